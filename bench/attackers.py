@@ -307,7 +307,7 @@ async def updates(target: Target, held: Held) -> str:
                     found.append(f"close {answer}")
                     return
                 told = frames.decode(answer)
-                if isinstance(told, frames.Ack) and told.ref in batches:
+                if isinstance(told, frames.AckFrame) and told.ref in batches:
                     batches.discard(told.ref)
                     found.append("Ack ok" if told.status is Status.OK else told.status.name.lower())
                 elif isinstance(told, frames.RoomError):

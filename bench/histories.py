@@ -20,7 +20,7 @@ from pathlib import Path
 import msgpack
 from loro import ExportMode, LoroDoc
 
-from lorogo_log import BlockingLog, Options, Sync
+from lorogo_log import BlockingLog, LogOptions, Sync
 from lorogo_protocol import crdt, records
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord
@@ -107,7 +107,7 @@ def write_journal(
     pack = msgpack.Packer().pack
     with ExitStack() as stack:
         logs = [
-            _Partition(stack.enter_context(BlockingLog(folder / f"{number:02d}", Options(sync=Sync.os()))))
+            _Partition(stack.enter_context(BlockingLog(folder / f"{number:02d}", LogOptions(sync=Sync.os()))))
             for number in range(partitions)
         ]
         for number, (document_id, record) in enumerate(found):

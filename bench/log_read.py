@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from turns import Turns, verdict
 
-from lorogo_log import BlockingLog, Options, Reader, Sync
+from lorogo_log import BlockingLog, LogOptions, Reader, Sync
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.storage import disk
 from lorogo_log.storage.disk import DiskFile
@@ -30,7 +30,7 @@ def build(folder: Path, mib: int, batch: int) -> int:
     """A log of so many MiB; how many records it has."""
     items = [(b"doc-%d" % (number % 97), os.urandom(RECORD)) for number in range(batch)]
     count = 0
-    with BlockingLog(folder, Options(sync=Sync.os())) as log:
+    with BlockingLog(folder, LogOptions(sync=Sync.os())) as log:
         while log.stats().end_offset < mib << 20:
             log.append_many(items)
             count += batch

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import uvloop
 
-from lorogo_log import Log, Options
+from lorogo_log import Log, LogOptions
 from lorogo_log.replication.coordinator import Coordinator
-from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.replication.replica_repair import Repairer
 
 MIB = 1 << 20
@@ -42,8 +42,8 @@ def hashes(folder: Path) -> dict[str, str]:
 
 async def replica(folder: Path, port: int, segment_bytes: int) -> None:
     """A replica's process: says its stats when asked, ends when its input ends."""
-    async with Replica(
-        folder, ("127.0.0.1", port), name=folder.name, options=Options(segment_bytes=segment_bytes)
+    async with LogReplica(
+        folder, ("127.0.0.1", port), name=folder.name, options=LogOptions(segment_bytes=segment_bytes)
     ) as copy:
         sys.stdout.write(json.dumps({"port": copy.address[1]}) + "\n")
         sys.stdout.flush()

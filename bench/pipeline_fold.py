@@ -36,7 +36,7 @@ from lorogo_pipeline.jobs.ingest import ingest
 from lorogo_pipeline.jobs.materialise import materialise
 from lorogo_pipeline.spark.session import open_session
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, Lake
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def plain(place: str, out: str) -> list[list[object]]:
     pa.set_cpu_count(1)
     lake = Lake.open(place)
     updates, events = lake.table("updates").list(), lake.table("events").list()
-    writer = parquet.Writer(Files(out), "plain")
+    writer = parquet.DataFileWriter(LakeFiles(out), "plain")
     for bucket in range(lake.buckets):
         mine = [[file for file in files if file.bucket == bucket] for files in (updates, events)]
         rows = list(fold(bucket_rows(lake.files, *mine), FoldOptions(None, lake.buckets)))
@@ -62,7 +62,7 @@ def plain(place: str, out: str) -> list[list[object]]:
     return [file.to_json() for file in writer.written["documents"]]
 
 
-def states(files: Files, found: Sequence[DataFile]) -> dict[str, tuple[object, ...]]:
+def states(files: LakeFiles, found: Sequence[DataFile]) -> dict[str, tuple[object, ...]]:
     """Of each document what must be the same by both ways."""
     columns = [
         "document_id",
@@ -100,7 +100,7 @@ class Folding:
         found = pool.submit(plain, self.lake.files.root, str(out)).result(_WAIT_SECONDS)
         spent = time.perf_counter() - start
         self.cpu["plain"].append(processes.cpu_seconds() - cpu)
-        self._check(states(Files(str(out)), [DataFile.from_json(one) for one in found]))
+        self._check(states(LakeFiles(str(out)), [DataFile.from_json(one) for one in found]))
         return self.updates / spent
 
     def by_spark(self, spark: "SparkSession", tables: Sequence[str] = ("documents",)) -> float:

@@ -35,7 +35,7 @@ from turns import Turns, verdict
 
 from lorogo_log import Reader
 from lorogo_pipeline.decode.records import record_rows
-from lorogo_pipeline.decode.segments import Reading, Wanted, find_segments
+from lorogo_pipeline.decode.segments import JournalFilter, SegmentReading, find_segments
 from lorogo_pipeline.jobs.ingest import ingest
 from lorogo_pipeline.spark.session import open_session
 from lorogo_pipeline.tables.lake import Lake
@@ -73,7 +73,7 @@ def decoded(folder: Path, out: Path) -> tuple[int, int]:
 
 def _updates(folder: Path, total: list[int]) -> Iterator[pa.RecordBatch]:
     for facts in find_segments([str(folder)]):
-        for records in record_rows(Reading(facts).batches(), facts.log, Wanted()):
+        for records in record_rows(SegmentReading(facts).batches(), facts.log, JournalFilter()):
             rows = rows_of(records, 16)["updates"]
             total[0] = _wrapped(total[0] + _summed(rows["identity"]))
             yield rows

@@ -15,13 +15,13 @@ class BenchError(LorogoError):
     code = "bench"
 
 
-class NotReady(BenchError):
+class BenchNotReady(BenchError):
     """Something did not start in time."""
 
     code = "bench-not-ready"
 
 
-class LoadFailed(BenchError):
+class LoadProcessFailed(BenchError):
     """A process that makes load could not do what it was told."""
 
     code = "bench-load-failed"

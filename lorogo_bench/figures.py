@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class RoundValues:
     """One figure of every round."""
 
     values: tuple[float, ...]
@@ -40,31 +40,31 @@ class Rounds:
         return self.highest if more_is_better else self.lowest
 
 
-def rounds(values: Iterable[float]) -> Rounds:
+def rounds(values: Iterable[float]) -> RoundValues:
     """The figure of these rounds."""
-    return Rounds(tuple(values))
+    return RoundValues(tuple(values))
 
 
-def known(values: Iterable[float | None]) -> Rounds | None:
+def known(values: Iterable[float | None]) -> RoundValues | None:
     """The figure of these rounds; None if one of them could not be measured here."""
     found = tuple(values)
     some = tuple(value for value in found if value is not None)
-    return Rounds(some) if some and len(some) == len(found) else None
+    return RoundValues(some) if some and len(some) == len(found) else None
 
 
-def ratios(ours: Rounds, theirs: Rounds) -> Rounds:
+def ratios(ours: RoundValues, theirs: RoundValues) -> RoundValues:
     """Ours divided by theirs, round by round."""
-    return Rounds(tuple(one / other for one, other in zip(ours.values, theirs.values, strict=True)))
+    return RoundValues(tuple(one / other for one, other in zip(ours.values, theirs.values, strict=True)))
 
 
-def differences(ours: Rounds, theirs: Rounds) -> Rounds:
+def differences(ours: RoundValues, theirs: RoundValues) -> RoundValues:
     """Ours less theirs, round by round."""
-    return Rounds(tuple(one - other for one, other in zip(ours.values, theirs.values, strict=True)))
+    return RoundValues(tuple(one - other for one, other in zip(ours.values, theirs.values, strict=True)))
 
 
-def scaled(figure: Rounds, factor: float) -> Rounds:
+def scaled(figure: RoundValues, factor: float) -> RoundValues:
     """Each round, so many times."""
-    return Rounds(tuple(value * factor for value in figure.values))
+    return RoundValues(tuple(value * factor for value in figure.values))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

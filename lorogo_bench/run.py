@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lorogo_bench.stack.machine import Neighbours
-from lorogo_bench.workload import Bench, Check, Outcome, Workload
+from lorogo_bench.stack.machine import BackgroundCpu
+from lorogo_bench.workload import Bench, Check, Workload, WorkloadOutcome
 from lorogo_protocol.errors import LorogoError
 
 
@@ -14,7 +14,7 @@ class Result:
     """One workload, and what came of it."""
 
     workload: Workload
-    outcome: Outcome
+    outcome: WorkloadOutcome
     seconds: float
 
 
@@ -25,12 +25,12 @@ async def run_all(workloads: Sequence[Workload], bench: Bench) -> list[Result]:
 
 async def _run(workload: Workload, bench: Bench) -> Result:
     bench.tell(f"{workload.name}: {workload.words}")
-    began, neighbours = time.perf_counter(), Neighbours()
+    began, neighbours = time.perf_counter(), BackgroundCpu()
     try:
         outcome = await workload.run(bench)
     except (LorogoError, TimeoutError, OSError) as error:
         words = f"{type(error).__name__}: {error}"
-        outcome = Outcome(checks=(Check("it came to its end", False, words),))
+        outcome = WorkloadOutcome(checks=(Check("it came to its end", False, words),))
     foreign = neighbours.cores()
     busy = "not known" if foreign is None else f"{foreign:.2f} cores"
     outcome = replace(outcome, conditions={**outcome.conditions, "busy with other things": busy})

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from lorogo_bench.content.traces import Trace
+from lorogo_bench.content.traces import EditTrace
 from lorogo_bench.errors import BenchError
-from lorogo_bench.figures import Rounds
+from lorogo_bench.figures import RoundValues
 
 Durability = Literal["stream", "journal"]
 DURABILITIES: Final[tuple[Durability, ...]] = ("stream", "journal")
@@ -100,7 +100,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkloadOutcome:
     """What a workload has found out."""
 
     measurements: tuple[Measurement, ...] = ()
@@ -116,7 +116,7 @@ class Outcome:
         return bool(self.checks) and all(check.good for check in self.checks)
 
 
-class Findings:
+class OutcomeBuilder:
     """Collects an outcome."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Findings:
         self._conditions: dict[str, str] = {}
         self._curves: list[Curve] = []
 
-    def measured(self, name: str, figure: Rounds | None, unit: str) -> None:
+    def measured(self, name: str, figure: RoundValues | None, unit: str) -> None:
         """A figure; None: this machine does not tell."""
         if figure is None:
             self._measurements.append(Measurement(name, None, unit))
@@ -135,13 +135,13 @@ class Findings:
             found = Measurement(name, figure.median, unit, figure.lowest, figure.highest)
             self._measurements.append(found)
 
-    def compared(self, name: str, ratio: Rounds | None, *, limit: str) -> None:
+    def compared(self, name: str, ratio: RoundValues | None, *, limit: str) -> None:
         """A figure divided by its limit, round by round; None: one of both is not known."""
         if ratio is not None:
             self._ratios.append(Ratio(name, ratio.median, limit, ratio.lowest, ratio.highest))
 
     def curve(
-        self, name: str, lines: Mapping[str, Mapping[int, Rounds | None]], *, along: str, unit: str
+        self, name: str, lines: Mapping[str, Mapping[int, RoundValues | None]], *, along: str, unit: str
     ) -> None:
         """Figures at each place along something that grows; what is not known is left out."""
         drawn = {
@@ -182,8 +182,8 @@ class Findings:
         """How it was measured."""
         self._conditions[name] = str(words)
 
-    def outcome(self) -> Outcome:
-        return Outcome(
+    def outcome(self) -> WorkloadOutcome:
+        return WorkloadOutcome(
             tuple(self._measurements),
             tuple(self._ratios),
             tuple(self._goals),
@@ -193,7 +193,7 @@ class Findings:
         )
 
 
-def _no_trace(edits_max: int | None) -> Trace:
+def _no_trace(edits_max: int | None) -> EditTrace:
     raise BenchError("nobody gave a trace to replay")
 
 
@@ -206,7 +206,9 @@ class Bench:
     seed: int = 1
     folder: Path | None = None  # the disk to be measured; None: where temporary files are
     tell: Callable[[str], None] = lambda words: None  # progress, for people
-    trace: Callable[[int | None], Trace] = _no_trace  # what somebody has typed; of it so many edits at most
+    trace: Callable[[int | None], EditTrace] = (
+        _no_trace  # what somebody has typed; of it so many edits at most
+    )
 
     def durabilities(self, *usual: Durability) -> tuple[Durability, ...]:
         """Those to be measured: the one that was asked for, or else the workload's own."""
@@ -219,7 +221,7 @@ class Workload:
 
     name: str
     words: str  # what it measures, in one line
-    run: Callable[[Bench], Awaitable[Outcome]]
+    run: Callable[[Bench], Awaitable[WorkloadOutcome]]
     draws: bool = False  # it finds curves
     replays: bool = False  # it asks for `Bench.trace`
 

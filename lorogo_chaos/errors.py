@@ -15,13 +15,13 @@ class ChaosError(LorogoError):
     code = "chaos"
 
 
-class NotPossible(ChaosError):
+class FaultUnavailable(ChaosError):
     """A fault that cannot be had here."""
 
     code = "chaos-not-possible"
 
 
-class NotReady(ChaosError):
+class StackNotReady(ChaosError):
     """Something did not start, or did not come back, in time."""
 
     code = "chaos-not-ready"

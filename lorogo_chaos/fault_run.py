@@ -17,17 +17,17 @@ from itertools import chain
 from pathlib import Path
 
 from lorogo_chaos import final_check
-from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
+from lorogo_chaos.errors import ChaosError, FaultUnavailable, StackNotReady
 from lorogo_chaos.faults import plan
-from lorogo_chaos.faults.faults import NEEDS_CLUSTER, Fault, Struck, registry
-from lorogo_chaos.faults.plan import Choice, Step
+from lorogo_chaos.faults.faults import NEEDS_CLUSTER, Fault, InjectedFault, registry
+from lorogo_chaos.faults.plan import FaultChoice, PlannedFault
 from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
-from lorogo_chaos.fleet.client_fleet import Crowd
-from lorogo_chaos.fleet.traces import Trace
+from lorogo_chaos.fleet.client_fleet import ClientFleet
+from lorogo_chaos.fleet.traces import RecordedTrace
 from lorogo_chaos.processes.servers import last_said
-from lorogo_chaos.processes.stack import Stack, StackSettings
-from lorogo_chaos.processes.usage import Growth, Usage, measure
-from lorogo_chaos.verdict import Final, Happened, Verdict, judge
+from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
+from lorogo_chaos.processes.usage import UsageGrowth, UsageRecorder, measure
+from lorogo_chaos.verdict import FaultRecord, FaultRunVerdict, FinalContents, judge
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.status import Up
 from lorogo_transport.stores.statuses import Statuses
@@ -49,7 +49,7 @@ _SMALL_DISK_BYTES_A_MINUTE = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DrillSettings:
+class FaultRunSettings:
     """What is drilled, with how much, for how long."""
 
     nodes: int = 1
@@ -84,15 +84,15 @@ class DrillSettings:
 
 
 @dataclass
-class Outcome:
+class FaultRunResult:
     """What a drill has shown."""
 
-    verdict: Verdict
-    happened: list[Happened] = field(default_factory=list)
+    verdict: FaultRunVerdict
+    happened: list[FaultRecord] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)  # faults, and why
     troubles: list[str] = field(default_factory=list)  # what else went wrong, in words
     in_error: list[str] = field(default_factory=list)  # documents in the state ERROR
-    growths: list[Growth] = field(default_factory=list)
+    growths: list[UsageGrowth] = field(default_factory=list)
     fresh_bytes: dict[str, int] = field(default_factory=dict)  # servers just restarted, all documents loaded
     seconds: float = 0.0
     began_at: float = 0.0  # of the monotonic clock: times of `happened` count from here
@@ -105,13 +105,13 @@ class Outcome:
         return self.verdict.good and self.verdict.acked > 0 and not self.in_error and not self.unfinished
 
 
-class Drill:
+class FaultRun:
     """One drill; `run()` once."""
 
     def __init__(
         self,
-        settings: DrillSettings,
-        traces: Sequence[Trace],
+        settings: FaultRunSettings,
+        traces: Sequence[RecordedTrace],
         *,
         tell: Callable[[str], None] = lambda words: None,
         stop: asyncio.Event | None = None,
@@ -123,17 +123,17 @@ class Drill:
         self._stop = asyncio.Event() if stop is None else stop
         self._rng = random.Random(f"drill {settings.seed}")
         self._documents = [f"chaos-{number + 1}" for number in range(settings.documents)]
-        self._usage = Usage()
+        self._usage = UsageRecorder()
         self._began = 0.0
-        self.outcome = Outcome(Verdict())
+        self.outcome = FaultRunResult(FaultRunVerdict())
 
-    async def run(self) -> Outcome:
+    async def run(self) -> FaultRunResult:
         """Raises ChaosError if it cannot begin."""
         settings, outcome = self._settings, self.outcome
         self._began = outcome.began_at = time.monotonic()
         chosen = self._choices()
         full = any(choice.name == "disk-full" for choice in chosen)
-        stack_settings = StackSettings(
+        stack_settings = ChaosStackSettings(
             nodes=settings.nodes,
             servers=settings.servers,
             folder=settings.folder,
@@ -143,8 +143,8 @@ class Drill:
         rng = random.Random(f"stack {settings.seed}")
         parties = f"{_count(settings.nodes, 'nats-server')}, {_count(settings.servers, 'server')}"
         self._say(f"starting {parties}, {_count(settings.writers, 'writer')}; seed {settings.seed}")
-        async with self._stop_told(), Stack(stack_settings, rng=rng) as stack:
-            crowd = Crowd(
+        async with self._stop_told(), ChaosStack(stack_settings, rng=rng) as stack:
+            crowd = ClientFleet(
                 stack,
                 self._documents,
                 writers=settings.writers,
@@ -173,37 +173,39 @@ class Drill:
 
     # --- what may strike ----------------------------------------------------------------------------
 
-    def _choices(self) -> list[Choice]:
+    def _choices(self) -> list[FaultChoice]:
         """Those that were asked for; of those that do harm, those of one side. Raises ChaosError."""
         faults, left_out = registry(), self.outcome.left_out
-        every = [Choice(fault.name, fault.harms) for fault in faults.values()]
-        every += [Choice(name) for name in WRITER_FAULTS]
+        every = [FaultChoice(fault.name, fault.harms) for fault in faults.values()]
+        every += [FaultChoice(name) for name in WRITER_FAULTS]
         wanted = plan.chosen(every, self._settings.only, self._settings.without)
         if self._settings.nodes == 1:
             left_out |= {one.name: NEEDS_CLUSTER for one in wanted if _clustered(faults, one)}
         wanted = [one for one in wanted if one.name not in left_out]
         if not wanted:
-            raise NotPossible(_none_possible(left_out))
+            raise FaultUnavailable(_none_possible(left_out))
         kept, spared = plan.one_side(wanted, self._settings.seed)
         left_out |= {choice.name: _ONE_SIDE_NAMED if self._settings.only else _ONE_SIDE for choice in spared}
         return kept
 
-    def _possible(self, stack: Stack, crowd: Crowd, choices: Sequence[Choice]) -> list[Choice]:
+    def _possible(
+        self, stack: ChaosStack, crowd: ClientFleet, choices: Sequence[FaultChoice]
+    ) -> list[FaultChoice]:
         self._faults: dict[str, Fault] = registry()
         self._faults |= {name: make(crowd) for name, make in WRITER_FAULTS.items()}
-        found: list[Choice] = []
+        found: list[FaultChoice] = []
         for choice in choices:
             if why_not := self._faults[choice.name].needs(stack):
                 self.outcome.left_out[choice.name] = why_not
             else:
                 found.append(choice)
         if not found:
-            raise NotPossible(_none_possible(self.outcome.left_out))
+            raise FaultUnavailable(_none_possible(self.outcome.left_out))
         return found
 
     # --- the course ---------------------------------------------------------------------------------
 
-    async def _first_acks(self, crowd: Crowd) -> None:
+    async def _first_acks(self, crowd: ClientFleet) -> None:
         settings = self._settings
         seconds = _FIRST_SECONDS + 2 * settings.documents / settings.edits_per_second
         until = time.monotonic() + seconds
@@ -213,12 +215,14 @@ class Drill:
                 break
             if time.monotonic() > until:
                 missing = sorted(set(self._documents) - crowd.acked)
-                raise NotReady(f"no ACK of {', '.join(missing[:5])} within {seconds:g} s")
+                raise StackNotReady(f"no ACK of {', '.join(missing[:5])} within {seconds:g} s")
             await self._pause(0.2)
         if not self._stop.is_set():
             self._say(f"{_count(len(self._documents), 'document')} ACKed; the faults begin")
 
-    async def _strike_all(self, stack: Stack, crowd: Crowd, choices: Sequence[Choice]) -> None:
+    async def _strike_all(
+        self, stack: ChaosStack, crowd: ClientFleet, choices: Sequence[FaultChoice]
+    ) -> None:
         settings = self._settings
         ends = time.monotonic() + settings.minutes * 60 if settings.minutes else float("inf")
         struck = 0
@@ -235,7 +239,7 @@ class Drill:
             await self._come_and_go(crowd)
             await self._pause(max(0.0, min(began + settings.every_seconds, ends) - time.monotonic()))
 
-    async def _come_and_go(self, crowd: Crowd) -> None:
+    async def _come_and_go(self, crowd: ClientFleet) -> None:
         """Whoever is not there comes back, and sometimes one leaves and begins another life."""
         try:
             for index in await crowd.revive():
@@ -244,10 +248,10 @@ class Drill:
                 index = self._rng.randrange(self._settings.writers)
                 await crowd.leave(index)
                 await crowd.start(index)
-        except NotReady as error:  # it is tried again after the next fault
+        except StackNotReady as error:  # it is tried again after the next fault
             self._trouble(_words(error))
 
-    async def _one(self, stack: Stack, crowd: Crowd, step: Step) -> bool:
+    async def _one(self, stack: ChaosStack, crowd: ClientFleet, step: PlannedFault) -> bool:
         """Strike, hold, mend, and wait for the recovery; False if it could not strike."""
         fault = self._faults[step.name]
         owners = await self._owners(stack, crowd.current)
@@ -255,19 +259,19 @@ class Drill:
         try:
             async with asyncio.timeout(_STRIKE_SECONDS):
                 struck = await fault.strike(stack, random.Random(step.seed))
-        except NotPossible as error:
+        except FaultUnavailable as error:
             self.outcome.left_out.setdefault(step.name, str(error))
             return False
         except (LorogoError, TimeoutError) as error:
             self._trouble(f"{step.name} went wrong: {_words(error)}")
-            struck = Struck(f"half done: {_words(error)}")
+            struck = InjectedFault(f"half done: {_words(error)}")
         await self._pause(fault.hold_seconds * step.share)
         await self._mend(stack, fault)
         ended_at = time.monotonic()
         recovered_at = await crowd.recovered(ended_at, self._patience)
         owned = () if struck.at is None else _owned(stack, struck, owners)
         at = began_at if struck.at is None else struck.at
-        happened = Happened(step.name, struck.words, at, ended_at, recovered_at, owned, struck.felt)
+        happened = FaultRecord(step.name, struck.words, at, ended_at, recovered_at, owned, struck.felt)
         self.outcome.happened.append(happened)
         self._tell_of(step, happened)
         if recovered_at is None:
@@ -279,21 +283,21 @@ class Drill:
     def _patience(self) -> float:
         return _HURRY_SECONDS if self._stop.is_set() else self._settings.recovery_seconds
 
-    async def _mend(self, stack: Stack, fault: Fault) -> None:
+    async def _mend(self, stack: ChaosStack, fault: Fault) -> None:
         try:
             async with asyncio.timeout(_STRIKE_SECONDS):
                 await fault.mend(stack)
         except (LorogoError, TimeoutError) as error:
             self._trouble(f"{fault.name} could not be mended: {_words(error)}")
 
-    async def _all_run(self, stack: Stack, after: str) -> None:
+    async def _all_run(self, stack: ChaosStack, after: str) -> None:
         try:
             async with asyncio.timeout(_STRIKE_SECONDS):
                 await stack.wait_ready()
         except (LorogoError, TimeoutError) as error:
             self._trouble(f"after {after} not everything runs: {_words(error)}")
 
-    async def _owners(self, stack: Stack, documents: Sequence[str]) -> dict[str, str]:
+    async def _owners(self, stack: ChaosStack, documents: Sequence[str]) -> dict[str, str]:
         """The id of the server that has each document; empty if NATS does not tell."""
         found: dict[str, str] = {}
         with suppress(LorogoError, TimeoutError):
@@ -304,7 +308,7 @@ class Drill:
                         found[document] = entry.server
         return found
 
-    async def _why_not(self, stack: Stack, crowd: Crowd, before: float) -> None:
+    async def _why_not(self, stack: ChaosStack, crowd: ClientFleet, before: float) -> None:
         """Say what is known of a recovery that did not come."""
         missing = sorted(crowd.unacked(before))
         missing += [f"any document of writer-{index + 1}" for index in crowd.without_ack(before)]
@@ -315,7 +319,7 @@ class Drill:
 
     # --- the end ------------------------------------------------------------------------------------
 
-    async def _end(self, stack: Stack, crowd: Crowd) -> None:
+    async def _end(self, stack: ChaosStack, crowd: ClientFleet) -> None:
         hurry = self._stop.is_set()
         self._say("no more faults: the writers wait for their last ACKs")
         unrested = await crowd.rest(_HURRY_SECONDS if hurry else _REST_SECONDS)
@@ -331,7 +335,7 @@ class Drill:
         self._note_troubles(crowd)
         self.outcome.verdict = judge(crowd.lives, everything, self.outcome.happened, unrested=unrested)
 
-    async def _become_equal(self, stack: Stack, crowd: Crowd, seconds: float) -> list[int]:
+    async def _become_equal(self, stack: ChaosStack, crowd: ClientFleet, seconds: float) -> list[int]:
         """Give the replicas time to become equal, and note what they hold; whose could not be looked at."""
         until = time.monotonic() + seconds
         while True:
@@ -342,8 +346,8 @@ class Drill:
             await asyncio.sleep(1.0)
 
     async def _from_disks(
-        self, stack: Stack, documents: Sequence[str], hurry: bool
-    ) -> dict[str, Final | None]:
+        self, stack: ChaosStack, documents: Sequence[str], hurry: bool
+    ) -> dict[str, FinalContents | None]:
         """Kill everything, start it again, and read every document; None where that took too long."""
         self._say("everything is killed and started again: only what is on disks counts")
         until = time.monotonic() + _HURRY_DISKS_SECONDS
@@ -358,19 +362,19 @@ class Drill:
         self._note_fresh(stack)
         return everything
 
-    async def _blackout(self, stack: Stack) -> None:
+    async def _blackout(self, stack: ChaosStack) -> None:
         await asyncio.gather(*(server.kill() for server in stack.servers))
         await asyncio.gather(*(node.kill() for node in stack.nodes))
         await self._all_run(stack, "the last restart")
 
-    def _note_fresh(self, stack: Stack) -> None:
+    def _note_fresh(self, stack: ChaosStack) -> None:
         """What servers hold that have just loaded every document: what was above it was something else."""
         for server in stack.servers:
             sample = None if server.pid is None else measure(server.pid, time.monotonic())
             if sample is not None:
                 self.outcome.fresh_bytes[server.name] = sample.memory_bytes
 
-    def _note_troubles(self, crowd: Crowd) -> None:
+    def _note_troubles(self, crowd: ClientFleet) -> None:
         """What ended sessions for good: it should not happen at all."""
         told: set[str] = set()
         for life in crowd.lives:
@@ -398,7 +402,7 @@ class Drill:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
-    async def _sample(self, stack: Stack, crowd: Crowd) -> None:
+    async def _sample(self, stack: ChaosStack, crowd: ClientFleet) -> None:
         while True:
             parties: list[tuple[str, list[int]]] = [(server.name, server.pids) for server in stack.servers]
             parties += [(node.name, [] if node.pid is None else [node.pid]) for node in stack.nodes]
@@ -411,7 +415,7 @@ class Drill:
             async with asyncio.timeout(seconds):
                 await self._stop.wait()
 
-    def _tell_of(self, step: Step, happened: Happened) -> None:
+    def _tell_of(self, step: PlannedFault, happened: FaultRecord) -> None:
         lasted = happened.ended_at - happened.struck_at
         seconds = happened.recovery_seconds
         end = "NOT all ACKed again" if seconds is None else f"all ACKed again {seconds:.1f} s later"
@@ -431,7 +435,7 @@ _ONE_SIDE = "a drill harms the stream or the journals, never both; another seed 
 _ONE_SIDE_NAMED = "a drill harms the stream or the journals, never both, and --only names both: name one side"
 
 
-def _clustered(faults: Mapping[str, Fault], choice: Choice) -> bool:
+def _clustered(faults: Mapping[str, Fault], choice: FaultChoice) -> bool:
     return choice.name in faults and faults[choice.name].clustered
 
 
@@ -440,13 +444,13 @@ def _none_possible(left_out: Mapping[str, str]) -> str:
     return "not possible here: " + "; ".join(f"{name} {why}" for name, why in left_out.items())
 
 
-def _owned(stack: Stack, struck: Struck, owners: dict[str, str]) -> tuple[str, ...]:
+def _owned(stack: ChaosStack, struck: InjectedFault, owners: dict[str, str]) -> tuple[str, ...]:
     """The documents of the server that was struck."""
     ids = {server.server_id for server in stack.servers if server.name == struck.party}
     return tuple(sorted(document for document, server in owners.items() if server in ids))
 
 
-def _small_disk(settings: DrillSettings) -> int:
+def _small_disk(settings: FaultRunSettings) -> int:
     """Bytes that a journal does not fill by itself."""
     return _SMALL_DISK_BYTES + int(settings.minutes * _SMALL_DISK_BYTES_A_MINUTE)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import lorogo_client
 from lorogo_chaos.fleet.event_log import MARKS
 from lorogo_chaos.fleet.writer import digest
-from lorogo_chaos.verdict import Final
+from lorogo_chaos.verdict import FinalContents
 from lorogo_client import Client, ClientSettings
 from lorogo_client.inspection.overview import rows
 from lorogo_protocol.errors import LorogoError
@@ -17,9 +17,9 @@ _OPEN_SECONDS = 10.0
 _AGAIN_SECONDS = 0.3
 
 
-async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[str, Final | None]:
+async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[str, FinalContents | None]:
     """Every document, by one new client; None where nobody gave it within the seconds."""
-    finals: dict[str, Final | None] = dict.fromkeys(documents)
+    finals: dict[str, FinalContents | None] = dict.fromkeys(documents)
     gate = asyncio.Semaphore(_AT_ONCE)
     try:
         async with asyncio.timeout(seconds):
@@ -58,13 +58,13 @@ async def _connected(url: str) -> Client:
 
 
 async def _read(
-    client: Client, document: str, gate: asyncio.Semaphore, finals: dict[str, Final | None]
+    client: Client, document: str, gate: asyncio.Semaphore, finals: dict[str, FinalContents | None]
 ) -> None:
     while finals[document] is None:
         async with gate:
             try:
                 async with client.open(document, read_only=True, timeout=_OPEN_SECONDS) as session:
                     marks = session.doc.get_list(MARKS).to_vec()
-                    finals[document] = Final(tuple(map(str, marks)), digest(session.doc))
+                    finals[document] = FinalContents(tuple(map(str, marks)), digest(session.doc))
             except LorogoError:
                 await asyncio.sleep(_AGAIN_SECONDS)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lorogo_chaos.fault_run import DrillSettings, Outcome
-from lorogo_chaos.processes.usage import SHORT_SECONDS, WARM_UP_SECONDS, Growth
-from lorogo_chaos.verdict import Missing, percentile
+from lorogo_chaos.fault_run import FaultRunResult, FaultRunSettings
+from lorogo_chaos.processes.usage import SHORT_SECONDS, WARM_UP_SECONDS, UsageGrowth
+from lorogo_chaos.verdict import MissingEdit, percentile
 
 _NAMED_MAX = 20  # lost edits that are named in words; JSON has up to a thousand
 _JSON_MAX = 1000
@@ -20,19 +20,19 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FaultReportTable:
     """One table."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-def exit_code(outcome: Outcome) -> int:
+def exit_code(outcome: FaultRunResult) -> int:
     """0: nothing that was promised is lost, and that is known; 1: else."""
     return 0 if outcome.good else 1
 
 
-def sentences(outcome: Outcome) -> list[str]:
+def sentences(outcome: FaultRunResult) -> list[str]:
     """The verdict in words, the worst first."""
     verdict = outcome.verdict
     said: list[str] = []
@@ -75,7 +75,7 @@ def sentences(outcome: Outcome) -> list[str]:
     return said
 
 
-def main_part(outcome: Outcome, versions: Mapping[str, str]) -> Part:
+def main_part(outcome: FaultRunResult, versions: Mapping[str, str]) -> FaultReportTable:
     """The figures."""
     verdict = outcome.verdict
     silence = verdict.silence
@@ -96,10 +96,10 @@ def main_part(outcome: Outcome, versions: Mapping[str, str]) -> Part:
         ("took", f"{outcome.seconds / 60:.1f} min"),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
     ]
-    return Part(("", ""), tuple(rows))
+    return FaultReportTable(("", ""), tuple(rows))
 
 
-def faults_part(outcome: Outcome) -> Part:
+def faults_part(outcome: FaultRunResult) -> FaultReportTable:
     """How often each kind struck, and how long the recovery took."""
     rows: list[tuple[str, ...]] = []
     for name in sorted({one.name for one in outcome.happened}):
@@ -109,10 +109,10 @@ def faults_part(outcome: Outcome) -> Part:
         count = str(felt) if felt == len(some) else f"{len(some)}, {felt} felt"
         rows.append((name, count, _pair(seconds, 0.5, 1.0)))
     rows += [(name, "-", f"left out: {why}") for name, why in sorted(outcome.left_out.items())]
-    return Part(("FAULT", "STRUCK", "RECOVERY p50 / max"), tuple(rows))
+    return FaultReportTable(("FAULT", "STRUCK", "RECOVERY p50 / max"), tuple(rows))
 
 
-def usage_part(outcome: Outcome) -> Part:
+def usage_part(outcome: FaultRunResult) -> FaultReportTable:
     """Memory and open files of those that lived long enough to be judged; no rows if none did."""
     rows = [
         (
@@ -127,10 +127,12 @@ def usage_part(outcome: Outcome) -> Part:
         if one.memory_per_hour is not None
     ]
     columns = ("PROCESS", "LIVED", "MiB START / END", "MiB PER HOUR", "FILES START / END", "VERDICT")
-    return Part(columns, tuple(rows))
+    return FaultReportTable(columns, tuple(rows))
 
 
-def as_json(outcome: Outcome, settings: DrillSettings, versions: Mapping[str, str]) -> dict[str, Any]:
+def as_json(
+    outcome: FaultRunResult, settings: FaultRunSettings, versions: Mapping[str, str]
+) -> dict[str, Any]:
     """Everything, for scripts."""
     verdict = outcome.verdict
     return {
@@ -217,7 +219,7 @@ def _troubles(troubles: Sequence[str]) -> str:
     return f"{len(troubles)} trouble{'' if len(troubles) == 1 else 's'}: {some}{more}"
 
 
-def _growing(growths: Sequence[Growth]) -> str:
+def _growing(growths: Sequence[UsageGrowth]) -> str:
     judged = [one for one in growths if one.memory_per_hour is not None]
     growing = [f"{one.name} {one.words}" for one in judged if one.grows]
     if growing:
@@ -232,11 +234,11 @@ def _if_any(name: str, count: int) -> list[tuple[str, str]]:
     return [(name, str(count))] if count else []
 
 
-def _missing(one: Missing) -> dict[str, str]:
+def _missing(one: MissingEdit) -> dict[str, str]:
     return {"document": one.document, "mark": one.mark}
 
 
-def _named(some: Sequence[Missing], how: str, began_at: float) -> list[str]:
+def _named(some: Sequence[MissingEdit], how: str, began_at: float) -> list[str]:
     words = [
         f"  {one.document}: edit {one.mark}, {how} {one.promised_at - began_at:.1f} s after the beginning"
         for one in some[:_NAMED_MAX]

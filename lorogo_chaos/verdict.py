@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lorogo_chaos.fleet.event_log import Life
+from lorogo_chaos.fleet.event_log import WriterRun
 
 _EDITED_WITHIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class FinalContents:
     """What a new client was given of a document at the end."""
 
     marks: tuple[str, ...]
@@ -32,7 +32,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class FaultRecord:
     """One fault, from its strike to the recovery."""
 
     name: str
@@ -49,7 +49,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingEdit:
     """An edit that was promised and is not there."""
 
     document: str
@@ -58,7 +58,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class AckGap:
     """The longest time that a document had something unACKed and got no ACK."""
 
     seconds: float = 0.0
@@ -67,13 +67,13 @@ class Silence:
 
 
 @dataclass
-class Verdict:
+class FaultRunVerdict:
     """The counts and times of a drill."""
 
     edits: int = 0
     acked: int = 0
-    lost: list[Missing] = field(default_factory=list)
-    forgotten: list[Missing] = field(default_factory=list)
+    lost: list[MissingEdit] = field(default_factory=list)
+    forgotten: list[MissingEdit] = field(default_factory=list)
     duplicated: dict[str, list[str]] = field(default_factory=dict)  # marks by document
     unknown: int = 0  # edits that were never ACKed and are not there: killed with their writer
     unnoted: int = 0  # edits that are there, and whose writer died before it noted an ACK
@@ -84,7 +84,7 @@ class Verdict:
     takeovers_of: list[list[float]] = field(default_factory=list)  # of each fault, in their order
     recoveries: list[float] = field(default_factory=list)
     unrecovered: int = 0  # faults after which not everything was ACKed in time
-    silence: Silence = Silence()
+    silence: AckGap = AckGap()
     faults: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -103,14 +103,14 @@ class Verdict:
 
 
 def judge(
-    lives: Sequence[Life],
-    finals: Mapping[str, Final | None],
-    faults: Sequence[Happened] = (),
+    lives: Sequence[WriterRun],
+    finals: Mapping[str, FinalContents | None],
+    faults: Sequence[FaultRecord] = (),
     *,
     unrested: Sequence[int] = (),
-) -> Verdict:
+) -> FaultRunVerdict:
     """The verdict. `finals`: every document, None if it could not be read; one that is not in it was not."""
-    verdict = Verdict(unrested=sorted(unrested))
+    verdict = FaultRunVerdict(unrested=sorted(unrested))
     edited = {note.document for life in lives for note in life.notes if note.kind == "wrote"}
     verdict.unread = sorted(document for document in edited | finals.keys() if finals.get(document) is None)
     there = {document: Counter(final.marks) for document, final in finals.items() if final is not None}
@@ -150,7 +150,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 @dataclass
-class Promises:
+class WriterEdits:
     """What became of the edits of one life; numbers with the time of the promise, by document."""
 
     edits: int = 0
@@ -159,9 +159,9 @@ class Promises:
     open: dict[str, list[int]] = field(default_factory=dict)  # neither
 
 
-def promised(life: Life) -> Promises:
+def promised(life: WriterRun) -> WriterEdits:
     """What a life was promised, by its notes."""
-    result = Promises()
+    result = WriterEdits()
     waiting: dict[str, list[int]] = {}  # written, not ACKed
     stored: dict[str, dict[int, float]] = {}
     for note in life.notes:
@@ -199,7 +199,7 @@ def promised(life: Life) -> Promises:
 class Timeline:
     """Writes and ACKs of every document, in the order of time."""
 
-    def __init__(self, lives: Sequence[Life]) -> None:
+    def __init__(self, lives: Sequence[WriterRun]) -> None:
         events: dict[str, list[tuple[float, int, int]]] = {}  # when, 0 written / 1 ACKed / 2 gone, how many
         self._edits: dict[str, list[tuple[float, float]]] = {}  # written at, ACKed at
         for life in lives:
@@ -211,7 +211,7 @@ class Timeline:
         for pairs in self._edits.values():
             pairs.sort()
 
-    def takeovers(self, fault: Happened) -> list[float]:
+    def takeovers(self, fault: FaultRecord) -> list[float]:
         """Seconds until each of its documents was ACKed again."""
         found: list[float] = []
         for document in fault.owned:
@@ -221,13 +221,13 @@ class Timeline:
                 found.append(min(acked for _, acked in later) - fault.struck_at)
         return found
 
-    def silence(self) -> Silence:
-        longest = Silence()
+    def silence(self) -> AckGap:
+        longest = AckGap()
         for document, events in self._events.items():
             waiting, since = 0, 0.0
             for at, kind, count in events:
                 if kind != 0 and waiting and at - since > longest.seconds:
-                    longest = Silence(at - since, document, since)
+                    longest = AckGap(at - since, document, since)
                 if (kind == 0 and not waiting) or kind == 1:
                     since = at
                 waiting += count if kind == 0 else -count
@@ -235,9 +235,9 @@ class Timeline:
 
 
 def _count_unacked(
-    verdict: Verdict,
-    life: Life,
-    promises: Promises,
+    verdict: FaultRunVerdict,
+    life: WriterRun,
+    promises: WriterEdits,
     there: Mapping[str, Mapping[str, int]],
     *,
     emptied: bool,
@@ -257,10 +257,10 @@ def _count_unacked(
 
 
 def _missing(
-    life: Life, promises: Mapping[str, Mapping[int, float]], there: Mapping[str, Mapping[str, int]]
-) -> list[Missing]:
+    life: WriterRun, promises: Mapping[str, Mapping[int, float]], there: Mapping[str, Mapping[str, int]]
+) -> list[MissingEdit]:
     return [
-        Missing(document, life.mark(number), at)
+        MissingEdit(document, life.mark(number), at)
         for document, numbers in promises.items()
         if document in there
         for number, at in numbers.items()
@@ -268,7 +268,7 @@ def _missing(
     ]
 
 
-def _differing(lives: Sequence[Life], finals: Mapping[str, Final | None]) -> list[str]:
+def _differing(lives: Sequence[WriterRun], finals: Mapping[str, FinalContents | None]) -> list[str]:
     """Documents of which a replica that still lives last showed something else than the final one."""
     found: set[str] = set()
     for life in lives:
@@ -280,7 +280,7 @@ def _differing(lives: Sequence[Life], finals: Mapping[str, Final | None]) -> lis
     return sorted(found)
 
 
-def _events(life: Life) -> dict[str, list[tuple[float, int, int]]]:
+def _events(life: WriterRun) -> dict[str, list[tuple[float, int, int]]]:
     events: dict[str, list[tuple[float, int, int]]] = {}
     waiting: dict[str, list[int]] = {}
     for note in life.notes:
@@ -300,7 +300,7 @@ def _events(life: Life) -> dict[str, list[tuple[float, int, int]]]:
     return events
 
 
-def _acked_edits(life: Life) -> dict[str, list[tuple[float, float]]]:
+def _acked_edits(life: WriterRun) -> dict[str, list[tuple[float, float]]]:
     written: dict[tuple[str, int], float] = {
         (note.document, note.number): note.at for note in life.notes if note.kind == "wrote"
     }

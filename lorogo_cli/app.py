@@ -12,10 +12,10 @@ import typer
 from typer.main import get_command
 
 from lorogo_cli.commands import config, health, pipeline
-from lorogo_cli.config.choice import Chosen
+from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.config.flags import handing, takes
 from lorogo_cli.config.use import nats_of, start_logs
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.connect.nats_tls import with_nats_tls
 from lorogo_cli.connect.options import (
     NATS_DEFAULT,
@@ -101,34 +101,34 @@ def dev(
 
 @app.command()
 @takes("gateway")
-def gateway(settings: Chosen) -> None:
+def gateway(settings: ResolvedSettings) -> None:
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     start_logs(settings)
     from lorogo_cli.config.service_settings import gateway_settings
     from lorogo_cli.services.gateway import gateway as work
-    from lorogo_cli.services.service_keys import Guard
+    from lorogo_cli.services.service_keys import ServiceKeys
 
-    run_async(work, nats_of(settings), Guard.of(settings), gateway_settings(settings))
+    run_async(work, nats_of(settings), ServiceKeys.of(settings), gateway_settings(settings))
 
 
 @app.command()
 @takes("serve")
 def serve(
-    settings: Chosen, worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None
+    settings: ResolvedSettings, worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None
 ) -> None:
     """Run document servers on a NATS that is already there."""
     start_logs(settings, quiet=worker is not None)
-    from lorogo_cli.config.probe_address import Listen
+    from lorogo_cli.config.probe_address import ListenAddress
     from lorogo_cli.config.service_settings import server_settings
     from lorogo_cli.services import serve as work
-    from lorogo_cli.services.service_keys import Guard
+    from lorogo_cli.services.service_keys import ServiceKeys
 
-    guard = Guard.of(settings)
+    guard = ServiceKeys.of(settings)
     secret = settings.secret("journal_secret_file", "the secret of journals")
     chosen = server_settings(settings, journal_secret=secret)
     listen = settings["health_listen"]
-    health = None if listen is None else Listen.parse(listen)
-    serving = work.Serving(nats_of(settings), settings["data"].absolute(), chosen, guard, health)
+    health = None if listen is None else ListenAddress.parse(listen)
+    serving = work.ServeOptions(nats_of(settings), settings["data"].absolute(), chosen, guard, health)
     if worker is not None:
         run_async(work.worker, serving, worker)
     elif settings["workers"] == 1:
@@ -150,7 +150,7 @@ def status(
     configure(verbose=verbose)
     from lorogo_cli.commands import status as work
 
-    way = Way.of(nats, token_file, nats_seed)
+    way = ConnectionOptions.of(nats, token_file, nats_seed)
     if document is None:
         run_async(work.of_all, way, as_json=json)
     else:
@@ -182,7 +182,14 @@ def feed(
     configure(verbose=verbose)
     from lorogo_cli.doc import feed as work
 
-    run_async(work.follow, Way.of(nats, token_file, nats_seed), since, document or [], position, as_json=json)
+    run_async(
+        work.follow,
+        ConnectionOptions.of(nats, token_file, nats_seed),
+        since,
+        document or [],
+        position,
+        as_json=json,
+    )
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # one id in 64 begins with "-"
@@ -210,7 +217,9 @@ def trace(
     configure(verbose=verbose)
     from lorogo_cli.commands import trace as work
 
-    known = run_async(work.trace, Way.of(nats, token_file, nats_seed), log_id, document, since, as_json=json)
+    known = run_async(
+        work.trace, ConnectionOptions.of(nats, token_file, nats_seed), log_id, document, since, as_json=json
+    )
     if not known:
         raise typer.Exit(1)
 
@@ -228,7 +237,7 @@ def reset(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run_async(writes.reset, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run_async(writes.reset, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -244,7 +253,7 @@ def compact(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run_async(writes.compact, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run_async(writes.compact, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -286,7 +295,7 @@ def restore(
 
     whole = run_async(
         work.restore,
-        Way.of(nats, None, nats_seed),
+        ConnectionOptions.of(nats, None, nats_seed),
         journal,
         at=at,
         document=document,
@@ -365,7 +374,7 @@ def chaos(
     if show_list:
         run_async(work.show_list, kind)
         return
-    wishes = work.Wishes(kind, only, without, traces, json)
+    wishes = work.ChaosArguments(kind, only, without, traces, json)
     settings = work.settings_of(
         wishes,
         servers=servers,
@@ -418,7 +427,7 @@ def bench(
         work.show_list()
         return
     settings = work.settings_of(quick=quick, durability=durability, seed=seed)
-    if code := run_async(work.bench, names, settings, work.Wishes(traces, json, plot)):
+    if code := run_async(work.bench, names, settings, work.BenchArguments(traces, json, plot)):
         raise typer.Exit(code)
 
 

@@ -5,7 +5,7 @@ from lorogo_protocol.errors import LorogoError
 INTERRUPTED = 130  # the exit code after Ctrl-C, as shells have it
 
 
-class Problem(LorogoError):
+class CommandError(LorogoError):
     """Something that the person at the keyboard can put right; the text says how."""
 
     code = "cli"

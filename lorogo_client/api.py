@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 from lorogo_client import versions
-from lorogo_client.auth.connection_pool import Links
-from lorogo_client.context import Context
+from lorogo_client.auth.connection_pool import ConnectionPool
+from lorogo_client.context import ClientContext
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import NotAllowed, NotServed, Timeout
 from lorogo_client.session.receipt import Receipt, from_answer
@@ -33,7 +33,7 @@ class DocumentApi:
     What our token does not grant raises NotAllowed before anything is sent; what the owner denies does, too.
     """
 
-    def __init__(self, links: Links, document_id: str, token: str = "") -> None:
+    def __init__(self, links: ConnectionPool, document_id: str, token: str = "") -> None:
         """`token`: of another, for whom the calls are made; the owner is told that one instead of ours."""
         self._links = links
         self._settings = links.settings
@@ -163,7 +163,7 @@ class DocumentApi:
         allowed = self._settings.call_seconds if timeout is None else timeout
         arguments = {name: value for name, value in body.items() if value is not None}
 
-        async def over(context: Context) -> dict[str, object]:
+        async def over(context: ClientContext) -> dict[str, object]:
             async def once() -> dict[str, object]:
                 seconds = min(allowed, patience or allowed)
                 return await context.call(
@@ -192,7 +192,7 @@ class DocumentApi:
 
     async def _insist(
         self,
-        context: Context,
+        context: ClientContext,
         once: Callable[[], Awaitable[dict[str, object]]],
         ends: float,
         *,

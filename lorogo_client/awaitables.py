@@ -21,7 +21,7 @@ async def within(seconds: float | None, work: Awaitable[None]) -> bool:
     return True
 
 
-class Door(Generic[T]):
+class AwaitableContext(Generic[T]):
     """`thing = await door`, or `async with door as thing`, which also leaves it."""
 
     def __init__(

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import nanoid
 
 from lorogo_client.api import DocumentApi
-from lorogo_client.auth.connection_pool import Dial, Links, Renewing, Shared
+from lorogo_client.auth.connection_pool import ClientResources, ConnectionPool, Connector, RenewableTransport
 from lorogo_client.auth.guarded_transport import beyond_token
-from lorogo_client.auth.token_provider import Holder, TokenSource
-from lorogo_client.awaitables import Door
-from lorogo_client.context import Context
+from lorogo_client.auth.token_provider import TokenProvider, TokenSource
+from lorogo_client.awaitables import AwaitableContext
+from lorogo_client.context import ClientContext
 from lorogo_client.errors import DocumentFailed, NotAllowed, NotServed, SessionClosed
 from lorogo_client.feed import Since, UpdateFeed
 from lorogo_client.feed import since as beginning
-from lorogo_client.inspection.trace import Trace, trace
+from lorogo_client.inspection.trace import UpdateTrace, trace
 from lorogo_client.relay.relay import Relay
 from lorogo_client.relay.relay_member import Listener, Member
 from lorogo_client.session.kept_presence import KeptPresence
@@ -33,7 +33,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id, is_token
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
 from lorogo_transport.clock import Clock, SystemClock
@@ -69,7 +69,7 @@ def connect(
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_nanoid,
     tracer_provider: object | None = None,
-) -> "Door[Client]":
+) -> "AwaitableContext[Client]":
     """A client, to enter with `async with`, or to await and close yourself.
 
     `where` is the address of NATS (several with commas between), or a transport that is already
@@ -106,12 +106,12 @@ def connect(
             kept = None if store is None else await _open_store(store, storage)
             if kept is not None:
                 undo.push_async_callback(kept.close)
-            shared = Shared(
+            shared = ClientResources(
                 clock=now,
                 rng=rng or random.Random(),
                 new_id=new_id,
                 settings=chosen,
-                holder=Holder(token, now, seconds=chosen.connect_seconds),
+                holder=TokenProvider(token, now, seconds=chosen.connect_seconds),
                 store=kept,
                 guarded=guarded,
                 tracing=tracing,
@@ -119,7 +119,7 @@ def connect(
             dial = None
             if isinstance(where, str):
                 dial = _dialling(where, name, chosen, seed, guarded=guarded)
-            links = Links(shared, dial)
+            links = ConnectionPool(shared, dial)
             undo.push_async_callback(links.close)
             await links.open(None if isinstance(where, str) else where)
             client = Client(links, shared)
@@ -129,7 +129,7 @@ def connect(
     async def leave(client: Client, calm: bool) -> None:
         await client.leave(calm=calm)
 
-    return Door(enter, leave)
+    return AwaitableContext(enter, leave)
 
 
 async def _open_store(path: str | os.PathLike[str], storage: "Storage | None") -> "LocalStore":
@@ -140,10 +140,10 @@ async def _open_store(path: str | os.PathLike[str], storage: "Storage | None") -
     return store
 
 
-def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *, guarded: bool) -> Dial:
+def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *, guarded: bool) -> Connector:
     async def dial(
         documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
-    ) -> Renewing:
+    ) -> RenewableTransport:
         # nats-py is loaded only when it is needed: an app may bring another transport
         from lorogo_transport.nats import connection  # noqa: PLC0415
 
@@ -169,17 +169,17 @@ def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *
 class Client:
     """A connection to NATS, and the documents that are open on it."""
 
-    def __init__(self, links: Links, shared: Shared) -> None:
+    def __init__(self, links: ConnectionPool, shared: ClientResources) -> None:
         self.settings = shared.settings
         self.transport = links.first.transport
         self._links = links
         self.guarded = shared.guarded  # by a token, which gives documents and nothing else of NATS
         self._context = links.first
         self._rooms: dict[tuple[str, bool], Room] = {}
-        self._sessions: dict[Session, tuple[Room, Context]] = {}
+        self._sessions: dict[Session, tuple[Room, ClientContext]] = {}
         self._feeds: set[UpdateFeed] = set()
         self._relays: dict[str, Relay] = {}
-        self._members: dict[Member, tuple[Relay, Context]] = {}
+        self._members: dict[Member, tuple[Relay, ClientContext]] = {}
         self._kept_presence = KeptPresence(self.transport, self.settings)
         self._closed = False
 
@@ -206,7 +206,7 @@ class Client:
         read_only: bool = False,
         create: bool = False,
         timeout: float | None = None,
-    ) -> Door[Session]:
+    ) -> AwaitableContext[Session]:
         """A session: `async with client.open(id) as session`. It is usable: synced once.
 
         Leaving it waits, within `close_seconds`, until every edit is ACKed, and raises Unsaved if that
@@ -228,7 +228,7 @@ class Client:
         async def leave(session: Session, calm: bool) -> None:
             await self.close_session(session, calm=calm)
 
-        return Door(enter, leave)
+        return AwaitableContext(enter, leave)
 
     def feed(
         self,
@@ -236,7 +236,7 @@ class Client:
         documents: Iterable[str] | None = None,
         *,
         only: Callable[[str], bool] | None = None,
-    ) -> Door[UpdateFeed]:
+    ) -> AwaitableContext[UpdateFeed]:
         """Every accepted update of all documents, or of these, once and in order: `async for item in feed`.
 
         `since`: "now"; 0, for everything that the journals have; a sequence of the WAL; a datetime with
@@ -261,9 +261,9 @@ class Client:
             self._feeds.discard(feed)
             await feed.close()
 
-        return Door(enter, leave)
+        return AwaitableContext(enter, leave)
 
-    def relay(self, document_id: str, listener: Listener, *, token: str = "") -> Door[Member]:
+    def relay(self, document_id: str, listener: Listener, *, token: str = "") -> AwaitableContext[Member]:
         """A member who follows the document without a replica: `member.join()`, then `listener` is told.
 
         All members of one document in this client share their subscriptions. Does not wait for the document
@@ -295,13 +295,13 @@ class Client:
         async def leave(member: Member, _calm: bool) -> None:
             await self._leave(member)
 
-        return Door(enter, leave)
+        return AwaitableContext(enter, leave)
 
     def document(self, document_id: str, *, token: str = "") -> DocumentApi:
         """Calls to the document's owner; in the name of this `token`, or of the client's own."""
         return DocumentApi(self._links, check_document_id(document_id), token)
 
-    def statuses(self) -> AsyncIterator[tuple[str, Entry]]:
+    def statuses(self) -> AsyncIterator[tuple[str, StatusEntry]]:
         """Every document that has a status, in any order. Raises NotAllowed with a token."""
         if self.guarded:
             raise beyond_token("a list of all documents")
@@ -314,7 +314,7 @@ class Client:
         document: str = "",
         since_ns: int = 0,
         on_all: Callable[[], None] = lambda: None,
-    ) -> Trace:
+    ) -> UpdateTrace:
         """What is known of one update: in the WAL, in journals, refused. Starts no document.
 
         `document` and `since_ns` save reading; without a document that anybody names, the whole WAL is read,
@@ -495,7 +495,7 @@ class Client:
             except (NotServed, DocumentFailed) as error:
                 log.info("opened from the store", document=room.document_id, why=str(error))
 
-    async def _leave_room(self, session: Session, room: Room, context: Context) -> None:
+    async def _leave_room(self, session: Session, room: Room, context: ClientContext) -> None:
         if self._sessions.pop(session, None) is None:
             return
         session.end()

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lorogo_client.auth.token_provider import Holder
+from lorogo_client.auth.token_provider import TokenProvider
 from lorogo_client.delivery.replies import Replies
-from lorogo_client.delivery.starter import Starter
+from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_client.settings import ClientSettings
-from lorogo_client.tracing import Tracing
+from lorogo_client.tracing import ClientTracing
 from lorogo_protocol.calls import Body
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Badge:
+class ConnectionToken:
     """The token that one connection was made with: its calls carry the same."""
 
     text: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ClientContext:
     """Made once per connection (lorogo_client.auth.connection_pool), and passed down."""
 
     transport: Transport
@@ -37,11 +37,11 @@ class Context:
     settings: ClientSettings
     caller: Caller
     replies: Replies
-    starter: Starter
-    holder: Holder
-    badge: Badge
+    starter: DocumentStarter
+    holder: TokenProvider
+    badge: ConnectionToken
     store: "LocalStore | None" = None
-    tracing: Tracing | None = None  # None: nobody looks at single updates
+    tracing: ClientTracing | None = None  # None: nobody looks at single updates
 
     @property
     def bus(self) -> Bus:

@@ -37,7 +37,7 @@ Spans = dict[int, tuple[int, int]]  # peer -> first counter and the one after th
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
+class ReplicaListeners:
     """Who hears of a replica; both are called inside Loro and must not raise."""
 
     on_local: Callable[[bytes], None]
@@ -48,7 +48,7 @@ class LocalReplica:
     """A replica that tells what was committed here and, if it listens, what came from elsewhere."""
 
     def __init__(
-        self, listeners: Listeners, replica: crdt.Replica | None = None, *, listening: bool = False
+        self, listeners: ReplicaListeners, replica: crdt.Replica | None = None, *, listening: bool = False
     ) -> None:
         self._listeners = listeners
         self._replica = crdt.Replica() if replica is None else replica

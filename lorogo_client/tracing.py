@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lorogo_client.delivery.outbox import Flight
+from lorogo_client.delivery.outbox import OutgoingUpdate
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_transport.clock import Clock
-from lorogo_transport.telemetry.logs import Log, get_logger
-from lorogo_transport.telemetry.tracing import Recent, events_of, spans_of
+from lorogo_transport.telemetry.logs import StructuredLogger, get_logger
+from lorogo_transport.telemetry.tracing import RecentEntries, events_of, spans_of
 
 if TYPE_CHECKING:
     from lorogo_transport.telemetry.otel import Spans
@@ -26,21 +26,21 @@ class _Sending:
     reply: Reply | None = None  # the last
 
 
-class Tracing:
+class ClientTracing:
     """The updates of one client."""
 
-    def __init__(self, events: Log | None, spans: "Spans | None", clock: Clock) -> None:
+    def __init__(self, events: StructuredLogger | None, spans: "Spans | None", clock: Clock) -> None:
         self._events = events
         self._spans = spans
         self._clock = clock
-        self._sending: Recent[_Sending] = Recent()
+        self._sending: RecentEntries[_Sending] = RecentEntries()
 
     @property
     def open(self) -> int:
         """How many are followed that are not over."""
         return len(self._sending)
 
-    def sent(self, document_id: str, flight: Flight) -> None:
+    def sent(self, document_id: str, flight: OutgoingUpdate) -> None:
         """It goes out now, for the first time or again."""
         if self._events is not None:
             self._events.debug(
@@ -98,7 +98,7 @@ class Tracing:
         self._spans.send(log_id, sending.begun_ns, self._clock.wall_ns(), facts, problem)
 
 
-def tracing_of(tracer_provider: object | None, clock: Clock) -> Tracing | None:
+def tracing_of(tracer_provider: object | None, clock: Clock) -> ClientTracing | None:
     """What tells of updates; None if nobody looks. Raises TypeError, OtelMissing."""
     events, spans = events_of(log), spans_of(tracer_provider)
-    return None if events is None and spans is None else Tracing(events, spans, clock)
+    return None if events is None and spans is None else ClientTracing(events, spans, clock)

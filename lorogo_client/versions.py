@@ -13,7 +13,7 @@ from lorogo_client.errors import InvalidMoment
 from lorogo_protocol.shown_version import show_version, unknown_version
 
 __all__ = [
-    "BeforeAll",
+    "TooOldMoment",
     "moment",
     "neither",
     "parse_at",
@@ -39,7 +39,7 @@ _PART = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
 _AGO = re.compile(rf"-?((?:{_PART.pattern})+)(?: ago)?")
 
 
-class BeforeAll(InvalidMoment):
+class TooOldMoment(InvalidMoment):
     """A time before 1970: no document is that old."""
 
 
@@ -87,7 +87,7 @@ def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
     else:
         moment = _calendar(words, zone)
     if moment < 0:
-        raise BeforeAll(f"{_brief(text)} is before 1970")
+        raise TooOldMoment(f"{_brief(text)} is before 1970")
     return moment
 
 

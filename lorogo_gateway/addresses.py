@@ -18,7 +18,7 @@ _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.%]+)\](?::[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class RequestOrigin:
     """From where."""
 
     address: str  # as people write it
@@ -45,7 +45,7 @@ def key_of(address: str) -> str:
     return str(found)
 
 
-class Proxies:
+class TrustedProxies:
     """The proxies that may say who comes."""
 
     def __init__(self, networks: Sequence[str] = ()) -> None:
@@ -56,19 +56,19 @@ class Proxies:
         found = _parse(address)
         return found is not None and any(found in network for network in self._networks)
 
-    def came(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> Came:
+    def came(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> RequestOrigin:
         """Who it is, with headers as ASGI has them (names in small letters)."""
         if not self._networks or not self.trusts(peer):
-            return Came(peer, local=_is_local(peer))
+            return RequestOrigin(peer, local=_is_local(peer))
         plain = _hops(headers, b"x-forwarded-for")
         standard, protocol = _forwarded(headers)
         said = (_last(headers, b"x-forwarded-proto") or protocol).lower()
         https = {"https": True, "wss": True, "http": False, "ws": False}.get(said)
         if not plain and not standard:
-            return Came(peer, https=https, local=_is_local(peer))
+            return RequestOrigin(peer, https=https, local=_is_local(peer))
         found = {self._client(peer, hops) for hops in (plain, standard) if hops}
         # A proxy sets one of the two headers; where the other disagrees, somebody made it up.
-        return Came(found.pop() if len(found) == 1 else peer, https=https, forwarded=True)
+        return RequestOrigin(found.pop() if len(found) == 1 else peer, https=https, forwarded=True)
 
     def _client(self, peer: str, hops: Sequence[str]) -> str:
         nearest = peer

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from lorogo_protocol.errors import LorogoError
 
 
-class Problem(LorogoError):
+class HttpProblem(LorogoError):
     """An answer other than what was asked for: a status, our reason code, and a sentence for people."""
 
     def __init__(

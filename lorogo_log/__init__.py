@@ -53,14 +53,14 @@ ones without the records for which `fn(segment_path, record)` says True (`SkipSe
 alone, an error stops), `compress=True` rewrites them with zstd. Sequences are never given twice, whatever
 was removed.
 
-**On other machines**: a `Coordinator` streams the log to `Replica`s, which keep the same bytes and connect
+**On other machines**: a `Coordinator` streams the log to `LogReplica`s, which keep the same bytes and connect
 again by themselves; `await coordinator.wait(sequence, replicas=2)` returns when two of them have a record,
 and all before it, on their disks. A `Repairer` fetches damaged segments from them. With replicas an append
 alone is not enough: during a takeover the old coordinator appends until it hears of the new one (then
 `StaleEpochError`), and what nobody else has is put aside. Only what `wait` has told of is sure to stay.
 """
 
-from lorogo_log.core import BlockingLog, Options, Stats
+from lorogo_log.core import BlockingLog, LogOptions, LogStats
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -81,12 +81,12 @@ from lorogo_log.errors import (
 )
 from lorogo_log.format.batch import Batch, Position, Record
 from lorogo_log.log import Log
-from lorogo_log.maintenance.sealed_segments import Cleaned, SegmentReport
+from lorogo_log.maintenance.sealed_segments import CleaningResult, SegmentReport
 from lorogo_log.read.cursor import Cursor
 from lorogo_log.read.reader import Reader, SegmentInfo
-from lorogo_log.recovery.recovery import Recovery
+from lorogo_log.recovery.recovery import RecoveryMode
 from lorogo_log.replication.coordinator import Coordinator, CoordinatorStats
-from lorogo_log.replication.replica import Replica, ReplicaStats
+from lorogo_log.replication.replica import LogReplica, ReplicaStats
 from lorogo_log.replication.replica_follower import ReplicaInfo
 from lorogo_log.replication.replica_repair import Repairer
 from lorogo_log.storage.disk import Directory, File, FileStorage, Lock, Storage
@@ -94,12 +94,12 @@ from lorogo_log.storage.memory import MemoryStorage
 from lorogo_log.storage.small_files import read_file, replace_file
 from lorogo_log.storage.workers import Workers
 from lorogo_log.transfer.segment_transfer import SegmentServer
-from lorogo_log.write.policy import Failure, Sync
+from lorogo_log.write.policy import Sync, WriteFailure
 
 __all__ = [
     "Batch",
     "BlockingLog",
-    "Cleaned",
+    "CleaningResult",
     "Coordinator",
     "CoordinatorStats",
     "CorruptionError",
@@ -108,7 +108,6 @@ __all__ = [
     "Directory",
     "DiskFullError",
     "End",
-    "Failure",
     "File",
     "FileStorage",
     "FormatError",
@@ -118,16 +117,17 @@ __all__ = [
     "LogClosedError",
     "LogError",
     "LogFailedError",
+    "LogOptions",
+    "LogReplica",
+    "LogStats",
     "MemoryStorage",
     "NotFoundError",
-    "Options",
     "Position",
     "QueueFullError",
     "Reader",
     "Record",
-    "Recovery",
+    "RecoveryMode",
     "Repairer",
-    "Replica",
     "ReplicaError",
     "ReplicaInfo",
     "ReplicaStats",
@@ -136,12 +136,12 @@ __all__ = [
     "SegmentServer",
     "SkipSegment",
     "StaleEpochError",
-    "Stats",
     "Storage",
     "Sync",
     "TooLargeError",
     "TornError",
     "Workers",
+    "WriteFailure",
     "read_file",
     "replace_file",
 ]

@@ -25,25 +25,25 @@ from lorogo_log.errors import (
     TornError,
 )
 from lorogo_log.format import names
-from lorogo_log.format.batch import Batch, Encoded, Position, Record, pack_value, pack_values
+from lorogo_log.format.batch import Batch, EncodedFrame, Position, Record, pack_value, pack_values
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
 from lorogo_log.maintenance import sealed_segments
-from lorogo_log.maintenance.sealed_segments import Cleaned, CleanFunction, SegmentReport
+from lorogo_log.maintenance.sealed_segments import CleanFunction, CleaningResult, SegmentReport
 from lorogo_log.read.cursor import Cursor
 from lorogo_log.read.reader import OnDamage, Reader, SegmentInfo
-from lorogo_log.recovery.recovery import Recovered, Recovery, recover
+from lorogo_log.recovery.recovery import RecoveredLog, RecoveryMode, recover
 from lorogo_log.storage.disk import FileStorage, Lock, Storage
 from lorogo_log.storage.replica_state import load_state
-from lorogo_log.write.engine import Engine, Head
-from lorogo_log.write.policy import Failure, Sync
+from lorogo_log.write.engine import LogHead, SegmentAppender
+from lorogo_log.write.policy import Sync, WriteFailure
 from lorogo_log.write.turn_writer import TurnWriter
-from lorogo_log.write.writer import Writer
+from lorogo_log.write.writer import LogWriter
 
-_GROUP, _STOP = Sync.group(), Failure.stop()
+_GROUP, _STOP = Sync.group(), WriteFailure.stop()
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LogOptions:
     """Everything that is decided at open, checked once."""
 
     sync: Sync = _GROUP
@@ -52,8 +52,8 @@ class Options:
     queue_items: int = limits.QUEUE_ITEMS
     batch_bytes: int = limits.BATCH_BYTES
     ahead_bytes: int = limits.AHEAD_BYTES
-    recovery: Recovery = Recovery.TAIL
-    failure: Failure = _STOP
+    recovery: RecoveryMode = RecoveryMode.TAIL
+    failure: WriteFailure = _STOP
     #: None: one above the newest in the log, durable with the first append. A higher one is durable at open
     epoch: int | None = None
     #: a replica: it keeps the epoch that it found, and only `mirror` appends
@@ -69,8 +69,8 @@ class Options:
 
     def __post_init__(self) -> None:
         kind("sync", self.sync, Sync, "Sync.group()")
-        kind("recovery", self.recovery, Recovery, "Recovery.TAIL")
-        kind("failure", self.failure, Failure, "Failure.stop()")
+        kind("recovery", self.recovery, RecoveryMode, "Recovery.TAIL")
+        kind("failure", self.failure, WriteFailure, "Failure.stop()")
         whole("segment_bytes", self.segment_bytes, least=4096)
         whole("queue_bytes", self.queue_bytes, least=1)
         whole("queue_items", self.queue_items, least=1)
@@ -86,7 +86,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class LogStats:
     """The log in numbers."""
 
     next_sequence: int
@@ -117,7 +117,7 @@ class BlockingLog:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        options: Options | None = None,
+        options: LogOptions | None = None,
         *,
         storage: Storage | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
@@ -127,7 +127,7 @@ class BlockingLog:
         random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         """`now` and `random_bytes`: None for those of the storage's workers, or of the operating system."""
-        self.options = options or Options()
+        self.options = options or LogOptions()
         storage = storage or FileStorage()
         workers = self._workers = storage.workers
         self.now = now or (workers.now if workers else clock.time_ns)
@@ -169,7 +169,7 @@ class BlockingLog:
             self.close()
             raise
 
-    def _writer(self, recovered: Recovered, random_bytes: Callable[[int], bytes]) -> Writer:
+    def _writer(self, recovered: RecoveredLog, random_bytes: Callable[[int], bytes]) -> LogWriter:
         options, head = self.options, recovered.head
         #: this opening, told apart from all others; and the epoch and the end that it found
         self.incarnation = random_bytes(16)
@@ -202,7 +202,7 @@ class BlockingLog:
                     " name one, or begin a new log"
                 )
         workers = self._workers
-        engine = Engine(
+        engine = SegmentAppender(
             self.directory,
             head,
             log_id=recovered.log_id or options.log_id or random_bytes(16),
@@ -214,7 +214,7 @@ class BlockingLog:
         # a named epoch shuts older writers out, whatever happens next; an id may be announced at once
         if newer or (options.durable_id and recovered.log_id is None):
             engine.commit((), (), (), sync=True)
-        make = partial(TurnWriter, workers=workers) if workers else Writer
+        make = partial(TurnWriter, workers=workers) if workers else LogWriter
         return make(
             engine,
             sync=options.sync,
@@ -306,7 +306,7 @@ class BlockingLog:
             raise ReplicaError(f"{self.directory.path} is a replica: append at its coordinator")
 
     def mirror(
-        self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]
+        self, header: SegmentHeader | None, frames: Sequence[tuple[EncodedFrame, set[bytes]]]
     ) -> Future[Any]:
         """A replica's append: a coordinator's frames as they are; done when they are on the disk."""
         return self.writer.mirror(header, frames)
@@ -356,7 +356,7 @@ class BlockingLog:
         name: str | None = self.writer.rotate().result(wait_seconds)
         return name
 
-    def clean(self, function: CleanFunction) -> Cleaned:
+    def clean(self, function: CleanFunction) -> CleaningResult:
         """Drop records from sealed segments; damaged ones are reported and left alone."""
         if self.options.mirror:
             raise ReplicaError(f"{self.directory.path} is a replica: clean at its coordinator")
@@ -386,7 +386,7 @@ class BlockingLog:
         self.mended(name)
         return report
 
-    def _head(self) -> Head:
+    def _head(self) -> LogHead:
         """Where the log stands: as it was at one moment, though the writer goes on."""
         while True:
             active = self.writer.engine.active
@@ -410,10 +410,10 @@ class BlockingLog:
     def queue_length(self) -> int:
         return self.writer.queue_length()
 
-    def stats(self) -> Stats:
+    def stats(self) -> LogStats:
         writer = self.writer
         head = writer.engine.head
-        return Stats(
+        return LogStats(
             next_sequence=head.next_sequence,
             durable_sequence=writer.durable,
             end_offset=head.end_offset,

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from lorogo_log import limits
 from lorogo_log.checks import check_time
-from lorogo_log.core import BlockingLog, Options, Stats, columns
+from lorogo_log.core import BlockingLog, LogOptions, LogStats, columns
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -24,14 +24,14 @@ from lorogo_log.errors import (
 )
 from lorogo_log.format.batch import Batch, Position, Record, pack_value
 from lorogo_log.format.layout import Bytes
-from lorogo_log.maintenance.sealed_segments import Cleaned, CleanFunction, SegmentReport
+from lorogo_log.maintenance.sealed_segments import CleanFunction, CleaningResult, SegmentReport
 from lorogo_log.read.cursor import Cursor
 from lorogo_log.read.reader import OnDamage, SegmentInfo, check_damaged
-from lorogo_log.recovery.recovery import Recovery
+from lorogo_log.recovery.recovery import RecoveryMode
 from lorogo_log.storage.disk import Storage
-from lorogo_log.write.policy import Failure, Sync
+from lorogo_log.write.policy import Sync, WriteFailure
 from lorogo_log.write.queue import Waiting
-from lorogo_log.write.writer import Writer
+from lorogo_log.write.writer import LogWriter
 
 _BATCHES_PER_HOP = 64
 
@@ -39,7 +39,7 @@ _BATCHES_PER_HOP = 64
 class LoopWaker:
     """One loop's waiters: woken with one call per batch."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, writer: Writer) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, writer: LogWriter) -> None:
         self.loop = loop
         self._writer = writer
         self.turn = asyncio.Lock()  # first come, first served, among those who wait for room
@@ -140,8 +140,8 @@ class Log:
         queue_bytes: int = limits.QUEUE_BYTES,
         queue_items: int = limits.QUEUE_ITEMS,
         storage: Storage | None = None,
-        recovery: Recovery = Recovery.TAIL,
-        failure: Failure | None = None,
+        recovery: RecoveryMode = RecoveryMode.TAIL,
+        failure: WriteFailure | None = None,
         epoch: int | None = None,
         partition: int | None = None,
         compress: bool = False,
@@ -159,14 +159,14 @@ class Log:
         `on_damage` (with a CorruptionError, or with a TornError for a tail that was cut), `forward` and
         `forward_bytes` (what a replica has where this log is damaged) are called from any thread.
         """
-        options = Options(
+        options = LogOptions(
             sync=Sync.group() if sync is None else sync,
             segment_bytes=segment_bytes,
             queue_bytes=queue_bytes,
             queue_items=queue_items,
             ahead_bytes=ahead_bytes,
             recovery=recovery,
-            failure=Failure.stop() if failure is None else failure,
+            failure=WriteFailure.stop() if failure is None else failure,
             epoch=epoch,
             partition=partition,
             compress=compress,
@@ -366,7 +366,7 @@ class Log:
         """Remove the oldest sealed segments: wholly before a time (ns), or more than `keep_bytes` in all."""
         return await asyncio.to_thread(self.core.expire, before=before, keep_bytes=keep_bytes)
 
-    async def clean(self, function: CleanFunction) -> Cleaned:
+    async def clean(self, function: CleanFunction) -> CleaningResult:
         """Drop records from sealed segments: `function(segment_path, record)` says True for each to drop.
 
         It runs in a thread. Damaged segments are reported and left alone.
@@ -393,7 +393,7 @@ class Log:
         """Records that wait to be written."""
         return self.core.queue_length()
 
-    def stats(self) -> Stats:
+    def stats(self) -> LogStats:
         """The log in numbers."""
         return self.core.stats()
 

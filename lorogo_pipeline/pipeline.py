@@ -28,10 +28,10 @@ from lorogo_pipeline.jobs import ingest as ingesting
 from lorogo_pipeline.jobs import live_ingest
 from lorogo_pipeline.jobs import materialise as materialising
 from lorogo_pipeline.jobs import sql as questions
-from lorogo_pipeline.jobs.erase import Erased
-from lorogo_pipeline.jobs.export import Exported
-from lorogo_pipeline.jobs.ingest import Ingested
-from lorogo_pipeline.jobs.materialise import Materialised
+from lorogo_pipeline.jobs.erase import ErasureReport
+from lorogo_pipeline.jobs.export import ExportReport
+from lorogo_pipeline.jobs.ingest import IngestReport
+from lorogo_pipeline.jobs.materialise import MaterialiseReport
 from lorogo_pipeline.report import facts as report_facts
 from lorogo_pipeline.report import model, page
 from lorogo_pipeline.spark import tasks
@@ -109,7 +109,7 @@ class Pipeline:
         """The lake. Raises NoLake, OtherVersion."""
         return Lake.open(self.settings.lake, create=create, buckets=self.settings.buckets if create else None)
 
-    def ingest(self) -> Ingested:
+    def ingest(self) -> IngestReport:
         """Journals into `updates`, `events` and `answers`."""
         return ingesting.ingest(
             self.spark,
@@ -125,7 +125,7 @@ class Pipeline:
         as_of_ns: int | None = None,
         documents: Sequence[str] | None = None,
         tables: Sequence[str] = materialising.TARGETS,
-    ) -> Materialised:
+    ) -> MaterialiseReport:
         """`updates` into `documents` and `changes`."""
         return materialising.materialise(
             self.spark,
@@ -136,16 +136,16 @@ class Pipeline:
             progress=self._progress,
         )
 
-    def erase(self, documents: Sequence[str] = (), *, unknown: bool = False) -> Erased:
+    def erase(self, documents: Sequence[str] = (), *, unknown: bool = False) -> ErasureReport:
         """Documents out of every table and every file; with `unknown` also such as are not in the lake."""
         return erasing.erase(self.spark, self.lake(), documents, unknown=unknown, progress=self._progress)
 
-    def ingest_stream(self, nats: str) -> Ingested:
+    def ingest_stream(self, nats: str) -> IngestReport:
         """What JetStream holds now into `updates`."""
         return live_ingest.ingest_stream(self.spark, self.lake(create=True), nats, progress=self._progress)
 
     def follow_stream(
-        self, nats: str, *, every_seconds: float, told: Callable[[Ingested], None], once: bool = False
+        self, nats: str, *, every_seconds: float, told: Callable[[IngestReport], None], once: bool = False
     ) -> None:
         """What comes into JetStream, as it comes; until it is interrupted."""
         live_ingest.follow_stream(
@@ -160,7 +160,7 @@ class Pipeline:
         tables = {name: table for name in TABLES if (table := lake.table(name)).version >= 0}
         shown = {name: dataframe(self.spark, lake, name) for name in tables}
         versions = {name: table.version for name, table in tables.items()}
-        about = model.Lake(name or lake.files.root, versions, tuple(problems))
+        about = model.LakeSummary(name or lake.files.root, versions, tuple(problems))
         small = sum(table.rows() for table in tables.values()) < _ROWS_SMALL
         with _few_rows(self.spark) if small else nullcontext():
             facts = report_facts.gather(shown, now=now, tz=tz, lake=about)
@@ -184,7 +184,7 @@ class Pipeline:
         format: str = "jsonl",  # noqa: A002 - the option's name
         as_of_ns: int | None = None,
         documents: Sequence[str] | None = None,
-    ) -> Exported:
+    ) -> ExportReport:
         """Documents out of the lake, folded first where they are not."""
         self.materialise(
             as_of_ns=as_of_ns, documents=documents if as_of_ns is not None else None, tables=("documents",)

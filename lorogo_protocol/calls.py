@@ -46,7 +46,7 @@ class Refused(LorogoError):
         self.code = reason.value
 
 
-class Encoded(Mapping[str, object]):
+class EncodedBody(Mapping[str, object]):
     """A body that is bytes already: a large value is packed where it was read. Members decode it."""
 
     __slots__ = ("packed",)
@@ -66,7 +66,7 @@ class Encoded(Mapping[str, object]):
 
 def encode(body: Body) -> bytes:
     """The body as bytes; InvalidRequest-like Refused if a value cannot travel."""
-    if isinstance(body, Encoded):
+    if isinstance(body, EncodedBody):
         return body.packed
     try:
         packed: bytes = msgpack.packb(dict(body), use_bin_type=True)

@@ -1,6 +1,6 @@
 """An update on its way: split into chunks, and put together again.
 
-`split()` cuts a payload; `Assembler` takes chunks in any order, interleaved, twice, and says when
+`split()` cuts a payload; `ChunkAssembler` takes chunks in any order, interleaved, twice, and says when
 one is whole. Both ends use it: client to server on `loro.wal.{id}`, and every long call and reply.
 """
 
@@ -118,7 +118,7 @@ class Assembled(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class AssemblyRejected:
     """It can never become whole as it is; the sender must start again."""
 
     log_id: str
@@ -139,7 +139,7 @@ class Repeated:
     sequence: int  # where it was accepted
 
 
-Outcome = Assembled | Rejected | Repeated | None
+AssemblyOutcome = Assembled | AssemblyRejected | Repeated | None
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class _Partial:
     refused: str = ""  # why it is too large; its bytes are gone, its final chunk gets the answer
 
 
-class Room:
+class MemoryBudget:
     """How many bytes of unfinished updates several assemblers may hold together.
 
     They say what they keep and let go; somebody measures now and then what is really held. So whatever
@@ -185,7 +185,7 @@ class Room:
         return self._held + self._kept > self.bytes_max
 
 
-class Assembler:
+class ChunkAssembler:
     """Puts the updates of one document together, in bounded memory.
 
     A log id names one byte string and one split. An ACKed id is remembered with its digest, so its
@@ -204,7 +204,7 @@ class Assembler:
         grace_seconds: float = limits.CHUNK_GRACE_SECONDS,
         remember_seconds: float = limits.REMEMBER_ACKED_SECONDS,
         remember_max: int = limits.REMEMBER_ACKED_MAX,
-        room: Room | None = None,
+        room: MemoryBudget | None = None,
     ) -> None:
         self._update_bytes_max = update_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
@@ -233,7 +233,7 @@ class Assembler:
         """The lowest sequence that an unfinished update still needs."""
         return min((min(partial.sequences) for partial in self._partials.values()), default=None)
 
-    def add(self, chunk: Chunk, *, sequence: int, now: float) -> Outcome:
+    def add(self, chunk: Chunk, *, sequence: int, now: float) -> AssemblyOutcome:
         """Take one chunk; None: not whole yet, or nothing to say."""
         self._seen += len(chunk.data)
         known = self._acked.get(chunk.log_id)
@@ -277,7 +277,7 @@ class Assembler:
         """From now on, whole updates may have so many bytes."""
         self._update_bytes_max = update_bytes_max
 
-    def share(self, room: Room | None) -> None:
+    def share(self, room: MemoryBudget | None) -> None:
         """From now on others count, too; or not."""
         self._room = room
 
@@ -285,7 +285,7 @@ class Assembler:
         """When `expire()` next has something to do."""
         return min((self._deadline(partial) for partial in self._partials.values()), default=None)
 
-    def expire(self, now: float, *, span_bytes_max: int | None = None) -> list[Rejected]:
+    def expire(self, now: float, *, span_bytes_max: int | None = None) -> list[AssemblyRejected]:
         """Drop what has been unfinished for too long; forget ACKed ids that are old enough.
 
         `span_bytes_max`: also drop an unfinished update when more bytes than that came since its first
@@ -310,7 +310,7 @@ class Assembler:
             return partial.final_seen + self._grace_seconds
         return partial.opened + self._unfinished_seconds
 
-    def _collect(self, chunk: Chunk, sequence: int, now: float) -> Outcome:
+    def _collect(self, chunk: Chunk, sequence: int, now: float) -> AssemblyOutcome:
         partial = self._partials.get(chunk.log_id)
         if partial is None:
             partial = self._partials[chunk.log_id] = _Partial(now, self._seen - len(chunk.data))
@@ -364,7 +364,7 @@ class Assembler:
         self._release(partial.size)
         partial.chunks, partial.size, partial.refused = {}, 0, why
 
-    def _join(self, log_id: str, partial: _Partial, final: Chunk) -> Outcome:
+    def _join(self, log_id: str, partial: _Partial, final: Chunk) -> AssemblyOutcome:
         del self._partials[log_id]
         self._release(partial.size)
         payload = b"".join(partial.chunks[index] for index in range(final.count))
@@ -374,7 +374,7 @@ class Assembler:
 
     def _whole(
         self, final: Chunk, payload: bytes, sequences: tuple[int, ...], sequence: int, *, again: bool
-    ) -> Outcome:
+    ) -> AssemblyOutcome:
         if len(payload) > (most := self._limit(again=again)):
             message = f"it has more than {most} bytes"
             return _rejected(final, Reason.TOO_LARGE, message, sequences)
@@ -385,20 +385,20 @@ class Assembler:
             final.log_id, payload, actual, final.inbox, min(sequences), sequence, sequences, again
         )
 
-    def _reject(self, chunk: Chunk, reason: Reason, message: str, sequence: int) -> Rejected:
+    def _reject(self, chunk: Chunk, reason: Reason, message: str, sequence: int) -> AssemblyRejected:
         """Refuse the final chunk and forget what came before it."""
         if chunk.log_id in self._partials:
             dropped = self._drop(chunk.log_id, reason, message)
             return _rejected(chunk, reason, message, (*dropped.sequences, sequence))
         return _rejected(chunk, reason, message, (sequence,))
 
-    def _drop(self, log_id: str, reason: Reason, message: str) -> Rejected:
+    def _drop(self, log_id: str, reason: Reason, message: str) -> AssemblyRejected:
         partial = self._partials.pop(log_id)
         self._release(partial.size)
         final = partial.final or Chunk(log_id, 0, b"")
         return _rejected(final, reason, message, tuple(partial.sequences))
 
-    def _bound(self) -> Outcome:
+    def _bound(self) -> AssemblyOutcome:
         if self._room is not None and self._room.full and self._bytes:
             largest = max(self._partials, key=lambda log_id: self._partials[log_id].size)
             return self._drop(largest, Reason.CHUNK_MISSING, "too many unfinished updates of all documents")
@@ -412,5 +412,5 @@ class Assembler:
         return self._drop(oldest, Reason.CHUNK_MISSING, "too many unfinished updates; this was the oldest")
 
 
-def _rejected(chunk: Chunk, reason: Reason, message: str, sequences: tuple[int, ...]) -> Rejected:
-    return Rejected(chunk.log_id, reason, message, chunk.digest, chunk.inbox, sequences)
+def _rejected(chunk: Chunk, reason: Reason, message: str, sequences: tuple[int, ...]) -> AssemblyRejected:
+    return AssemblyRejected(chunk.log_id, reason, message, chunk.digest, chunk.inbox, sequences)

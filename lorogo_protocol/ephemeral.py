@@ -13,7 +13,7 @@ def check_presence(data: bytes) -> None:
         EphemeralStore(1).apply(data)
 
 
-class Presence:
+class PresenceStore:
     """Keys that vanish when they are not renewed."""
 
     def __init__(self, timeout_seconds: float) -> None:

@@ -23,7 +23,7 @@ from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StatusEntry:
     """A status with the facts that travel beside it."""
 
     status: Status
@@ -65,7 +65,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RequestStart:
     """Move it to STARTING with this retry count, expecting this revision; then send init."""
 
     retry_count: int
@@ -79,52 +79,52 @@ class GiveUp:
     trace_id: str
 
 
-Wish = Serve | Ping | Wait | Start | GiveUp
+ClientStep = Serve | Ping | Wait | RequestStart | GiveUp
 
 
 def wish(
-    entry: Entry | None,
+    entry: StatusEntry | None,
     *,
     seen_seconds: float,
     ping: bool | None = None,
     init_answered: bool = False,
     stale_seconds: float = limits.STALE_SECONDS,
-) -> Wish:
+) -> ClientStep:
     """What to do to have the document served.
 
     `ping`: True the owner answered, False nobody listens there, None not asked or no answer in time.
     `init_answered`: a server answered the init of exactly this STARTING.
     """
     if entry is None:
-        return Start(0, 0)
+        return RequestStart(0, 0)
     stale = seen_seconds >= stale_seconds
     left = max(0.0, stale_seconds - seen_seconds)
     match entry.status:
         case Down():
-            return Start(0, entry.revision)
+            return RequestStart(0, entry.revision)
         case Failed(trace_id):
             return GiveUp(trace_id)
         case Starting(retry_count=count):
             if not stale:
                 return Wait(left)
             server_failed = bool(entry.server) or init_answered
-            return Start(count + 1 if server_failed else count, entry.revision)
+            return RequestStart(count + 1 if server_failed else count, entry.revision)
         case Up():
             if ping is True:
                 return Serve()
             if ping is False or stale:
-                return Start(0, entry.revision)
+                return RequestStart(0, entry.revision)
             return Ping()
         case _:
             assert_never(entry.status)
 
 
-def taken_from(entry: Entry | None) -> str:
+def taken_from(entry: StatusEntry | None) -> str:
     """From whom a document is taken by a STARTING over this entry; "": from nobody, it is just started."""
     match entry:
-        case Entry(status=Up(server_id=server_id)):
+        case StatusEntry(status=Up(server_id=server_id)):
             return server_id
-        case Entry(status=Starting()):
+        case StatusEntry(status=Starting()):
             return entry.server or entry.taken_from
         case _:
             return ""
@@ -169,21 +169,21 @@ class Decline:
     why: str
 
 
-Answer = Acquire | Condemn | Decline
+AcquireStep = Acquire | Condemn | Decline
 
 
-def begins_series(entry: Entry) -> bool:
+def begins_series(entry: StatusEntry) -> bool:
     """Whether a STARTING is the first attempt since the document was UP or DOWN."""
     return isinstance(entry.status, Starting) and entry.status.retry_count == 0 and entry.failures == 0
 
 
 def answer_init(
-    entry: Entry | None,
+    entry: StatusEntry | None,
     operation_id: str,
     *,
     known: Failures = NO_FAILURES,
     retries_max: int = limits.RETRIES_MAX,
-) -> Answer:
+) -> AcquireStep:
     """What the server that picked up the init does.
 
     `known`: the failures that this server recorded in this series of attempts. A client that moves the
@@ -207,7 +207,7 @@ def answer_init(
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class OwnWrite:
     """My own write: adopt its revision."""
 
     revision: int
@@ -236,18 +236,18 @@ class StepDown:
     why: str
 
 
-Sight = Mine | Reclaim | Reacquire | StepDown
+OwnerStep = OwnWrite | Reclaim | Reacquire | StepDown
 
 
 def owner_sees(
-    entry: Entry | None,
+    entry: StatusEntry | None,
     *,
     server_id: str,
     token: int,
     revision: int,
     operation_id: str,
     missed: bool = False,
-) -> Sight:
+) -> OwnerStep:
     """What the owner does about the newest entry of its key; `revision` is what it knew.
 
     `missed`: entries may have gone by unseen since then (the connection was lost). Then a DOWN says
@@ -259,15 +259,15 @@ def owner_sees(
     match entry.status:
         case Up(server_id=owner):
             if owner == server_id and entry.token == token:
-                return Mine(entry.revision)
+                return OwnWrite(entry.revision)
             return StepDown(f"server {owner} owns it with token {entry.token}")
         case Starting(operation_id=operation):
             if entry.server == server_id and operation == operation_id and entry.token == token:
-                return Mine(entry.revision)
+                return OwnWrite(entry.revision)
             return StepDown(f"operation {operation} starts it")
         case Down() | Failed():
             if entry.revision <= revision:
-                return Mine(revision)  # an old word, overtaken by my own
+                return OwnWrite(revision)  # an old word, overtaken by my own
             if missed or entry.server not in ("", server_id):
                 return StepDown("another server may have owned it meanwhile")
             return Reclaim(entry.revision)

@@ -20,7 +20,7 @@ DOCUMENTS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FeedStart:
     """Where a feed begins: behind a place of the WAL, not before a time. Nothing set: at the beginning."""
 
     epoch: int = 0
@@ -42,16 +42,16 @@ class Start:
                 return time_ns >= self.time_ns
 
 
-EVERYTHING = Start()
+EVERYTHING = FeedStart()
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PageRequest:
     """What a feed asks of one partition."""
 
     journal: str  # the id of the log, hex
     after: str = ""  # what the page before said; empty: from the beginning
-    start: Start = EVERYTHING
+    start: FeedStart = EVERYTHING
     documents: frozenset[str] | None = None
     bytes_max: int = PAGE_BYTES_DEFAULT
     wait_seconds: float = 0.0
@@ -73,7 +73,7 @@ class Ask:
         }
 
 
-def parse_ask(body: calls.Body) -> Ask:
+def parse_ask(body: calls.Body) -> PageRequest:
     """The question, within the bounds; Refused(invalid-request) if it makes no sense."""
     journal = calls.need(body, "journal", str)
     documents = calls.maybe(body, "documents", list)
@@ -89,10 +89,10 @@ def parse_ask(body: calls.Body) -> Ask:
     if log_id and not is_token(log_id):
         raise Refused(Reason.INVALID_REQUEST, "'log_id' is not one")
     epoch, sequence, time_ns, bytes_max = numbers
-    return Ask(
+    return PageRequest(
         journal,
         calls.maybe(body, "after", str) or "",
-        Start(epoch, sequence, time_ns),
+        FeedStart(epoch, sequence, time_ns),
         None if documents is None else frozenset(documents),
         min(bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX),
         min(float(wait), WAIT_SECONDS_MAX),
@@ -101,7 +101,7 @@ def parse_ask(body: calls.Body) -> Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PageEntry:
     """A record where it stands in a journal."""
 
     place: int  # its sequence in the journal
@@ -111,27 +111,27 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FeedPage:
     """Some records in order, and where they end."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PageEntry, ...]
     next: str
     end: bool
 
 
-def encode(page: Page) -> dict[str, object]:
+def encode(page: FeedPage) -> dict[str, object]:
     """As it travels; the records in one piece, so that their size is known."""
     return {"records": pack(page.entries), "next": page.next, "end": page.end}
 
 
-def pack(entries: Iterable[Entry]) -> bytes:
+def pack(entries: Iterable[PageEntry]) -> bytes:
     """The entries of a page."""
     rows = [(one.place, one.time_ns, one.document, records.encode(one.record)) for one in entries]
     packed: bytes = msgpack.packb(rows, use_bin_type=True)
     return packed
 
 
-def decode(body: Mapping[str, object]) -> Page:
+def decode(body: Mapping[str, object]) -> FeedPage:
     """The page, or MalformedMessage; without records of unknown kinds and such about no document."""
     try:
         rows = msgpack.unpackb(calls.need(body, "records", bytes), raw=False)
@@ -140,8 +140,8 @@ def decode(body: Mapping[str, object]) -> Page:
             if not isinstance(place, int) or not isinstance(time_ns, int) or not isinstance(document, str):
                 raise MalformedMessage("a record in a page of the feed is not whole")
             if (record := records.decode_document(value)) is not None:
-                entries.append(Entry(place, time_ns, document, record))
-        return Page(tuple(entries), calls.need(body, "next", str), calls.need(body, "end", bool))
+                entries.append(PageEntry(place, time_ns, document, record))
+        return FeedPage(tuple(entries), calls.need(body, "next", str), calls.need(body, "end", bool))
     except (
         ValueError,
         TypeError,

@@ -9,7 +9,7 @@ from lorogo_protocol import crdt, ephemeral
 from lorogo_protocol.limits import PRESENT_BYTES_MAX, PRESENT_ENTRIES_MAX
 
 
-class Present:
+class BoundedPresenceStore:
     """A merged EphemeralStore with a bound."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Present:
         self._bytes_max = bytes_max
         self._entries_max = entries_max
         self._gone = gone
-        self._presence = ephemeral.Presence(timeout_seconds)
+        self._presence = ephemeral.PresenceStore(timeout_seconds)
         self._sizes: dict[str, int] = {}  # by key; what was said last is last
         self._changed: list[str] = []
         self._removed: list[str] = []
@@ -39,7 +39,7 @@ class Present:
 
     def news(self, updates: Iterable[bytes]) -> dict[str, int]:
         """The entries that these would bring or change, with their bytes. Raises CrdtError."""
-        probe = ephemeral.Presence(self._timeout_seconds)
+        probe = ephemeral.PresenceStore(self._timeout_seconds)
         for data in updates:
             probe.apply(data)
         with crdt.guard():
@@ -64,7 +64,7 @@ class Present:
 
     def delete(self, keys: Iterable[str]) -> bytes:
         """Remove these; the deletion, to be told to others, empty if none is there."""
-        gone = ephemeral.Presence(self._timeout_seconds)
+        gone = ephemeral.PresenceStore(self._timeout_seconds)
         here = [key for key in keys if key in self._sizes]
         with crdt.guard():
             for key in here:

@@ -20,7 +20,7 @@ _HEX_CHARS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RecoveryRequest:
     """A server asks all others to bring a document back, or only who is there."""
 
     server: str
@@ -31,7 +31,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecoveryAnswer:
     """What one server says to an ask."""
 
     server: str
@@ -45,22 +45,22 @@ class Answer:
     settled: bool = False  # the same of every document
 
 
-def encode(message: Ask | Answer) -> bytes:
+def encode(message: RecoveryRequest | RecoveryAnswer) -> bytes:
     """As it travels."""
     return bytes(msgpack.packb(asdict(message)))
 
 
-def decode_ask(data: bytes) -> Ask:
+def decode_ask(data: bytes) -> RecoveryRequest:
     """Raises MalformedMessage."""
     body = _body(data)
-    return Ask(*_common(body))
+    return RecoveryRequest(*_common(body))
 
 
-def decode_answer(data: bytes) -> Answer:
+def decode_answer(data: bytes) -> RecoveryAnswer:
     """Raises MalformedMessage."""
     body = _body(data)
     flags = [body.get(name) is True for name in ("done", "whole", "changed", "settled")]
-    return Answer(*_common(body), *flags)
+    return RecoveryAnswer(*_common(body), *flags)
 
 
 def _body(data: bytes) -> dict[str, Any]:

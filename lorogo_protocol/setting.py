@@ -18,7 +18,7 @@ _YEARS_100: Final = 100 * 365 * 86_400.0
 _UNITS: Final = ("", "KiB", "MiB", "GiB", "TiB")
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     """What a setting's values are."""
 
     SIZE = "size"  # bytes
@@ -34,19 +34,19 @@ class Kind(StrEnum):
 
 
 _NOUNS: Final = {
-    Kind.SIZE: "a size",
-    Kind.COUNT: "a whole number",
-    Kind.SECONDS: "a number",
-    Kind.DAYS: "a number",
-    Kind.RATE: "a number",
+    SettingKind.SIZE: "a size",
+    SettingKind.COUNT: "a whole number",
+    SettingKind.SECONDS: "a number",
+    SettingKind.DAYS: "a number",
+    SettingKind.RATE: "a number",
 }
 #: more than anybody needs, and so little that no arithmetic of ours overflows
 _MOST: Final = {
-    Kind.SIZE: float(1 << 60),
-    Kind.COUNT: 1e9,
-    Kind.SECONDS: _YEARS_100,
-    Kind.DAYS: _YEARS_100 / 86_400,
-    Kind.RATE: 1e12,
+    SettingKind.SIZE: float(1 << 60),
+    SettingKind.COUNT: 1e9,
+    SettingKind.SECONDS: _YEARS_100,
+    SettingKind.DAYS: _YEARS_100 / 86_400,
+    SettingKind.RATE: 1e12,
 }
 
 
@@ -54,7 +54,7 @@ _MOST: Final = {
 class Setting:
     """One setting. `problem()` says what is wrong with a value, `allowed()` what would be right."""
 
-    kind: Kind
+    kind: SettingKind
     words: str  # what it does, in a sentence or two
     default: Any
     at_least: float | None = None
@@ -87,22 +87,22 @@ class Setting:
             *most, last = map(str, self.one_of)
             return f"{', '.join(most)} or {last}"
         match self.kind:
-            case Kind.SWITCH:
+            case SettingKind.SWITCH:
                 return "true or false"
-            case Kind.TEXT:
+            case SettingKind.TEXT:
                 return "a text"
-            case Kind.TEXTS:
+            case SettingKind.TEXTS:
                 return "a list of texts"
-            case Kind.FILE | Kind.FOLDER:
+            case SettingKind.FILE | SettingKind.FOLDER:
                 return f"the name of a {self.kind}"
         told = ", ".join(f"{value}: {meaning}" for value, meaning in self.meanings.items())
         return f"{_NOUNS[self.kind]} {self._range()}" + (f" ({told})" if told else "")
 
     def shown(self, value: float) -> str:
         """A number of this kind, for people: 64MiB, 300, 0.5."""
-        return size_text(int(value)) if self.kind is Kind.SIZE else number_text(value)
+        return size_text(int(value)) if self.kind is SettingKind.SIZE else number_text(value)
 
-    def in_units_of(self, seconds: float, kind: Kind) -> "Setting":
+    def in_units_of(self, seconds: float, kind: SettingKind) -> "Setting":
         """The same setting, said in another unit: days."""
         return replace(
             self,
@@ -114,15 +114,15 @@ class Setting:
 
     def _is_kind(self, value: object) -> bool:
         match self.kind:
-            case Kind.SWITCH:
+            case SettingKind.SWITCH:
                 return isinstance(value, bool)
-            case Kind.TEXT:
+            case SettingKind.TEXT:
                 return isinstance(value, str)
-            case Kind.TEXTS:
+            case SettingKind.TEXTS:
                 return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
-            case Kind.FILE | Kind.FOLDER:
+            case SettingKind.FILE | SettingKind.FOLDER:
                 return isinstance(value, str) or hasattr(value, "__fspath__")
-            case Kind.COUNT:
+            case SettingKind.COUNT:
                 return isinstance(value, int) and not isinstance(value, bool)
         return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -185,7 +185,7 @@ def size(
     """Bytes."""
     return _field(
         Setting(
-            kind=Kind.SIZE,
+            kind=SettingKind.SIZE,
             words=words,
             default=default,
             at_least=at_least,
@@ -197,7 +197,9 @@ def size(
 
 def count(default: int, words: str, *, at_least: int = 1, at_most: int | None = None) -> Any:
     """So many of something."""
-    return _field(Setting(kind=Kind.COUNT, words=words, default=default, at_least=at_least, at_most=at_most))
+    return _field(
+        Setting(kind=SettingKind.COUNT, words=words, default=default, at_least=at_least, at_most=at_most)
+    )
 
 
 def seconds(
@@ -205,39 +207,44 @@ def seconds(
 ) -> Any:
     """How long, or how often."""
     about = Setting(
-        kind=Kind.SECONDS, words=words, default=default, above=0.0, at_most=at_most, meanings=meanings or {}
+        kind=SettingKind.SECONDS,
+        words=words,
+        default=default,
+        above=0.0,
+        at_most=at_most,
+        meanings=meanings or {},
     )
     return _field(about)
 
 
 def rate(default: float, words: str) -> Any:
     """How many in a second, or a minute, as the name says."""
-    return _field(Setting(kind=Kind.RATE, words=words, default=default, above=0.0))
+    return _field(Setting(kind=SettingKind.RATE, words=words, default=default, above=0.0))
 
 
 def switch(words: str) -> Any:
     """True or false; false unless somebody says otherwise."""
-    return _field(Setting(kind=Kind.SWITCH, words=words, default=False))
+    return _field(Setting(kind=SettingKind.SWITCH, words=words, default=False))
 
 
 def text(default: str, words: str, *, check: Callable[[str], object] | None = None) -> Any:
     """A text."""
-    return _field(Setting(kind=Kind.TEXT, words=words, default=default, check=check))
+    return _field(Setting(kind=SettingKind.TEXT, words=words, default=default, check=check))
 
 
 def texts(words: str, *, check: Callable[[str], object]) -> Any:
     """Several texts; none unless somebody gives some."""
-    return _field(Setting(kind=Kind.TEXTS, words=words, default=(), check=check))
+    return _field(Setting(kind=SettingKind.TEXTS, words=words, default=(), check=check))
 
 
 def file(words: str) -> Any:
     """The name of a file; none unless somebody gives one."""
-    return _field(Setting(kind=Kind.FILE, words=words, default=None))
+    return _field(Setting(kind=SettingKind.FILE, words=words, default=None))
 
 
 def choice(default: int | str, words: str, *, one_of: tuple[int | str, ...]) -> Any:
     """One of a few numbers or texts."""
-    kind = Kind.TEXT if isinstance(default, str) else Kind.COUNT
+    kind = SettingKind.TEXT if isinstance(default, str) else SettingKind.COUNT
     return _field(Setting(kind=kind, words=words, default=default, one_of=one_of))
 
 

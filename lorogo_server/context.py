@@ -7,26 +7,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from lorogo_protocol import subjects
-from lorogo_protocol.chunks import Room
+from lorogo_protocol.chunks import MemoryBudget
 from lorogo_protocol.reasons import Reason
-from lorogo_server.compaction.wal_usage import Level
+from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_server.document.quarantine import Quarantine
-from lorogo_server.journal.ack_metrics import Tally
+from lorogo_server.journal.ack_metrics import AckMetrics
 from lorogo_server.journal.disk_journal import Journal
-from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.load_notes import LoadNotes
 from lorogo_server.recovery.vouchers import Vouchers
-from lorogo_server.rpc.rights import Rights
-from lorogo_server.sandbox.batch_validation import Foretaste
+from lorogo_server.rpc.rights import CallRights
+from lorogo_server.sandbox.batch_validation import BatchValidation
 from lorogo_server.sandbox.call_executor import CallExecutor
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import Taste, untasted
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, untasted
 from lorogo_server.settings import ServerSettings
-from lorogo_server.tracing import Tracing
+from lorogo_server.tracing import ServerTracing
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Stream, Transport
-from lorogo_transport.rpc.calls import Budget
+from lorogo_transport.rpc.calls import ReplyBudget
 from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 
@@ -34,7 +34,7 @@ _TAKEOVERS_TOLD = 16
 
 
 @dataclass(slots=True)
-class Counters:
+class ServerCounters:
     """What this server has done since it started."""
 
     accepted: int = 0
@@ -75,7 +75,7 @@ async def _nothing_absent(_document_id: str, _taken_from: str) -> tuple[str, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ServerContext:
     """The server as its hosts see it."""
 
     server_id: str
@@ -87,28 +87,28 @@ class Context:
     wal: Stream
     statuses: Statuses
     snapshots: SnapshotStore
-    epochs: Epochs
+    epochs: EpochTracker
     quarantine: Quarantine
     journal: Journal
-    tally: Tally
+    tally: AckMetrics
     load_slots: asyncio.Semaphore
-    reply_budget: Budget
+    reply_budget: ReplyBudget
     vouchers: Vouchers
-    unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
+    unfinished: MemoryBudget  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
     doubts: Callable[[], Awaitable[int]] = _no_doubts  # how often NATS may have lost data, as far as is known
     # Brings a document back before it is loaded, if NATS may have lost data; names the absent journals.
     recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _nothing_absent
-    level: Level = field(default_factory=Level)
+    level: WalUsage = field(default_factory=WalUsage)
     executor: CallExecutor = field(default_factory=CallExecutor)
     children: ChildProcesses = field(default_factory=ChildProcesses)
-    rights: Rights = field(default_factory=Rights)
+    rights: CallRights = field(default_factory=CallRights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
-    taste: Taste = untasted
-    foretaste: Foretaste | None = None  # None: every update is tasted when its turn comes
-    tracing: Tracing | None = None  # None: nobody looks at single updates
-    counters: Counters = field(default_factory=Counters)
+    taste: ValidateUpdate = untasted
+    foretaste: BatchValidation | None = None  # None: every update is tasted when its turn comes
+    tracing: ServerTracing | None = None  # None: nobody looks at single updates
+    counters: ServerCounters = field(default_factory=ServerCounters)
 
     async def keeps_presence(self, document_id: str) -> bool:
         """Whether presence is kept for the document, which needs no edit."""

@@ -8,14 +8,14 @@ from lorogo_protocol import ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.lease import Failures
 from lorogo_protocol.reasons import Reason
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
-from lorogo_server.ownership.acquisition import Declined, Taken, Taking
+from lorogo_server.ownership.acquisition import AcquiredDocument, Acquisition, AcquisitionDeclined
 from lorogo_server.ownership.lease import Lease, LeaseLost
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.rpc import methods
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.errors import TooLarge, TransportError
 from lorogo_transport.ports import Message
 from lorogo_transport.stores.snapshots import SnapshotDamaged
@@ -29,7 +29,7 @@ _CONFIRMS_AT_ONCE = 64
 _REVISION_DIGITS = 20
 
 
-class NotTaken(LorogoError):
+class NotAcquired(LorogoError):
     """The document is not ours to serve now; says why.
 
     `again_seconds`: ask again then, nobody may be there. `failed`: it was ours, and could not be loaded.
@@ -43,15 +43,15 @@ class NotTaken(LorogoError):
         self.failed = failed
 
 
-class Owning:
+class DocumentRegistry:
     """Who has which document here, from the init to the end."""
 
     def __init__(
         self,
-        context: Context,
+        context: ServerContext,
         renewals: Renewals,
         *,
-        pulse: Pulse | None,
+        pulse: KeepaliveProcess | None,
         spawn: Callable[[Work], None],
         is_ready: Callable[[], bool],
         declines: Callable[[], str],
@@ -64,7 +64,7 @@ class Owning:
         self._spawn = spawn
         self._is_ready = is_ready
         self._declines = declines
-        self._taking = Taking(context)
+        self._taking = Acquisition(context)
         self._inits = 0
         self._stopping = False
         self._log = log.bind(server=context.server_id)
@@ -90,15 +90,15 @@ class Owning:
     async def take(self, document_id: str) -> Host:
         """Own a document that nobody serves, without being asked; returns when it is UP. Raises NotTaken."""
         if not self._is_ready():
-            raise NotTaken("this server is not ready")
+            raise NotAcquired("this server is not ready")
         taken = await self._answer_init(Message(subjects.init(document_id), b""))
-        if isinstance(taken, Declined):
-            raise NotTaken(taken.why, again_seconds=taken.again_seconds)
+        if isinstance(taken, AcquisitionDeclined):
+            raise NotAcquired(taken.why, again_seconds=taken.again_seconds)
         host, lease = taken
         self._spawn(self._own(host, lease))
         await host.started.wait()  # its load has a deadline of its own
         if not host.is_up:
-            raise NotTaken(f"it was not loaded: {host.why_closed}", failed=True)
+            raise NotAcquired(f"it was not loaded: {host.why_closed}", failed=True)
         return host
 
     async def _take(self, message: Message) -> None:
@@ -106,10 +106,10 @@ class Owning:
             taken = await self._answer_init(message)
         finally:
             self._inits -= 1
-        if not isinstance(taken, Declined):
+        if not isinstance(taken, AcquisitionDeclined):
             await self._own(*taken)
 
-    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | Declined:
+    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | AcquisitionDeclined:
         try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
@@ -135,22 +135,22 @@ class Owning:
             return await self._no(message, f"{len(self.hosts)} documents are open here already")
         host = Host(document_id, self._context, methods.answer, trace=self._context.new_id())
         match await self._taking.take(document_id, message, host):
-            case Declined(why) as declined:
+            case AcquisitionDeclined(why) as declined:
                 self._log.debug("init declined", document=document_id, why=why)
                 return declined
-            case Taken(lease):
+            case AcquiredDocument(lease):
                 if self._stopping or document_id in self.hosts:
                     await lease.give_up(write_down=True)
-                    return Declined("this server stops, or has it already")
+                    return AcquisitionDeclined("this server stops, or has it already")
                 self.hosts[document_id] = host
                 self._renewals.add(lease)
                 if self._pulse is not None:
                     self._pulse.hold(document_id, lease.token)
                 return host, lease
 
-    async def _no(self, message: Message, why: str) -> Declined:
+    async def _no(self, message: Message, why: str) -> AcquisitionDeclined:
         await self._taking.decline(message.reply, why)
-        return Declined(why)
+        return AcquisitionDeclined(why)
 
     # --- serving them -----------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from lorogo_protocol.errors import LorogoError
-from lorogo_server.compaction.compaction_schedule import Upkeep
-from lorogo_server.context import Context
+from lorogo_server.compaction.compaction_schedule import CompactionSchedule
+from lorogo_server.context import ServerContext
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_transport.telemetry.logs import get_logger
@@ -19,13 +19,13 @@ _LEDGER_SECONDS = 60.0
 _LEVEL_SECONDS = 10.0
 
 
-class Maintenance:
+class ServerScheduler:
     """The chores of one server."""
 
     def __init__(
         self,
-        context: Context,
-        upkeep: Upkeep,
+        context: ServerContext,
+        upkeep: CompactionSchedule,
         journal: DiskJournal | None,
         reconciler: Reconciler | None,
         *,

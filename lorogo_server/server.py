@@ -15,41 +15,41 @@ import nanoid
 
 from lorogo_log import FileStorage, Storage
 from lorogo_protocol import ids, subjects
-from lorogo_protocol.chunks import Room
+from lorogo_protocol.chunks import MemoryBudget
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.wire import WIRE
 from lorogo_server import identity, streams
-from lorogo_server.compaction.compaction_schedule import Upkeep
-from lorogo_server.context import Context
+from lorogo_server.compaction.compaction_schedule import CompactionSchedule
+from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.document.quarantine import Quarantine
 from lorogo_server.journal import failure_domain
-from lorogo_server.journal.ack_metrics import Tally
-from lorogo_server.journal.archive import Archive, ArchiveError, NoSuchArchive
+from lorogo_server.journal.ack_metrics import AckMetrics
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage, NoSuchArchive
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, NoJournal
-from lorogo_server.journal.feed import Feeding
-from lorogo_server.journal.replication import Copies, ReplicatedJournal
-from lorogo_server.journal.segment_upkeep import Keeping
-from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.journal.feed import FeedResponder
+from lorogo_server.journal.replication import JournalReplicas, ReplicatedJournal
+from lorogo_server.journal.segment_upkeep import SegmentUpkeep
+from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.recovery.reconcile import Reconciler
-from lorogo_server.recovery.recovery import Recovery
+from lorogo_server.recovery.recovery import DocumentRecovery
 from lorogo_server.recovery.revocation_copy import RevocationCopy
 from lorogo_server.recovery.vouchers import Vouchers
-from lorogo_server.registry import NotTaken, Owning
-from lorogo_server.rpc.error_reset import Resetting
-from lorogo_server.rpc.rights import Rights, Verifier
-from lorogo_server.sandbox.batch_validation import Foretaste
-from lorogo_server.sandbox.decode_sandbox import Lane, Taster, untasted
-from lorogo_server.sandbox.keepalive import Pulse
-from lorogo_server.scheduler import Maintenance
+from lorogo_server.registry import DocumentRegistry, NotAcquired
+from lorogo_server.rpc.error_reset import ErrorReset
+from lorogo_server.rpc.rights import CallRights, RequestVerifier
+from lorogo_server.sandbox.batch_validation import BatchValidation
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidationThread, untasted
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
+from lorogo_server.scheduler import ServerScheduler
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.tracing import tracing_of
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
 from lorogo_transport.release import release
-from lorogo_transport.rpc.calls import Budget
+from lorogo_transport.rpc.calls import ReplyBudget
 from lorogo_transport.rpc.discovery import is_ready, server_stats
 from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
@@ -76,7 +76,7 @@ def _own_id(data: Path | None, new_id: Callable[[], str]) -> str:
 def _check_archive(url: str) -> None:
     """Refuse what can never work; a store that is only away is told and tried again."""
     try:
-        Archive(url)
+        ArchiveStorage(url)
     except NoSuchArchive as error:
         raise InvalidSettings(str(error)) from error
     except ArchiveError as error:
@@ -94,12 +94,12 @@ class Server:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_nanoid,
-        pulse: Pulse | None = None,
-        taster: Taster | None = None,
+        pulse: KeepaliveProcess | None = None,
+        taster: DecodeSandbox | None = None,
         data: Path | None = None,
         storage: Storage | None = None,
         takes_inits: bool = True,
-        authority: Verifier | None = None,
+        authority: RequestVerifier | None = None,
         tracer_provider: object | None = None,
     ) -> None:
         """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
@@ -116,16 +116,16 @@ class Server:
         self.journal = self._make_journal(data, storage)
         self._data = data if storage is None else None
         self._replicated: ReplicatedJournal | None = None
-        self._copies: Copies | None = None
+        self._copies: JournalReplicas | None = None
         if self.journal is not None and data is not None and self.settings.durability == "replicated":
             self._replicated = ReplicatedJournal(self.journal, self.settings)
-            self._copies = Copies(
+            self._copies = JournalReplicas(
                 self.server_id, transport.bus, data / "replicas", self.settings, storage=storage
             )
         statuses = Statuses(transport)
-        self._lane = None if taster is None else Lane(taster)
+        self._lane = None if taster is None else ValidationThread(taster)
         self._taster_ahead = None if taster is None else taster.another()
-        self.context = Context(
+        self.context = ServerContext(
             server_id=self.server_id,
             transport=transport,
             settings=self.settings,
@@ -140,26 +140,26 @@ class Server:
                 clock=self._clock,
                 new_id=new_id,
             ),
-            epochs=Epochs(transport),
+            epochs=EpochTracker(transport),
             quarantine=Quarantine(transport),
             journal=self._replicated or self.journal or NoJournal(),
-            tally=Tally(self.server_id, self._clock.wall_ns()),
+            tally=AckMetrics(self.server_id, self._clock.wall_ns()),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             erased=self._erased,
             doubts=self._count_doubts,
             recover=self._recover,
-            reply_budget=Budget(_REPLY_BYTES_MAX),
+            reply_budget=ReplyBudget(_REPLY_BYTES_MAX),
             vouchers=Vouchers(transport.bus, self._clock),
-            unfinished=Room(self.settings.unfinished_total_bytes_max),
-            rights=Rights(authority),
+            unfinished=MemoryBudget(self.settings.unfinished_total_bytes_max),
+            rights=CallRights(authority),
             taste=untasted if self._lane is None else self._lane.taste,
-            foretaste=None if self._taster_ahead is None else Foretaste(self._taster_ahead),
+            foretaste=None if self._taster_ahead is None else BatchValidation(self._taster_ahead),
             tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self._tasks = Tasks(self._background_failed)
         self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._tasks.spawn)
-        self._owning = Owning(
+        self._owning = DocumentRegistry(
             self.context,
             self._renewals,
             pulse=pulse,
@@ -170,11 +170,13 @@ class Server:
         self.hosts = self._owning.hosts
         self.reconciler = self._make_reconciler(data)
         self.recovery = self._make_recovery()
-        self._upkeep = Upkeep(self.context, self.hosts, pulse=pulse, on_error=self._background_failed)
-        self._maintenance = Maintenance(
+        self._upkeep = CompactionSchedule(
+            self.context, self.hosts, pulse=pulse, on_error=self._background_failed
+        )
+        self._maintenance = ServerScheduler(
             self.context, self._upkeep, self.journal, self.reconciler, on_high=self._on_wal_high
         )
-        self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
+        self._feeding = None if self.journal is None else FeedResponder(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._revocations = self._make_revocations(data, storage) if authority is not None else None
         self._pulse = pulse
@@ -212,16 +214,18 @@ class Server:
             return None
         return Reconciler(self.context, self.journal, data, self.hosts)
 
-    def _make_recovery(self) -> Recovery | None:
+    def _make_recovery(self) -> DocumentRecovery | None:
         journal, reconciler = self.journal, self.reconciler
         if journal is None or reconciler is None:
             return None
-        return Recovery(self.context, reconciler, lambda: journal.directory, self.hosts, self._tasks.spawn)
+        return DocumentRecovery(
+            self.context, reconciler, lambda: journal.directory, self.hosts, self._tasks.spawn
+        )
 
-    def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
+    def _make_keeping(self, data: Path | None, storage: Storage | None) -> SegmentUpkeep | None:
         if self.journal is None:
             return None
-        return Keeping(
+        return SegmentUpkeep(
             self.journal,
             self.context.snapshots,
             self.settings,
@@ -297,7 +301,7 @@ class Server:
             self._tasks.spawn(self._keeping.run())
         if self._takes_inits:
             await self._settle_inits()
-            self._subscriptions.append(await Resetting(self.context).start(self._tasks.spawn))
+            self._subscriptions.append(await ErrorReset(self.context).start(self._tasks.spawn))
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         self._subscriptions.append(await self.context.vouchers.listen())
         if self._feeding is not None:
@@ -591,7 +595,7 @@ class Server:
                 if document_id not in self.hosts:
                     try:
                         await self.take(document_id)
-                    except NotTaken as error:
+                    except NotAcquired as error:
                         self._log.info(
                             "not taken to relieve the WAL", document=document_id, problem=str(error)
                         )

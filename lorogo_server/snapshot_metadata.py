@@ -12,7 +12,7 @@ _METADATA_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class IncarnationCutoff:
     """Up to where the WAL belongs to a life before a restore.
 
     It was purged up to there, but a lagging replica may still have it, with updates that were refused.
@@ -30,17 +30,17 @@ class Floor:
         return f"{self.epoch}:{self.sequence}:{self.time_ns}"
 
     @classmethod
-    def parse(cls, text: str) -> "Floor":
+    def parse(cls, text: str) -> "IncarnationCutoff":
         """From its string, or ValueError."""
         epoch, sequence, time_ns = map(int, text.split(":"))
         return cls(epoch, sequence, time_ns)
 
 
-NO_FLOOR = Floor()
+NO_FLOOR = IncarnationCutoff()
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class SnapshotMetadata:
     """The facts beside the bytes; the defaults are those of a document without a snapshot."""
 
     sequence: int = 0  # everything of the WAL up to here is in it (for people and for `head`)
@@ -53,7 +53,7 @@ class SnapshotFacts:
     deleted_ns: int = 0  # by NATS's clock, as updates are dated
     deleted_by: int = 0  # the lease of whoever deleted it; `lease` is its last owner's. 0: not known
     erased_ns: int = 0  # deleted with `--purge`: every server removes what it has of it, and keeps this
-    floor: Floor = NO_FLOOR
+    floor: IncarnationCutoff = NO_FLOOR
     # What owners up to that lease wrote, or up to that time, is a former life's and stays gone; 0: of none.
     past: int = 0
     past_ns: int = 0
@@ -100,7 +100,7 @@ class SnapshotFacts:
         return out
 
     @classmethod
-    def parse(cls, metadata: Mapping[str, str]) -> "SnapshotFacts":
+    def parse(cls, metadata: Mapping[str, str]) -> "SnapshotMetadata":
         """From an object's metadata, or MalformedMessage."""
         version = metadata.get("format", "")
         if version != FORMAT:
@@ -117,7 +117,7 @@ class SnapshotFacts:
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
                 deleted_by=int(metadata.get("deleted_by", "0")),
                 erased_ns=int(metadata.get("erased_ns", "0")),
-                floor=Floor.parse(metadata["floor"]) if "floor" in metadata else NO_FLOOR,
+                floor=IncarnationCutoff.parse(metadata["floor"]) if "floor" in metadata else NO_FLOOR,
                 past=int(metadata.get("past", "0")),
                 past_ns=int(metadata.get("past_ns", "0")),
             )

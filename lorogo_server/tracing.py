@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from lorogo_protocol.replies import Ack, Nack, Reply
-from lorogo_server.document.intake import Accepted, Again, Refused
+from lorogo_server.document.intake import Accepted, Again, RefusedUpdate
 from lorogo_transport.clock import Clock
-from lorogo_transport.telemetry.logs import Log, get_logger
-from lorogo_transport.telemetry.tracing import Recent, events_of, spans_of
+from lorogo_transport.telemetry.logs import StructuredLogger, get_logger
+from lorogo_transport.telemetry.tracing import RecentEntries, events_of, spans_of
 
 if TYPE_CHECKING:
     from lorogo_transport.telemetry.otel import SpanContext, Spans
@@ -21,7 +21,7 @@ class _Unsafe(NamedTuple):
     accepted_ns: int
 
 
-class Tracing:
+class ServerTracing:
     """The updates of all documents of one server."""
 
     def __init__(self, server_id: str, spans: "Spans | None", clock: Clock, *, events: bool) -> None:
@@ -29,14 +29,16 @@ class Tracing:
         self._spans = spans
         self._clock = clock
         self._events = events
-        self._unsafe: Recent[_Unsafe] = Recent()
+        self._unsafe: RecentEntries[_Unsafe] = RecentEntries()
 
     @property
     def open(self) -> int:
         """How many are followed that have no ACK."""
         return len(self._unsafe)
 
-    def accepted(self, document: Log, document_id: str, one: Accepted, epoch: int, heard_at: float) -> None:
+    def accepted(
+        self, document: StructuredLogger, document_id: str, one: Accepted, epoch: int, heard_at: float
+    ) -> None:
         """It is in the document, and given to the journal if it changed something."""
         update = one.update
         if self._events:
@@ -60,12 +62,12 @@ class Tracing:
         span = self._spans.accept(update.log_id, self._wall(heard_at, now_ns), now_ns, facts)
         self._unsafe.put(update.log_id, _Unsafe(span, now_ns))
 
-    def again(self, document: Log, one: Again) -> None:
+    def again(self, document: StructuredLogger, one: Again) -> None:
         """It was accepted before, and is answered again."""
         if self._events:
             document.debug("update came again", log_id=one.log_id, sequence=one.sequence)
 
-    def refused(self, document_id: str, no: Refused, heard_at: float) -> None:
+    def refused(self, document_id: str, no: RefusedUpdate, heard_at: float) -> None:
         """It is not in the document; the log has that as an event of its own."""
         if self._spans is None or not no.log_id or not self._spans.wanted(no.log_id):
             return
@@ -75,7 +77,7 @@ class Tracing:
         now_ns = self._clock.wall_ns()
         self._spans.accept(no.log_id, self._wall(heard_at, now_ns), now_ns, facts, no.message)
 
-    def answered(self, document: Log, document_id: str, sequence: int, reply: Reply) -> None:
+    def answered(self, document: StructuredLogger, document_id: str, sequence: int, reply: Reply) -> None:
         """The answer to an accepted update is out: an ACK, or that the document may be another's."""
         if self._events and isinstance(reply, Ack):
             document.debug(
@@ -118,7 +120,7 @@ class Tracing:
         return now_ns - max(0, int((self._clock.now() - at) * 1e9))
 
 
-def tracing_of(server_id: str, tracer_provider: object | None, clock: Clock) -> Tracing | None:
+def tracing_of(server_id: str, tracer_provider: object | None, clock: Clock) -> ServerTracing | None:
     """What tells of updates; None if nobody looks. Raises TypeError, OtelMissing."""
     events, spans = events_of(log) is not None, spans_of(tracer_provider)
-    return Tracing(server_id, spans, clock, events=events) if events or spans is not None else None
+    return ServerTracing(server_id, spans, clock, events=events) if events or spans is not None else None

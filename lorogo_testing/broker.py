@@ -8,45 +8,45 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lorogo_protocol.grants import Subjects
-from lorogo_testing.fault_model import Tap, Weather
+from lorogo_testing.fault_model import BrokerObserver, FaultModel
 from lorogo_transport.ports import Message
-from lorogo_transport.rpc.reply_rule import Answering
+from lorogo_transport.rpc.reply_rule import ReplyRule
 
 Handler = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConnectionIdentity:
     """Who a connection is to the broker, as the options of `nats.connection.connect` say it."""
 
     inbox_prefix: str = "_INBOX"
     taken_prefix: str = ""
-    answering: Answering = field(default_factory=Answering)
+    answering: ReplyRule = field(default_factory=ReplyRule)
     permissions: Subjects | None = None  # None: everything
 
 
-class Connection(Protocol):
+class BrokerConnection(Protocol):
     """What the broker needs of `bus.MemoryBus`."""
 
     @property
     def connected(self) -> bool: ...
 
-    def deliver(self, listener: "Listener", message: Message) -> None:
+    def deliver(self, listener: "BrokerSubscription", message: Message) -> None:
         """Bring a message to its handler."""
 
     def drop(self) -> None:
         """Lose the connection, and connect again by oneself when the broker is there."""
 
-    def forget(self, listener: "Listener") -> None:
+    def forget(self, listener: "BrokerSubscription") -> None:
         """End a subscription."""
 
 
-class Listener:
+class BrokerSubscription:
     """One subscription of one connection."""
 
     __slots__ = ("bus", "handler", "queue", "sid", "subject")
 
-    def __init__(self, bus: Connection, sid: int, subject: str, queue: str, handler: Handler) -> None:
+    def __init__(self, bus: BrokerConnection, sid: int, subject: str, queue: str, handler: Handler) -> None:
         self.bus = bus
         self.sid = sid
         self.subject = subject
@@ -64,8 +64,8 @@ class Broker(Protocol):
     broker_id: str
     ids: "itertools.count[int]"
     rng: random.Random
-    weather: Weather | None
-    tap: Tap | None
+    weather: FaultModel | None
+    tap: BrokerObserver | None
     context: Context
 
     @property
@@ -75,9 +75,9 @@ class Broker(Protocol):
     def publish(self, message: Message, line: str = "") -> list[tuple[str, int]]:
         """Route to listeners and streams; returns (stream, sequence) where it was stored."""
 
-    def add(self, listener: Listener) -> None: ...
+    def add(self, listener: BrokerSubscription) -> None: ...
 
-    def discard(self, listener: Listener) -> None: ...
+    def discard(self, listener: BrokerSubscription) -> None: ...
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: BrokerConnection) -> None:
         """It never comes back."""

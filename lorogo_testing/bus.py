@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from lorogo_testing.broker import Broker, Handler, Listener, Standing
-from lorogo_testing.link import Line
+from lorogo_testing.broker import Broker, BrokerSubscription, ConnectionIdentity, Handler
+from lorogo_testing.link import SimulatedLink
 from lorogo_transport.errors import (
     Disconnected,
     NoResponders,
@@ -16,7 +16,7 @@ from lorogo_transport.errors import (
     TransportError,
 )
 from lorogo_transport.headers import STATUS, encode_headers
-from lorogo_transport.ports import NO_HEADERS, Headers, Listening, Message, Refusal
+from lorogo_transport.ports import NO_HEADERS, Headers, Message, PermissionViolation, SubjectSubscription
 from lorogo_transport.rpc.subject_patterns import check_subject, matches
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -31,21 +31,21 @@ _CLOSE_SECONDS = 1.0
 class MemoryBus:
     """A `ports.Bus`: one connection to the broker."""
 
-    def __init__(self, world: Broker, name: str, standing: Standing) -> None:
+    def __init__(self, world: Broker, name: str, standing: ConnectionIdentity) -> None:
         self.world = world
         self.name = name
         self.acks_to_drop = 0
-        self._line = Line(name, world.weather, world.context)
+        self._line = SimulatedLink(name, world.weather, world.context)
         self._standing = standing
         self._own = f"{name}-{next(world.ids)}"
-        self._refusal_watchers: dict[int, Callable[[Refusal], None]] = {}
+        self._refusal_watchers: dict[int, Callable[[PermissionViolation], None]] = {}
         self._connected = True
         self._closed = False
         self._met = world.broker_id  # the broker of the last connection
         self._attempts: asyncio.TimerHandle | None = None  # to connect again
         self._waiting: dict[asyncio.Future[Any], asyncio.TimerHandle] = {}
-        self._listeners: dict[int, Listener] = {}
-        self._leaving: dict[int, Listener] = {}  # ended here, and the broker does not know it yet
+        self._listeners: dict[int, BrokerSubscription] = {}
+        self._leaving: dict[int, BrokerSubscription] = {}  # ended here, and the broker does not know it yet
         self._watchers: dict[int, Callable[[bool], None]] = {}
 
     @property
@@ -111,7 +111,7 @@ class MemoryBus:
             if not done.done():
                 done.set_result(answer)
 
-        listener = Listener(self, next(self.world.ids), inbox, "", on_answer)
+        listener = BrokerSubscription(self, next(self.world.ids), inbox, "", on_answer)
         self._listeners[listener.sid] = listener
         self._attach(listener)
 
@@ -129,9 +129,9 @@ class MemoryBus:
             raise NoResponders(f"nobody listens on {subject!r}")
         return answer
 
-    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Listening:
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> SubjectSubscription:
         check_subject(subject)
-        listener = Listener(self, next(self.world.ids), self._moved(subject), queue, handler)
+        listener = BrokerSubscription(self, next(self.world.ids), self._moved(subject), queue, handler)
         self._listeners[listener.sid] = listener
         if self._connected:
             self._line.send_behind(lambda: self._attach(listener))
@@ -157,7 +157,7 @@ class MemoryBus:
 
         return stop
 
-    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+    def watch_refusals(self, listener: Callable[[PermissionViolation], None]) -> Callable[[], None]:
         key = next(self.world.ids)
         self._refusal_watchers[key] = listener
 
@@ -185,7 +185,7 @@ class MemoryBus:
         self._line.send("ask", subject, size, serve)
         return await self._wait(done, timeout, "no answer in time")
 
-    def deliver(self, listener: Listener, message: Message) -> None:
+    def deliver(self, listener: BrokerSubscription, message: Message) -> None:
         """Bring a message to its handler."""
         if not self._connected:
             return  # dropped as a slow consumer by the very same message
@@ -195,7 +195,7 @@ class MemoryBus:
         if self._line.flooded:
             self.drop()
 
-    def forget(self, listener: Listener) -> None:
+    def forget(self, listener: BrokerSubscription) -> None:
         if self._listeners.pop(listener.sid, None) is None or not self._connected:
             return
         if self.world.weather is None:
@@ -237,7 +237,7 @@ class MemoryBus:
             self._line.silent = False
             self.drop()
 
-    def heal(self, standing: Standing | None = None) -> None:
+    def heal(self, standing: ConnectionIdentity | None = None) -> None:
         if self._connected and self._line.silent:
             self.mend()
             return
@@ -323,12 +323,12 @@ class MemoryBus:
         if not self._connected:
             raise Disconnected("there is no connection to NATS right now")
 
-    def _attach(self, listener: Listener) -> None:
+    def _attach(self, listener: BrokerSubscription) -> None:
         # closed meanwhile: nothing to do
         if listener.sid in self._listeners and self._may(listener.subject, publish=False):
             self.world.add(listener)
 
-    def _detach(self, listener: Listener) -> None:
+    def _detach(self, listener: BrokerSubscription) -> None:
         self._leaving.pop(listener.sid, None)
         self.world.discard(listener)
 
@@ -352,7 +352,7 @@ class MemoryBus:
             return True
         if any(matches(one, subject) for one in (allowed.publish if publish else allowed.subscribe)):
             return True
-        refusal = Refusal(subject, publish)
+        refusal = PermissionViolation(subject, publish)
         for watcher in list(self._refusal_watchers.values()):
             self._line.bring_behind(lambda watcher=watcher: watcher(refusal))  # type: ignore[misc]  # this turn's
         return False
@@ -366,7 +366,7 @@ class MemoryBus:
             deadline.cancel()
             self._waiting.pop(done, None)
 
-    def _handle(self, listener: Listener, message: Message) -> None:
+    def _handle(self, listener: BrokerSubscription, message: Message) -> None:
         if listener.sid not in self._listeners:
             return
         reply = self._standing.answering.to(message.reply)

@@ -5,46 +5,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from lorogo_testing.fault_model import Tap
-from lorogo_transport.ports import Stored
+from lorogo_testing.fault_model import BrokerObserver
+from lorogo_transport.ports import StoredMessage
 
 _CHANGES_MAX: Final = 64
 _BY_APPEND: Final = ("rollup", "limit")  # a removal that is part of an append
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ReplicaLag:
     """How a replica that is behind differs: what it has not got yet, and what it still has."""
 
     hidden: frozenset[int]
-    kept: dict[str, dict[int, Stored]]
+    kept: dict[str, dict[int, StoredMessage]]
 
 
-class Acting(Protocol):
+class ActingBroker(Protocol):
     """What a ledger needs of `memory_nats.MemoryNats`."""
 
     @property
-    def tap(self) -> Tap | None: ...
+    def tap(self) -> BrokerObserver | None: ...
 
     @property
     def acting(self) -> str:
         """The line whose wish is served right now."""
 
 
-class Ledger:
+class StreamChangeLog:
     """The newest changes of one stream."""
 
-    def __init__(self, stream: str, world: Acting) -> None:
+    def __init__(self, stream: str, world: ActingBroker) -> None:
         self._stream = stream
         self._world = world
-        self._changes: deque[tuple[Stored | None, list[Stored]]] = deque(maxlen=_CHANGES_MAX)
+        self._changes: deque[tuple[StoredMessage | None, list[StoredMessage]]] = deque(maxlen=_CHANGES_MAX)
 
-    def stored(self, stored: Stored, previous: int) -> None:
+    def stored(self, stored: StoredMessage, previous: int) -> None:
         self._changes.append((stored, []))
         if self._world.tap is not None:
             self._world.tap.stored(self._stream, stored, previous, self._world.acting)
 
-    def removed(self, gone: Sequence[Stored], how: str) -> None:
+    def removed(self, gone: Sequence[StoredMessage], how: str) -> None:
         if how == "loss":
             self.forget()
         elif how in _BY_APPEND and self._changes:
@@ -58,16 +58,16 @@ class Ledger:
         """Something was lost, and no replica has it: none is behind that."""
         self._changes.clear()
 
-    def behind(self, lag: int) -> Behind:
+    def behind(self, lag: int) -> ReplicaLag:
         """How a replica differs that has not seen the newest `lag` changes."""
         hidden: set[int] = set()
-        kept: dict[int, Stored] = {}
+        kept: dict[int, StoredMessage] = {}
         for added, gone in list(self._changes)[-lag:][::-1] if lag > 0 else ():
             kept.update((stored.sequence, stored) for stored in gone)
             if added is not None:
                 hidden.add(added.sequence)
                 kept.pop(added.sequence, None)
-        by_subject: dict[str, dict[int, Stored]] = {}
+        by_subject: dict[str, dict[int, StoredMessage]] = {}
         for sequence, stored in kept.items():
             by_subject.setdefault(stored.subject, {})[sequence] = stored
-        return Behind(frozenset(hidden), by_subject)
+        return ReplicaLag(frozenset(hidden), by_subject)

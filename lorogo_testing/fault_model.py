@@ -8,7 +8,7 @@ on it. It is asked about them with an empty subject, and only the slowest copy c
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from lorogo_transport.ports import Message, Stored
+from lorogo_transport.ports import Message, StoredMessage
 
 Kind = Literal[
     "publish",  # to the broker: core messages, and appends that nobody confirms
@@ -18,7 +18,7 @@ Kind = Literal[
 ]
 
 
-class Weather(Protocol):
+class FaultModel(Protocol):
     """How messages travel."""
 
     @property
@@ -32,16 +32,16 @@ class Weather(Protocol):
         """How many of the newest changes the replica that answers this direct get has not seen."""
 
 
-class Tap(Protocol):
+class BrokerObserver(Protocol):
     """Told by the broker what happens, in order, at once."""
 
     def published(self, line: str, message: Message) -> None:
         """It reached the broker."""
 
-    def stored(self, stream: str, stored: Stored, previous: int, line: str) -> None:
+    def stored(self, stream: str, stored: StoredMessage, previous: int, line: str) -> None:
         """A stream took it; `previous` was its subject's last sequence."""
 
-    def removed(self, stream: str, gone: Sequence[Stored], how: str, line: str) -> None:
+    def removed(self, stream: str, gone: Sequence[StoredMessage], how: str, line: str) -> None:
         """A stream holds these no more. How: purge, delete, rollup, limit, age or loss."""
 
     def refused(self, stream: str, message: Message, error: Exception, line: str) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 
-from lorogo_testing.fault_model import Kind, Weather
+from lorogo_testing.fault_model import FaultModel, Kind
 
 Step = Callable[[], None]
 
 
-class Way:
+class LinkChannel:
     """One direction: steps that are taken when they arrive."""
 
     __slots__ = ("_context", "_count", "_fence", "_latest", "_queue")
@@ -64,18 +64,18 @@ class Way:
             heappop(self._queue)[2]()
 
 
-class Line:
+class SimulatedLink:
     """Both directions of one connection, and the weather on them."""
 
     __slots__ = ("_broker", "_home", "_in", "_out", "_weather", "name", "silent")
 
-    def __init__(self, name: str, weather: Weather | None, broker: Context) -> None:
+    def __init__(self, name: str, weather: FaultModel | None, broker: Context) -> None:
         self.name = name
         self.silent = False  # nothing comes through, and neither end knows it yet
         self._weather = weather
         self._broker = None if weather is None else broker
         self._home = None if weather is None else copy_context()
-        self._out, self._in = Way(self._broker), Way(self._home)
+        self._out, self._in = LinkChannel(self._broker), LinkChannel(self._home)
 
     @property
     def home(self) -> Context | None:
@@ -107,14 +107,14 @@ class Line:
     def lose_incoming(self) -> None:
         """What comes from the broker is lost."""
         self._in.clear()
-        self._in = Way(self._home)
+        self._in = LinkChannel(self._home)
 
     def lose_outgoing(self) -> None:
         """What was sent and has not arrived is lost."""
         self._out.clear()
-        self._out = Way(self._broker)
+        self._out = LinkChannel(self._broker)
 
-    def _travel(self, way: Way, kind: Kind, subject: str, size: int, step: Step) -> None:
+    def _travel(self, way: LinkChannel, kind: Kind, subject: str, size: int, step: Step) -> None:
         if self.silent:
             return
         if self._weather is None:
@@ -123,7 +123,7 @@ class Line:
         for seconds in self._weather.travel(self.name, kind, subject, size):
             way.after(seconds, step)
 
-    def _follow(self, way: Way, kind: Kind, step: Step) -> None:
+    def _follow(self, way: LinkChannel, kind: Kind, step: Step) -> None:
         if self.silent:
             return
         if self._weather is None:

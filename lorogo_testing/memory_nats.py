@@ -22,15 +22,15 @@ from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Self
 
-from lorogo_testing.broker import Connection, Listener, Standing
+from lorogo_testing.broker import BrokerConnection, BrokerSubscription, ConnectionIdentity
 from lorogo_testing.bus import MemoryBus
-from lorogo_testing.change_log import Ledger
-from lorogo_testing.fault_model import Tap, Weather
+from lorogo_testing.change_log import StreamChangeLog
+from lorogo_testing.fault_model import BrokerObserver, FaultModel
 from lorogo_testing.stream import MemoryStream
 from lorogo_testing.stream_store import StreamStore
 from lorogo_transport.errors import StreamMismatch, StreamMissing, TransportError
 from lorogo_transport.headers import STATUS
-from lorogo_transport.ports import Message, ServiceInfo, Stored, StreamSpec, Subscription
+from lorogo_transport.ports import Message, ServiceInfo, StoredMessage, StreamSpec, Subscription
 from lorogo_transport.rpc import services
 from lorogo_transport.rpc.subject_patterns import matches, transform
 from lorogo_transport.stores import topology
@@ -49,8 +49,8 @@ class MemoryNats:
         now_ns: Callable[[], int] = time.time_ns,
         rng: random.Random | None = None,
         max_payload: int = _MAX_PAYLOAD,
-        weather: Weather | None = None,
-        tap: Tap | None = None,
+        weather: FaultModel | None = None,
+        tap: BrokerObserver | None = None,
     ) -> None:
         self.now_ns = now_ns
         self.rng = rng if rng is not None else random.Random(0)
@@ -63,28 +63,30 @@ class MemoryNats:
         self.acting = ""  # the line whose wish is served right now; empty: nobody's
         self.context = copy_context()  # what arrives at the broker runs here, if there is a weather
         self._down_until = 0.0
-        self._connections: dict[int, Connection] = {}
-        self._literal: dict[str, dict[int, Listener]] = {}
-        self._patterns: dict[int, Listener] = {}
-        self._matching: dict[str, list[Listener]] = {}  # of a subject, as long as no pattern comes or goes
+        self._connections: dict[int, BrokerConnection] = {}
+        self._literal: dict[str, dict[int, BrokerSubscription]] = {}
+        self._patterns: dict[int, BrokerSubscription] = {}
+        self._matching: dict[
+            str, list[BrokerSubscription]
+        ] = {}  # of a subject, as long as no pattern comes or goes
 
     @property
     def down(self) -> bool:
         """Whether the broker is not there right now."""
         return self._down_until > 0 and asyncio.get_running_loop().time() < self._down_until
 
-    def connect(self, name: str = "memory", standing: Standing | None = None) -> "MemoryTransport":
+    def connect(self, name: str = "memory", standing: ConnectionIdentity | None = None) -> "MemoryTransport":
         """A connection; what arrives on it runs in the caller's context, if there is a weather.
 
         While the broker is down it is made when the broker is there again.
         """
-        bus = MemoryBus(self, name, standing or Standing())
+        bus = MemoryBus(self, name, standing or ConnectionIdentity())
         self._connections[id(bus)] = bus
         if self.down:
             bus.drop()
         return MemoryTransport(self, bus)
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: BrokerConnection) -> None:
         """It never comes back."""
         self._connections.pop(id(connection), None)
 
@@ -128,7 +130,9 @@ class MemoryNats:
 
     def make(self, config: Mapping[str, object]) -> None:
         """Add a stream with these settings."""
-        ledger = None if self.weather is None and self.tap is None else Ledger(str(config["name"]), self)
+        ledger = (
+            None if self.weather is None and self.tap is None else StreamChangeLog(str(config["name"]), self)
+        )
         self.stores[str(config["name"])] = StreamStore(config, self.now_ns(), ledger)
 
     def store(self, name: str) -> StreamStore:
@@ -162,8 +166,8 @@ class MemoryNats:
 
     def route(self, message: Message) -> int:
         """Hand to everyone who listens, one of each queue group; returns to how many."""
-        receivers: list[Listener] = []
-        groups: dict[tuple[str, str], list[Listener]] = {}
+        receivers: list[BrokerSubscription] = []
+        groups: dict[tuple[str, str], list[BrokerSubscription]] = {}
         for listener in (*self._literal.get(message.subject, {}).values(), *self._match(message.subject)):
             if not listener.bus.connected:
                 continue
@@ -176,7 +180,7 @@ class MemoryNats:
             listener.bus.deliver(listener, message)
         return len(receivers)
 
-    def _match(self, subject: str) -> list[Listener]:
+    def _match(self, subject: str) -> list[BrokerSubscription]:
         """Those who listen to a pattern that covers the subject."""
         found = self._matching.get(subject)
         if found is None:
@@ -186,21 +190,21 @@ class MemoryNats:
             self._matching[subject] = found
         return found
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: BrokerSubscription) -> None:
         self._home(listener)[listener.sid] = listener
 
-    def discard(self, listener: Listener) -> None:
+    def discard(self, listener: BrokerSubscription) -> None:
         self._home(listener).pop(listener.sid, None)
         if not self._literal.get(listener.subject, True):
             del self._literal[listener.subject]
 
-    def _home(self, listener: Listener) -> dict[int, Listener]:
+    def _home(self, listener: BrokerSubscription) -> dict[int, BrokerSubscription]:
         if "*" in listener.subject or ">" in listener.subject:
             self._matching.clear()
             return self._patterns
         return self._literal.setdefault(listener.subject, {})
 
-    def _store(self, store: StreamStore, message: Message, line: str) -> tuple[Stored, int]:
+    def _store(self, store: StreamStore, message: Message, line: str) -> tuple[StoredMessage, int]:
         try:
             return store.store(message.subject, message.data, message.headers, self.now_ns())
         except TransportError as error:
@@ -208,7 +212,7 @@ class MemoryNats:
                 self.tap.refused(store.name, message, error, line)
             raise
 
-    def _republish(self, store: StreamStore, message: Message, stored: Stored, previous: int) -> None:
+    def _republish(self, store: StreamStore, message: Message, stored: StoredMessage, previous: int) -> None:
         rule = store.config.get("republish")
         if rule is None or not matches(rule["src"], stored.subject):
             return
@@ -253,7 +257,7 @@ class MemoryTransport:
         """Lose the connection: what is under way is lost, in both directions."""
         self._bus.cut()
 
-    def heal(self, standing: Standing | None = None) -> None:
+    def heal(self, standing: ConnectionIdentity | None = None) -> None:
         """Connect again, as somebody else if wished: subscriptions go on, what was missed is missed."""
         self._bus.heal(standing)
 

@@ -11,14 +11,14 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 
-class PowerCut(BaseException):
+class SimulatedCrash(BaseException):
     """The process is gone, or its machine stopped, within a call: no `except Exception` is to see it."""
 
 
-CURRENT: ContextVar["Process | None"] = ContextVar("process", default=None)
+CURRENT: ContextVar["SimulatedProcess | None"] = ContextVar("process", default=None)
 
 
-class Process:
+class SimulatedProcess:
     """Runs, pauses, dies. What it began never knows that it is dead: as after `kill -9`."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
@@ -45,7 +45,7 @@ class Process:
         return self.alive and not self.paused
 
     def run(
-        self, main: Coroutine[Any, Any, None], then: Callable[["Process"], None] = lambda _: None
+        self, main: Coroutine[Any, Any, None], then: Callable[["SimulatedProcess"], None] = lambda _: None
     ) -> None:
         """Begin its main task; `then` is told when that has ended by itself."""
 

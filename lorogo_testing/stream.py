@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from lorogo_testing.bus import MemoryBus
-from lorogo_testing.fault_model import Weather
+from lorogo_testing.fault_model import FaultModel
 from lorogo_testing.stream_store import EXPECTED_LAST, StreamStore
 from lorogo_transport.errors import NoResponders, OutcomeUnknown, RequestTimeout, StreamMismatch
 from lorogo_transport.nats import api
-from lorogo_transport.ports import Headers, Message, Stored, StreamState
+from lorogo_transport.ports import Headers, Message, StoredMessage, StreamState
 
 T = TypeVar("T")
 
@@ -17,14 +17,14 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _READ_SECONDS = 5.0
 
 
-class World(Protocol):
+class BrokerStreams(Protocol):
     """What a stream needs of `memory_nats.MemoryNats`."""
 
     @property
     def now_ns(self) -> Callable[[], int]: ...
 
     @property
-    def weather(self) -> Weather | None: ...
+    def weather(self) -> FaultModel | None: ...
 
     acting: str
 
@@ -38,7 +38,7 @@ class MemoryStream:
 
     __slots__ = ("_bus", "_name", "_world")
 
-    def __init__(self, world: World, bus: MemoryBus, name: str) -> None:
+    def __init__(self, world: BrokerStreams, bus: MemoryBus, name: str) -> None:
         self._world = world
         self._bus = bus
         self._name = name
@@ -72,20 +72,22 @@ class MemoryStream:
     ) -> None:
         await self._bus.publish(subject, data, headers=_with_expected(headers, expected_last))
 
-    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._ask(lambda store, now: store.last(subject, now), timeout)
 
-    async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
+    async def get(self, sequence: int, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._ask(lambda store, now: store.get(sequence, now), timeout)
 
-    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
-        def look(store: StreamStore, now: int) -> Stored | None:
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> StoredMessage | None:
+        def look(store: StreamStore, now: int) -> StoredMessage | None:
             found, _ = store.batch(subject, max(first, 1), now, messages_max=1, bytes_max=1)
             return found[0] if found else None
 
         return await self._ask(look, timeout)
 
-    async def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+    async def read(
+        self, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[StoredMessage]:
         position = max(first, 1)
         while last is None or position <= last:
             batch, pending = await self._batch(subject, position)
@@ -97,13 +99,13 @@ class MemoryStream:
                 return
             position = batch[-1].sequence + 1
 
-    async def newest(self, pattern: str) -> AsyncIterator[Stored]:
+    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
         for stored in await self._ask(
             lambda store, now: store.newest(pattern, now, self._lag()), _READ_SECONDS
         ):
             yield stored
 
-    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
+    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for stored in await self._ask(
             lambda store, now: store.newest_of(subjects, now, self._lag()), _READ_SECONDS
         ):
@@ -150,7 +152,7 @@ class MemoryStream:
             return None
         return sequence
 
-    async def _batch(self, subject: str, position: int) -> tuple[list[Stored], int]:
+    async def _batch(self, subject: str, position: int) -> tuple[list[StoredMessage], int]:
         return await self._ask(
             lambda store, now: store.batch(
                 subject,

@@ -4,11 +4,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lorogo_testing.change_log import Behind, Ledger
+from lorogo_testing.change_log import ReplicaLag, StreamChangeLog
 from lorogo_transport.errors import StorageFull, WrongLastSequence
 from lorogo_transport.headers import encode_headers, own_headers
 from lorogo_transport.nats import api
-from lorogo_transport.ports import Headers, Stored, StreamState
+from lorogo_transport.ports import Headers, StoredMessage, StreamState
 from lorogo_transport.rpc.subject_patterns import matches
 
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
@@ -21,11 +21,13 @@ _RECORD_BYTES = 30  # what NATS adds to each message on disk
 class StreamStore:
     """What a stream holds, and the rules by which it takes more."""
 
-    def __init__(self, config: Mapping[str, Any], created_ns: int = 0, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], created_ns: int = 0, ledger: StreamChangeLog | None = None
+    ) -> None:
         self.config = config
         self.ledger = ledger
         self._created_ns = created_ns
-        self._messages: dict[int, Stored] = {}  # in order of sequence
+        self._messages: dict[int, StoredMessage] = {}  # in order of sequence
         self._sizes: dict[int, int] = {}
         self._by_subject: dict[str, list[int]] = {}
         self._bytes = 0
@@ -53,7 +55,7 @@ class StreamStore:
             self._covered[subject] = covered
         return covered
 
-    def store(self, subject: str, data: bytes, headers: Headers, now_ns: int) -> tuple[Stored, int]:
+    def store(self, subject: str, data: bytes, headers: Headers, now_ns: int) -> tuple[StoredMessage, int]:
         """Store; returns the message and its subject's last sequence before it. Raises as `Stream.append`."""
         self._expire(now_ns)
         previous = self.last_sequence(subject)
@@ -65,7 +67,7 @@ class StreamStore:
         size = _RECORD_BYTES + len(subject) + len(data) + (len(encode_headers(headers)) if headers else 0)
         self._make_room(size)
         self._last += 1
-        stored = Stored(subject, self._last, now_ns, data, own_headers(headers))
+        stored = StoredMessage(subject, self._last, now_ns, data, own_headers(headers))
         self._messages[self._last] = stored
         self._sizes[self._last] = size
         self._by_subject.setdefault(subject, []).append(self._last)
@@ -83,22 +85,22 @@ class StreamStore:
         sequences = self._by_subject.get(subject)
         return sequences[-1] if sequences else 0
 
-    def last(self, subject: str, now_ns: int) -> Stored | None:
+    def last(self, subject: str, now_ns: int) -> StoredMessage | None:
         self._expire(now_ns)
         sequence = max((self.last_sequence(found) for found in self._matching(subject)), default=0)
         return self._messages.get(sequence)
 
-    def get(self, sequence: int, now_ns: int) -> Stored | None:
+    def get(self, sequence: int, now_ns: int) -> StoredMessage | None:
         self._expire(now_ns)
         return self._messages.get(sequence)
 
     def batch(
         self, subject: str, first: int, now_ns: int, *, messages_max: int, bytes_max: int, lag: int = 0
-    ) -> tuple[list[Stored], int]:
+    ) -> tuple[list[StoredMessage], int]:
         """Messages from `first` on, and how many remain; of a replica that is `lag` changes behind."""
         self._expire(now_ns)
         behind = self._behind(lag)
-        messages: list[Stored] = []
+        messages: list[StoredMessage] = []
         for found in self._matching(subject, behind):
             messages += self._from(found, first, behind)
         messages.sort(key=_sequence)
@@ -109,11 +111,11 @@ class StreamStore:
                 return messages[:index], len(messages) - index
         return messages[:messages_max], max(0, len(messages) - messages_max)
 
-    def newest(self, pattern: str, now_ns: int, lag: int = 0) -> list[Stored]:
+    def newest(self, pattern: str, now_ns: int, lag: int = 0) -> list[StoredMessage]:
         self._expire(now_ns)
         return self.newest_of(self._matching(pattern, self._behind(lag)), now_ns, lag)
 
-    def newest_of(self, subjects: Iterable[str], now_ns: int, lag: int = 0) -> list[Stored]:
+    def newest_of(self, subjects: Iterable[str], now_ns: int, lag: int = 0) -> list[StoredMessage]:
         self._expire(now_ns)
         behind = self._behind(lag)
         if behind is None:
@@ -162,16 +164,16 @@ class StreamStore:
         counts = (first, self._last, len(self._messages), self._bytes)
         return StreamState(*counts, 0, limit, self._created_ns, now_ns)
 
-    def _matching(self, pattern: str, behind: Behind | None = None) -> list[str]:
+    def _matching(self, pattern: str, behind: ReplicaLag | None = None) -> list[str]:
         held = self._by_subject if behind is None else {**self._by_subject, **behind.kept}
         if "*" not in pattern and ">" not in pattern:
             return [pattern] if pattern in held else []
         return [subject for subject in held if matches(pattern, subject)]
 
-    def _behind(self, lag: int) -> Behind | None:
+    def _behind(self, lag: int) -> ReplicaLag | None:
         return self.ledger.behind(lag) if lag > 0 and self.ledger is not None else None
 
-    def _from(self, subject: str, first: int, behind: Behind | None) -> list[Stored]:
+    def _from(self, subject: str, first: int, behind: ReplicaLag | None) -> list[StoredMessage]:
         """The subject's messages from `first` on, in order."""
         own = self._by_subject.get(subject, [])
         found = [self._messages[sequence] for sequence in own[bisect_left(own, first) :]]
@@ -183,7 +185,7 @@ class StreamStore:
         return found
 
     def _remove(self, sequences: Iterable[int], how: str) -> int:
-        gone: list[Stored] = []
+        gone: list[StoredMessage] = []
         for sequence in sequences:
             stored = self._messages.pop(sequence, None)
             if stored is None:
@@ -216,5 +218,5 @@ class StreamStore:
             self._remove((sequence,), "age")
 
 
-def _sequence(stored: Stored) -> int:
+def _sequence(stored: StoredMessage) -> int:
     return stored.sequence

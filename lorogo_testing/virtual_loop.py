@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
-from lorogo_testing.process import CURRENT, PowerCut, Process
+from lorogo_testing.process import CURRENT, SimulatedCrash, SimulatedProcess
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -29,7 +29,7 @@ class Deadlock(Exception):
     """Nothing can run, and nothing will."""
 
 
-class OutOfTurns(Exception):
+class TurnLimitExceeded(Exception):
     """Far more was done than such a run takes: something turns in circles without waiting."""
 
 
@@ -66,7 +66,7 @@ class SimLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            owner: Process | None = handle._context.get(CURRENT)
+            owner: SimulatedProcess | None = handle._context.get(CURRENT)
             if owner is not None and not owner.runs:
                 owner.hold(handle)
                 continue
@@ -74,7 +74,7 @@ class SimLoop(asyncio.BaseEventLoop):
             handle._run()
             self._now += _TURN_SECONDS
         if self.turns > self._turns_max:
-            raise OutOfTurns(f"{self.turns} callbacks, and no end")
+            raise TurnLimitExceeded(f"{self.turns} callbacks, and no end")
 
     def _to_the_next_timer(self) -> None:
         scheduled = self._scheduled
@@ -84,7 +84,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if handle._cancelled:
                 self._timer_cancelled_count -= 1
                 continue
-            owner: Process | None = handle._context.get(CURRENT)
+            owner: SimulatedProcess | None = handle._context.get(CURRENT)
             if owner is not None and not owner.alive:
                 continue
             self._now = max(self._now, handle._when)
@@ -100,7 +100,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         raise Deadlock("nothing can run, and no timer is set")
 
-    def resume(self, process: Process) -> None:
+    def resume(self, process: SimulatedProcess) -> None:
         """Let a paused process go on."""
         self._ready.extend(process.resume())
 
@@ -151,7 +151,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception that nobody caught: of a living process it is a bug."""
-        if isinstance(context.get("exception"), PowerCut):
+        if isinstance(context.get("exception"), SimulatedCrash):
             return
         if "was destroyed but it is pending" not in context.get("message", ""):
             self.strays.append(context)

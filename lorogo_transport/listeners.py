@@ -10,7 +10,7 @@ log = get_logger(__name__)
 Listener = Callable[[], None]
 
 
-class Listeners:
+class ConnectionListeners:
     """Plain functions that are called together; one that fails does not keep others from hearing."""
 
     def __init__(self) -> None:

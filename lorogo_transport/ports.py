@@ -29,7 +29,7 @@ class Message(NamedTuple):
     reply: str = ""
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message at rest in a stream."""
 
     subject: str
@@ -89,7 +89,7 @@ class ServiceInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PermissionViolation:
     """NATS did not let us: the message was dropped, or the subscription hears nothing."""
 
     subject: str
@@ -103,7 +103,7 @@ class Subscription(Protocol):
         """Stop; messages already queued are dropped. Safe twice."""
 
 
-class Listening(Subscription, Protocol):
+class SubjectSubscription(Subscription, Protocol):
     """A subscription that knows its subject."""
 
     @property
@@ -165,7 +165,7 @@ class Bus(Protocol):
 
     async def subscribe(
         self, subject: str, handler: Callable[[Message], None], *, queue: str = ""
-    ) -> Listening:
+    ) -> SubjectSubscription:
         """Listen; for sure after `barrier()`, or the answer to a later request. Survives reconnects."""
 
     async def barrier(self, timeout: float = 5.0) -> None:
@@ -174,7 +174,7 @@ class Bus(Protocol):
     def watch_connection(self, listener: Callable[[bool], None]) -> Callable[[], None]:
         """Call `listener(connected)` on every change; returns the function that stops it."""
 
-    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+    def watch_refusals(self, listener: Callable[[PermissionViolation], None]) -> Callable[[], None]:
         """Call `listener` for whatever NATS does not allow us; returns the function that stops it."""
 
 
@@ -205,26 +205,26 @@ class Stream(Protocol):
     ) -> None:
         """Send without waiting; success shows in the republished copy. Raises Disconnected, TooLarge."""
 
-    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         """The subject's newest message, asked of the stream's leader; None if there is none."""
 
-    async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
+    async def get(self, sequence: int, *, timeout: float = 5.0) -> StoredMessage | None:
         """One message by sequence, from the leader."""
 
-    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> StoredMessage | None:
         """The subject's earliest message from sequence `first` on, asked of the leader; wildcards may be."""
 
-    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[StoredMessage]:
         """The subject's messages from `first` to `last` in order, by batched direct get; wildcards may be.
 
         Ends when the stream has no more (a lagging replica may end early: compare with `last()` or `next()`).
         Bounded: at most a few MiB are under way at once.
         """
 
-    def newest(self, pattern: str) -> AsyncIterator[Stored]:
+    def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
         """The last message of every subject that matches, in any order (multi-last direct get)."""
 
-    def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
+    def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         """The last message of each of these subjects that has one, in any order; no wildcards."""
 
     async def state(self, *, timeout: float = 5.0) -> StreamState: ...

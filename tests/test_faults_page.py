@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.fault_run import DrillSettings
+from lorogo_chaos.fault_run import FaultRunSettings
 from lorogo_chaos.faults.catalogue import WORDS
 from lorogo_chaos.processes import usage
 from tests.pages import commands, table, unknown_options
@@ -45,7 +45,7 @@ def test_every_mutation_is_there() -> None:
 def test_the_numbers_are_ours() -> None:
     """What the page says in figures is what the code does."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    drill = DrillSettings()
+    drill = FaultRunSettings()
     for words, number in {
         "2000 without a number": "\nSEEDS ?= 2000\n" in makefile,
         "`make test` runs 50, `make test-deep` 350 more": test_seeds.SEEDS_SHARED == (50, 350),

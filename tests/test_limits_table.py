@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_client import ClientSettings
-from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.reasons import LimitReason
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server.settings import ServerSettings
 
@@ -48,13 +48,13 @@ def test_every_row_is_true(row: list[str]) -> None:
     assert float(number.replace(",", "")) * UNITS[unit] == value
     assert answer
     for label in re.findall(r"`([\w-]+)`", counted):
-        assert label in METRICS or label in set(Why), label
+        assert label in METRICS or label in set(LimitReason), label
     assert test.strip("`") in TESTS
 
 
 def test_every_reason_of_a_refusal_stands_in_it() -> None:
     told = {label for row in ROWS for label in re.findall(r"`([\w-]+)`", row[4])}
-    assert set(Why) <= told
+    assert set(LimitReason) <= told
 
 
 def test_every_limit_of_the_gateway_stands_in_it() -> None:

@@ -22,7 +22,7 @@ def test_a_page_with_other_tables_is_found(tmp_path: Path, monkeypatch: pytest.M
 
 def test_twice_the_people_need_twice_the_servers_and_no_more_memory_of_nats() -> None:
     """What exists, open or not, is what NATS keeps an index of."""
-    load, costs = scaling.Load(), scaling.Costs()
+    load, costs = scaling.ScalingLoad(), scaling.Costs()
     once, twice = scaling.needs(load, costs), scaling.needs(replace(load, editors=2 * load.editors), costs)
     assert twice.server_cores == pytest.approx(2 * once.server_cores)
     assert twice.server_bytes == pytest.approx(2 * once.server_bytes)
@@ -31,7 +31,7 @@ def test_twice_the_people_need_twice_the_servers_and_no_more_memory_of_nats() ->
 
 def test_a_load_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     """30 editors in 10 documents, 6 of them typing twice a second."""
-    found = scaling.needs(scaling.Load(documents=10, editors=30), scaling.Costs())
+    found = scaling.needs(scaling.ScalingLoad(documents=10, editors=30), scaling.Costs())
     assert (found.open_documents, found.updates, found.deliveries) == (10, 12, 48)
     assert found.server_cores * 0.6e6 == pytest.approx(12 * (161 + 166) + 10 / 1200 * 1012 + 10 * 13.1)
     assert (found.streams, found.cells) == (1, 1)

@@ -10,7 +10,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tools import audit, sbom
-from tools.audit import Audit
+from tools.audit import AuditResult
 
 ROOT = Path(__file__).parents[1]
 LOCKS = [
@@ -140,7 +140,7 @@ SKIPPED = {"name": "c", "skip_reason": "Dependency not found on PyPI and could n
 def test_what_was_not_looked_up_is_never_called_clean(rows: list[object], code: int) -> None:
     """0 only if every package was looked up; 1 if something is known; else 3."""
     one = audit.of_pip_audit("x.lock", json.dumps({"dependencies": rows, "fixes": []}), "")
-    found, text = audit.report([Audit("other", 1), one])
+    found, text = audit.report([AuditResult("other", 1), one])
     assert found == code
     assert ("PYSEC-1, mended in 2.1" in text) is (BAD in rows)
     assert ("NOT LOOKED UP" in text) is (SKIPPED in rows or not rows)

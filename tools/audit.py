@@ -22,7 +22,7 @@ _SHOWN_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class AuditResult:
     """What came of one look."""
 
     what: str
@@ -31,12 +31,12 @@ class Audit:
     unknown: tuple[str, ...] = field(default=())  # why not everything was looked up
 
 
-def of_pip_audit(lock: str, output: str, errors: str) -> Audit:
+def of_pip_audit(lock: str, output: str, errors: str) -> AuditResult:
     """What pip-audit's JSON says; without any, what it complained of."""
     try:
         rows = list(json.loads(output)["dependencies"])
     except (ValueError, KeyError, TypeError):
-        return Audit(lock, unknown=(_last_line(errors) or "pip-audit said nothing",))
+        return AuditResult(lock, unknown=(_last_line(errors) or "pip-audit said nothing",))
     against = [
         f"{row['name']} {row['version']}: {one['id']}"
         + (f", mended in {', '.join(one['fix_versions'])}" if one.get("fix_versions") else "")
@@ -45,19 +45,19 @@ def of_pip_audit(lock: str, output: str, errors: str) -> Audit:
     ]
     skipped = [row["skip_reason"] for row in rows if "skip_reason" in row]
     unknown = (*skipped, *(["the lock is empty"] if not rows else []))
-    return Audit(lock, len(rows) - len(skipped), tuple(against), unknown)
+    return AuditResult(lock, len(rows) - len(skipped), tuple(against), unknown)
 
 
-def of_npm_audit(what: str, output: str, errors: str) -> Audit:
+def of_npm_audit(what: str, output: str, errors: str) -> AuditResult:
     """What npm's JSON says."""
     try:
         told = json.loads(output)
         facts = told["vulnerabilities"]
         count = told["metadata"]["dependencies"]["total"]
     except (ValueError, KeyError, TypeError):
-        return Audit(what, unknown=(_message(output) or _last_line(errors) or "npm said nothing",))
+        return AuditResult(what, unknown=(_message(output) or _last_line(errors) or "npm said nothing",))
     against = [f"{name}: {fact['severity']}, {fact['range']}" for name, fact in sorted(facts.items())]
-    return Audit(what, count, tuple(against), () if count else ("npm looked at no package",))
+    return AuditResult(what, count, tuple(against), () if count else ("npm looked at no package",))
 
 
 def _message(output: str) -> str:
@@ -73,7 +73,7 @@ def _last_line(text: str) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def report(audits: Sequence[Audit]) -> tuple[int, str]:
+def report(audits: Sequence[AuditResult]) -> tuple[int, str]:
     """The exit code, and what to print."""
     lines: list[str] = []
     for audit in audits:

@@ -33,12 +33,12 @@ _PAIR = re.compile(r"""([\w.]+)=("(?:[^"\\]|\\.)*"|\S+)(?:\s+|$)""")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
-class NotUnderstood(ValueError):
+class UnsupportedInstruction(ValueError):
     """The Dockerfile says something that is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Instruction:
     """One instruction: its word, its options, and the rest of it."""
 
     word: str
@@ -53,7 +53,7 @@ class Step:
         except ValueError:
             found = None
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise NotUnderstood(f"line {self.line}: {self.word} {self.rest}: not the exec form")
+            raise UnsupportedInstruction(f"line {self.line}: {self.word} {self.rest}: not the exec form")
         return found
 
     def pairs(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class Step:
         while end < len(self.rest):
             pair = _PAIR.match(self.rest, end)
             if pair is None:
-                raise NotUnderstood(f"line {self.line}: {self.word} {self.rest}: not NAME=value")
+                raise UnsupportedInstruction(f"line {self.line}: {self.word} {self.rest}: not NAME=value")
             value = pair[2]
             found[pair[1]] = json.loads(value) if value.startswith('"') else value
             end = pair.end()
@@ -76,7 +76,7 @@ class Stage:
 
     name: str
     parent: str  # another stage, or an image
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Instruction] = field(default_factory=list)
 
 
 def parse(text: str, **arguments: str) -> dict[str, Stage]:
@@ -91,12 +91,14 @@ def parse(text: str, **arguments: str) -> dict[str, Stage]:
             case "FROM":
                 words = expand(step.rest, known).split()
                 if len(words) != 3 or words[1].upper() != "AS":
-                    raise NotUnderstood(f"line {step.line}: FROM {step.rest}: not FROM IMAGE AS NAME")
+                    raise UnsupportedInstruction(
+                        f"line {step.line}: FROM {step.rest}: not FROM IMAGE AS NAME"
+                    )
                 stages[words[2]] = Stage(words[2], words[0])
             case _ if not stages:
-                raise NotUnderstood(f"line {step.line}: {step.word} before the first FROM")
+                raise UnsupportedInstruction(f"line {step.line}: {step.word} before the first FROM")
             case "ARG":
-                raise NotUnderstood(f"line {step.line}: ARG inside a stage")
+                raise UnsupportedInstruction(f"line {step.line}: ARG inside a stage")
             case _:
                 list(stages.values())[-1].steps.append(step)
     return stages
@@ -129,27 +131,27 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
         if name not in variables:
-            raise NotUnderstood(f"${name} has no value")
+            raise UnsupportedInstruction(f"${name} has no value")
         return variables[name]
 
     return _VARIABLE.sub(value, text)
 
 
-def _steps(text: str) -> Iterator[Step]:
+def _steps(text: str) -> Iterator[Instruction]:
     for number, line in _lines(text):
         word, _, rest = line.partition(" ")
         word, rest = word.upper(), rest.strip()
         if word not in KNOWN:
-            raise NotUnderstood(f"line {number}: {word} is not known here")
+            raise UnsupportedInstruction(f"line {number}: {word} is not known here")
         options: dict[str, str] = {}
         while (option := _OPTION.match(rest)) is not None and word != "RUN":
             options[option[1]] = option[2]
             rest = rest[option.end() :]
         if unknown := options.keys() - KNOWN[word]:
-            raise NotUnderstood(f"line {number}: {word} --{min(unknown)} is not known here")
+            raise UnsupportedInstruction(f"line {number}: {word} --{min(unknown)} is not known here")
         if rest.startswith("--"):
-            raise NotUnderstood(f"line {number}: {word} {rest}: an option that is not known here")
-        yield Step(word, rest, options, number)
+            raise UnsupportedInstruction(f"line {number}: {word} {rest}: an option that is not known here")
+        yield Instruction(word, rest, options, number)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -165,4 +167,4 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield first, " ".join(parts)
             parts = []
     if parts:
-        raise NotUnderstood(f"line {first}: it does not end")
+        raise UnsupportedInstruction(f"line {first}: it does not end")

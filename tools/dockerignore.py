@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class Ignored:
+class IgnorePatterns:
     """The patterns of a .dockerignore; the last that matches a path, or a folder that it is in, decides."""
 
     def __init__(self, text: str) -> None:
@@ -35,7 +35,7 @@ class Ignored:
 
 def context(folder: Path) -> Iterator[str]:
     """The files of the folder that an engine would be given, as paths from it, sorted."""
-    ignored = Ignored((folder / ".dockerignore").read_text(encoding="utf-8"))
+    ignored = IgnorePatterns((folder / ".dockerignore").read_text(encoding="utf-8"))
     for parent, folders, files in os.walk(folder):
         above = "" if Path(parent) == folder else f"{Path(parent).relative_to(folder).as_posix()}/"
         folders[:] = sorted(name for name in folders if not ignored.wholly(above + name))

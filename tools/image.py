@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tools import dockerfile, dockerignore
-from tools.dockerfile import NotUnderstood, Stage, Step
+from tools.dockerfile import Instruction, Stage, UnsupportedInstruction
 
 #: where official images have their programs, and what each has there
 _PROGRAMS_AT = "usr/local/bin"
@@ -74,7 +74,7 @@ class Image:
             list(self.ports),
         )
 
-    def note(self, step: Step) -> bool:
+    def note(self, step: Instruction) -> bool:
         """Keep what a step says about starting; False: there is something to do."""
         match step.word:
             case "ENV":
@@ -93,7 +93,7 @@ class Image:
                 self.command = step.strings()
             case "HEALTHCHECK":
                 word, _, rest = step.rest.partition(" ")
-                self.health = Step(word, rest, line=step.line).strings() if word == "CMD" else []
+                self.health = Instruction(word, rest, line=step.line).strings() if word == "CMD" else []
             case "VOLUME":
                 self.volumes.append(step.rest)
             case "EXPOSE":
@@ -135,7 +135,9 @@ class Builder:
         self, stages: Mapping[str, Stage], context: Path, folder: Path, say: Callable[[str], None]
     ) -> None:
         if _SAFE.fullmatch(str(folder)) is None:
-            raise NotUnderstood(f"{folder}: choose a folder without spaces or signs, a shell reads its name")
+            raise UnsupportedInstruction(
+                f"{folder}: choose a folder without spaces or signs, a shell reads its name"
+            )
         self._stages = stages
         self._context = context
         self._folder = folder
@@ -146,7 +148,9 @@ class Builder:
     def build(self, *targets: str) -> None:
         """Make these, and what they are made of. Raises NotUnderstood, CalledProcessError, OSError."""
         if unknown := [name for name in targets if name not in self._stages]:
-            raise NotUnderstood(f"the Dockerfile has no target {unknown[0]}: {', '.join(self._stages)}")
+            raise UnsupportedInstruction(
+                f"the Dockerfile has no target {unknown[0]}: {', '.join(self._stages)}"
+            )
         shutil.rmtree(self._folder, ignore_errors=True)
         for name in dockerfile.needed(self._stages, *targets):
             self._say(f"== {name}")
@@ -171,7 +175,7 @@ class Builder:
             (root / folder).mkdir(parents=True)
         name, _, tag = stage.parent.rpartition("/")[2].partition(":")
         if name not in _PROGRAMS:
-            raise NotUnderstood(f"FROM {stage.parent}: this machine cannot stand in for it")
+            raise UnsupportedInstruction(f"FROM {stage.parent}: this machine cannot stand in for it")
         for program in _PROGRAMS[name]:
             _stand_in(root / _PROGRAMS_AT / program, self._program(program, tag))
         return Image(root)
@@ -180,12 +184,12 @@ class Builder:
         """This machine's own."""
         found = getattr(sys, "_base_executable", sys.executable) if name == "python" else shutil.which(name)
         if found is None:
-            raise NotUnderstood(f"there is no {name} here: sh web/with-node.sh COMMAND brings one")
+            raise UnsupportedInstruction(f"there is no {name} here: sh web/with-node.sh COMMAND brings one")
         if name == "python" and not tag.startswith("{}.{}.".format(*sys.version_info)):
             self._say(f"   the image has Python {tag}, this machine {sys.version.split()[0]}")
         return str(found)
 
-    def _step(self, image: Image, step: Step) -> None:
+    def _step(self, image: Image, step: Instruction) -> None:
         if image.note(step):
             image.cwd.mkdir(parents=True, exist_ok=True)
             return
@@ -196,7 +200,7 @@ class Builder:
             assert step.word == "COPY", step.word
             self._copy(image, step)
 
-    def _run(self, image: Image, step: Step) -> None:
+    def _run(self, image: Image, step: Instruction) -> None:
         inherited = {name: value for name, value in os.environ.items() if _OF_THE_CALLER.fullmatch(name)}
         subprocess.run(
             ["/bin/sh", "-c", mapped(step.rest, image.root)],
@@ -207,7 +211,7 @@ class Builder:
             check=True,
         )
 
-    def _copy(self, image: Image, step: Step) -> None:
+    def _copy(self, image: Image, step: Instruction) -> None:
         *sources, last = step.rest.split()
         target = image.root if last == "/" else image.cwd / mapped(last, image.root)
         into = last.endswith("/") or len(sources) > 1 or target.is_dir()
@@ -226,7 +230,7 @@ class Builder:
             return
         found = [path for path in self._files if path.startswith(below)]
         if not found:
-            raise NotUnderstood(f"COPY {source}: it is not there, or .dockerignore leaves it out")
+            raise UnsupportedInstruction(f"COPY {source}: it is not there, or .dockerignore leaves it out")
         for path in found:
             _put(self._context / path, target / path.removeprefix(below), into=False)
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tools import dockerfile, image_trial  # noqa: E402
-from tools.dockerfile import NotUnderstood  # noqa: E402
+from tools.dockerfile import UnsupportedInstruction  # noqa: E402
 from tools.image import Builder, described  # noqa: E402
 
 
@@ -36,7 +36,7 @@ def main() -> int:
             builder = Builder(stages, ROOT, folder, say)
             builder.build(*chosen.targets)
             builder.keep(*chosen.targets)
-    except (NotUnderstood, subprocess.SubprocessError, OSError) as error:
+    except (UnsupportedInstruction, subprocess.SubprocessError, OSError) as error:
         print(f"not built: {error}", file=sys.stderr)
         return 1
     images = {name: described(stages, name, folder / name) for name in chosen.targets}

@@ -21,7 +21,7 @@ _SECONDS = 60.0
 _DOCUMENT = "image-trial"
 
 
-class Failed(AssertionError):
+class TrialFailed(AssertionError):
     """The trial went wrong; says where."""
 
 
@@ -54,18 +54,18 @@ def tried(
         edited(web_port)
         say("an edit is ACKed")
         if state(server, settings) != "UP":
-            raise Failed("the document is not UP")
+            raise TrialFailed("the document is not UP")
         ended("server", serving)
         if (found := state(server, settings)) != "DOWN":
-            raise Failed(f"after SIGTERM the document is {found}, not DOWN")
+            raise TrialFailed(f"after SIGTERM the document is {found}, not DOWN")
         say("SIGTERM: the server ends with 0, the document is DOWN")
         if not unwell(server, server.checks(), settings):
-            raise Failed("a server that has ended is healthy")
+            raise TrialFailed("a server that has ended is healthy")
         ended("gateway", gate)
         say("SIGTERM: the gateway ends with 0")
     for image in (server, gateway):
         if elsewhere := sorted(written(image) - before[image.root]):
-            raise Failed(f"written to outside of /data and /tmp: {elsewhere[:5]}")
+            raise TrialFailed(f"written to outside of /data and /tmp: {elsewhere[:5]}")
     say("nothing was written outside of /data and /tmp")
 
 
@@ -95,13 +95,13 @@ def edited(port: int) -> None:
             answer = connection.getresponse()
             found = answer.read().decode(errors="replace")
         except (OSError, HTTPException) as error:
-            raise Failed(f"{method} {path}: {error}") from error
+            raise TrialFailed(f"{method} {path}: {error}") from error
         finally:
             connection.close()
         if answer.status >= 300:
-            raise Failed(f"{method} {path}: {answer.status} {found[:500]}")
+            raise TrialFailed(f"{method} {path}: {answer.status} {found[:500]}")
     if "Hello" not in found:
-        raise Failed(f"{where} says {found[:200]}")
+        raise TrialFailed(f"{where} says {found[:200]}")
 
 
 def state(image: Image, settings: dict[str, str]) -> str:
@@ -115,7 +115,7 @@ def state(image: Image, settings: dict[str, str]) -> str:
         check=False,
     )
     if result.returncode:
-        raise Failed(result.stderr.decode())
+        raise TrialFailed(result.stderr.decode())
     return str(json.loads(result.stdout)["state"])
 
 
@@ -157,7 +157,7 @@ def ended(name: str, process: "subprocess.Popen[bytes]") -> None:
     """Stop it as an engine does."""
     process.send_signal(signal.SIGTERM)
     if (code := process.wait(_SECONDS)) != 0:
-        raise Failed(f"the {name} ended with {code}")
+        raise TrialFailed(f"the {name} ended with {code}")
 
 
 def written(image: Image) -> set[tuple[str, int, int]]:
@@ -183,5 +183,5 @@ def until(what: str, wrong: Callable[[], str]) -> None:
     deadline = time.monotonic() + _SECONDS
     while told := wrong():
         if time.monotonic() > deadline:
-            raise Failed(f"waited {_SECONDS:g} s in vain for {what}: {told}")
+            raise TrialFailed(f"waited {_SECONDS:g} s in vain for {what}: {told}")
         time.sleep(0.1)

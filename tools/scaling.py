@@ -37,7 +37,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Load:
+class ScalingLoad:
     """What people do. Guesses: put your own in."""
 
     documents: float = 10e6  # that exist
@@ -64,7 +64,7 @@ _BOUNDS = {"per_document": (1.0, 1e6), "typing": (0.0, 1.0), "use": (0.0, 1.0)} 
 
 
 @dataclass(frozen=True)
-class Needs:
+class ScalingNeeds:
     """What it takes."""
 
     open_documents: float
@@ -80,7 +80,7 @@ class Needs:
     journal_bytes: float  # a day
 
 
-def needs(load: Load, costs: Costs) -> Needs:
+def needs(load: ScalingLoad, costs: Costs) -> ScalingNeeds:
     """The sum of it."""
     open_documents = load.editors / load.per_document
     updates = load.editors * load.typing * load.updates
@@ -96,7 +96,7 @@ def needs(load: Load, costs: Costs) -> Needs:
         + open_documents * costs.nats_lease_us
     )
     streams = math.ceil(updates / (load.use * costs.stream_updates))
-    return Needs(
+    return ScalingNeeds(
         open_documents=open_documents,
         updates=updates,
         deliveries=deliveries,
@@ -111,7 +111,7 @@ def needs(load: Load, costs: Costs) -> Needs:
     )
 
 
-def tables(loads: list[tuple[str, Load]], costs: Costs) -> str:
+def tables(loads: list[tuple[str, ScalingLoad]], costs: Costs) -> str:
     """As Markdown, a column for each load."""
     found = [needs(load, costs) for _, load in loads]
     rows: list[tuple[str, list[str]]] = [
@@ -138,9 +138,9 @@ def tables(loads: list[tuple[str, Load]], costs: Costs) -> str:
 def of_the_page() -> str:
     """The tables that docs/SCALING.md shows."""
     loads = [
-        ("a team", Load(documents=10_000, editors=300)),
-        ("a company", Load(documents=1e6, editors=20_000)),
-        ("a service", Load()),
+        ("a team", ScalingLoad(documents=10_000, editors=300)),
+        ("a company", ScalingLoad(documents=1e6, editors=20_000)),
+        ("a service", ScalingLoad()),
     ]
     return tables(loads, Costs())
 
@@ -149,7 +149,7 @@ def main(words: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="What a load needs, by the costs that were measured.")
     parser.add_argument("--check", action="store_true", help="whether docs/SCALING.md has these tables")
-    for name, value in vars(Load()).items():
+    for name, value in vars(ScalingLoad()).items():
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=_number, metavar="N", help=f"{_WORDS[name]} ({value:,.12g})"
         )
@@ -165,7 +165,7 @@ def main(words: list[str]) -> int:
         least, most = _BOUNDS.get(name, (0.0, 1e12))
         if not least <= value <= most or not value:
             parser.error(f"--{name.replace('_', '-')} {value:,g} is not between {least:,g} and {most:,g}")
-    print(tables([("yours", Load(**wanted))], Costs()) if wanted else of_the_page())
+    print(tables([("yours", ScalingLoad(**wanted))], Costs()) if wanted else of_the_page())
     return 0
 
 

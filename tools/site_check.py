@@ -50,7 +50,7 @@ TELLING = {
 _URL = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.IGNORECASE)
 
 
-class Page(HTMLParser):
+class PageParser(HTMLParser):
     """What a page loads, and where its navigation leads."""
 
     def __init__(self) -> None:
@@ -110,8 +110,8 @@ def problems(site: Path) -> Iterator[str]:
         yield f"{name}: no entry of the navigation leads there"
 
 
-def _parsed(path: Path) -> Page:
-    page = Page()
+def _parsed(path: Path) -> PageParser:
+    page = PageParser()
     page.feed(path.read_text(encoding="utf-8"))
     page.close()
     return page

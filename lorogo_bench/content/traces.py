@@ -14,7 +14,7 @@ EDITS = 259_778  # that it has
 Patch = tuple[int, int, str]  # where, how many characters go, what comes in their place
 
 
-class Trace(Protocol):
+class EditTrace(Protocol):
     """Edits in order, and what they lead to."""
 
     @property
@@ -28,7 +28,7 @@ class Trace(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class TracePrefix:
     """The first edits of a trace."""
 
     name: str
@@ -36,7 +36,7 @@ class Beginning:
     patches: Sequence[Patch]
 
 
-def first(trace: Trace, count: int | None) -> Trace:
+def first(trace: EditTrace, count: int | None) -> EditTrace:
     """So many edits of it at most (None: all), and the text that they lead to."""
     if count is None or count >= len(trace.patches):
         return trace
@@ -44,4 +44,4 @@ def first(trace: Trace, count: int | None) -> Trace:
     text = ""
     for position, deleted, inserted in patches:
         text = text[:position] + inserted + text[position + deleted :]
-    return Beginning(f"the first {count:,} edits of {trace.name}", text, patches)
+    return TracePrefix(f"the first {count:,} edits of {trace.name}", text, patches)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 
-from lorogo_bench.results.last_reader import Everyone
+from lorogo_bench.results.last_reader import SlowestReader
 
 
 class Audience:
@@ -13,7 +13,7 @@ class Audience:
     def __init__(self, readers: int, seen_fd: int) -> None:
         """For each piece that all of them have, a byte is written to `seen_fd`."""
         self.readers = readers
-        self._everyone = Everyone(readers)
+        self._everyone = SlowestReader(readers)
         self._seen_fd = seen_fd
         self._seen_ns: list[int] = []  # of each piece that was not taken yet
         self._more = asyncio.Event()

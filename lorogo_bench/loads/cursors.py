@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 import lorogo_client
 from lorogo_bench.loads.due import until_ns
-from lorogo_bench.results.cursor_moves import Eyes, Schedule, Seen
+from lorogo_bench.results.cursor_moves import MoveObserver, ObservedMoves, Schedule
 from lorogo_client import Session
 
 _OPENING_MAX = 16
@@ -49,7 +49,7 @@ class _Room:
         self._document = document
         self._groups = groups
         self._sessions: dict[int, Session] = {}
-        self._eyes = [Eyes() for _ in groups]  # of each connection
+        self._eyes = [MoveObserver() for _ in groups]  # of each connection
         self._more = asyncio.Event()
         self._opening = asyncio.Semaphore(_OPENING_MAX)
 
@@ -59,7 +59,7 @@ class _Room:
             watching = self._watch(place, self._sessions[group[0]])
             undo.callback(asyncio.create_task(watching, name=f"watch {self._document} {place}").cancel)
 
-    async def move(self, plan: Schedule) -> list[Seen]:
+    async def move(self, plan: Schedule) -> list[ObservedMoves]:
         seen = look(plan, self._eyes, self._groups)
         for who, number in plan.turns(self._sessions):
             await until_ns(plan.due_ns(who, number))
@@ -95,13 +95,15 @@ class _Room:
                         self._more.set()
 
 
-def look(plan: Schedule, eyes: Sequence[Eyes], groups: Sequence[Sequence[int]]) -> list[Seen]:
+def look(
+    plan: Schedule, eyes: Sequence[MoveObserver], groups: Sequence[Sequence[int]]
+) -> list[ObservedMoves]:
     """All eyes turn to this schedule, each to those who are not on its own connection."""
     everybody = set(range(plan.participants))
     return [one.turn_to(plan, everybody - set(group)) for one, group in zip(eyes, groups, strict=True)]
 
 
-def told_of(seen: Sequence[Seen]) -> dict[str, Any]:
+def told_of(seen: Sequence[ObservedMoves]) -> dict[str, Any]:
     """How late each move was seen by each connection, how many were shown, and when all was over."""
     return {
         "late_ms": [late / 1e6 for one in seen for late in one.late_ns],

@@ -37,7 +37,7 @@ class Schedule:
         return self.first + self.moves - 1
 
 
-class Seen:
+class ObservedMoves:
     """What one pair of eyes has seen of a schedule."""
 
     def __init__(self, schedule: Schedule, whom: Collection[int]) -> None:
@@ -64,17 +64,17 @@ class Seen:
         self._behind -= number == self._schedule.last
 
 
-class Eyes:
+class MoveObserver:
     """One pair of eyes over several schedules: what comes before a schedule is known here is kept for it."""
 
     def __init__(self) -> None:
-        self._seen: Seen | None = None
+        self._seen: ObservedMoves | None = None
         self._last = -1  # the last number of the schedules up to now
         self._early: list[tuple[int, int, int]] = []
 
-    def turn_to(self, schedule: Schedule, whom: Collection[int]) -> Seen:
+    def turn_to(self, schedule: Schedule, whom: Collection[int]) -> ObservedMoves:
         """From now on this schedule is looked at; it goes on where the last one has ended."""
-        seen = self._seen = Seen(schedule, whom)
+        seen = self._seen = ObservedMoves(schedule, whom)
         self._last = schedule.last
         early, self._early = self._early, []
         for one in early:

@@ -3,7 +3,7 @@
 from collections import deque
 
 
-class Everyone:
+class SlowestReader:
     """Readers who get the same things in the same order, each at its own pace."""
 
     def __init__(self, readers: int) -> None:

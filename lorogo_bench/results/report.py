@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lorogo_bench.run import Result
-from lorogo_bench.workload import Bench, Goal, Outcome, Workload
+from lorogo_bench.workload import Bench, Goal, Workload, WorkloadOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReportTable:
     """One table."""
 
     columns: tuple[str, ...]
@@ -24,12 +24,12 @@ def exit_code(results: Sequence[Result]) -> int:
     return 0 if all(result.outcome.good for result in results) else 1
 
 
-def menu(workloads: Sequence[Workload]) -> Part:
+def menu(workloads: Sequence[Workload]) -> ReportTable:
     """What can be measured."""
-    return Part(("WORKLOAD", "WHAT IT MEASURES"), tuple((one.name, one.words) for one in workloads))
+    return ReportTable(("WORKLOAD", "WHAT IT MEASURES"), tuple((one.name, one.words) for one in workloads))
 
 
-def parts(outcome: Outcome) -> list[Part]:
+def parts(outcome: WorkloadOutcome) -> list[ReportTable]:
     """The tables of one workload; those without rows are left out."""
     figures = [
         (one.name, _number(one.value), one.unit, _range(one.lowest, one.highest))
@@ -41,9 +41,9 @@ def parts(outcome: Outcome) -> list[Part]:
     ]
     goals = [(one.words, _with_unit(one.value, one.unit), _bound(one), _met(one)) for one in outcome.goals]
     found = [
-        Part(("MEASURED", "MEDIAN", "UNIT", "ROUNDS FROM - TO"), tuple(figures)),
-        Part(("COMPARED", "RATIO", "WITH", "ROUNDS FROM - TO"), tuple(ratios)),
-        Part(("GOAL", "FOUND", "BOUND", "VERDICT"), tuple(goals)),
+        ReportTable(("MEASURED", "MEDIAN", "UNIT", "ROUNDS FROM - TO"), tuple(figures)),
+        ReportTable(("COMPARED", "RATIO", "WITH", "ROUNDS FROM - TO"), tuple(ratios)),
+        ReportTable(("GOAL", "FOUND", "BOUND", "VERDICT"), tuple(goals)),
     ]
     return [part for part in found if part.rows]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lorogo_bench.errors import LoadFailed
+from lorogo_bench.errors import LoadProcessFailed
 from lorogo_transport.secret_files import without_secrets
 
 ASK_SECONDS = 120.0  # unless a question says otherwise
@@ -26,7 +26,7 @@ _WORDS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoadReply:
     """The answer of a load process: what it found, and what it took."""
 
     facts: Mapping[str, Any]
@@ -73,10 +73,10 @@ class LoadProcess:
             os.close(log)
         await self._exchange({"order": self._order}, _START_SECONDS)
 
-    async def ask(self, verb: str, *, seconds: float = ASK_SECONDS, **arguments: Any) -> Told:
+    async def ask(self, verb: str, *, seconds: float = ASK_SECONDS, **arguments: Any) -> LoadReply:
         """Have it do something, and wait until it is done. Raises LoadFailed, also if it takes longer."""
         answer = await self._exchange({"do": verb, "with": arguments, "seconds": seconds}, seconds + 5)
-        return Told(answer["told"], float(answer["seconds"]), float(answer["cpu_seconds"]))
+        return LoadReply(answer["told"], float(answer["seconds"]), float(answer["cpu_seconds"]))
 
     async def end(self) -> None:
         """It goes home, or is ended. Safe twice."""
@@ -102,14 +102,14 @@ class LoadProcess:
                 await process.stdin.drain()
                 line = await process.stdout.readline()
         except TimeoutError:
-            raise LoadFailed(f"{self.kind} did not answer within {seconds:g} s") from None
+            raise LoadProcessFailed(f"{self.kind} did not answer within {seconds:g} s") from None
         except (ConnectionError, ValueError) as error:
-            raise LoadFailed(f"{self.kind}: {error}; {self._last_words()}") from None
+            raise LoadProcessFailed(f"{self.kind}: {error}; {self._last_words()}") from None
         if not line:
-            raise LoadFailed(f"{self.kind} ended: {self._last_words()}")
+            raise LoadProcessFailed(f"{self.kind} ended: {self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
-            raise LoadFailed(f"{self.kind}: {answer['failed']}")
+            raise LoadProcessFailed(f"{self.kind}: {answer['failed']}")
         return answer
 
     def _last_words(self) -> str:

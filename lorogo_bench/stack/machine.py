@@ -44,7 +44,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Neighbours:
+class BackgroundCpu:
     """How many cores others kept busy, from now until it is asked. Our own processes must have ended."""
 
     def __init__(self) -> None:

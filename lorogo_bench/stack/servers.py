@@ -10,8 +10,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from lorogo_bench.errors import NotReady
-from lorogo_bench.stack.usage import Usage, usage
+from lorogo_bench.errors import BenchNotReady
+from lorogo_bench.stack.usage import ProcessUsage, usage
 from lorogo_transport.secret_files import without_secrets
 
 _READY = b'"message": "serving"'
@@ -44,7 +44,7 @@ class ServerProcess:
         """None if it is not running."""
         return self._process.pid if self._process is not None and self.running else None
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         """Of the server and its helpers, since its start."""
         return usage(self.pid)
 
@@ -93,11 +93,11 @@ class ServerProcess:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await asyncio.to_thread(self._serves):
                     if not self.running:
-                        raise NotReady(f"{self.name} ended: {self.last_words()}")
+                        raise BenchNotReady(f"{self.name} ended: {self.last_words()}")
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             words = f"{self.name} did not serve within {_READY_SECONDS:g} s: {self.last_words()}"
-            raise NotReady(words) from None
+            raise BenchNotReady(words) from None
 
     def _open_log(self) -> tuple[int, int]:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from typing import Any, Self
 from lorogo_bench.errors import BenchError
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.servers import ServerProcess
-from lorogo_bench.stack.usage import Usage, usage
+from lorogo_bench.stack.usage import ProcessUsage, usage
 from lorogo_bench.workload import Durability
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.nats.embedded import EmbeddedNats
@@ -46,7 +46,7 @@ class StackSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class StackUsage:
     """What was used between two looks, by the names of the parties (`nats-server`, `server-1`)."""
 
     seconds: float
@@ -58,7 +58,7 @@ class Spent:
         return None if None in some else sum(cpu for cpu in some if cpu is not None)
 
 
-class Meter:
+class UsageMeter:
     """Looks at a stack now, and again when it is asked what was spent."""
 
     def __init__(self, stack: "Stack") -> None:
@@ -66,10 +66,10 @@ class Meter:
         self._before = stack.usage()
         self._began = time.perf_counter()
 
-    def spent(self) -> Spent:
+    def spent(self) -> StackUsage:
         seconds = time.perf_counter() - self._began
         after = self._stack.usage()
-        return Spent(seconds, {name: _less(after[name], self._before.get(name)) for name in after})
+        return StackUsage(seconds, {name: _less(after[name], self._before.get(name)) for name in after})
 
 
 class Stack:
@@ -129,14 +129,14 @@ class Stack:
         await asyncio.gather(*(server.stop() for server in self.servers))
         await asyncio.gather(*(server.start() for server in self.servers))
 
-    def usage(self) -> dict[str, Usage]:
+    def usage(self) -> dict[str, ProcessUsage]:
         """Of NATS and of every server with its helpers, since their start."""
         nats = usage(self.nats.pid if self.nats.running else None)
         return {NATS: nats, **{server.name: server.usage() for server in self.servers}}
 
-    def meter(self) -> Meter:
+    def meter(self) -> UsageMeter:
         """Measure what is spent from now on."""
-        return Meter(self)
+        return UsageMeter(self)
 
     async def _end_loads(self) -> None:
         await asyncio.gather(*(process.end() for process in self._loads))
@@ -152,7 +152,7 @@ class Stack:
             raise BenchError(f"no folder can be made in {self.settings.folder}: {error.strerror}") from None
 
 
-def _less(after: Usage, before: Usage | None) -> float | None:
+def _less(after: ProcessUsage, before: ProcessUsage | None) -> float | None:
     if after.cpu_seconds is None or before is None or before.cpu_seconds is None:
         return None
     return after.cpu_seconds - before.cpu_seconds

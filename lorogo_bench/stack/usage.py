@@ -12,7 +12,7 @@ _FORGET_PEAK = "5"  # proc_pid_clear_refs(5)
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProcessUsage:
     """What a process and all that it started have used."""
 
     cpu_seconds: float | None
@@ -20,7 +20,7 @@ class Usage:
     memory_peak_bytes: int | None  # the highest of each, added up
 
 
-NOT_KNOWN = Usage(None, None, None)
+NOT_KNOWN = ProcessUsage(None, None, None)
 
 
 def family(pid: int) -> list[int]:
@@ -35,13 +35,13 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def usage(pid: int | None) -> Usage:
+def usage(pid: int | None) -> ProcessUsage:
     """What a process with its children has used up to now."""
     members = [] if pid is None else family(pid)
     if not members:
         return NOT_KNOWN
     memory = [_memory(member) for member in members]
-    return Usage(
+    return ProcessUsage(
         sum(_cpu_seconds(member) for member in members),
         sum(now for now, _ in memory),
         sum(peak for _, peak in memory),

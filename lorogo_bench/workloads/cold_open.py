@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lorogo_bench import figures
-from lorogo_bench.content.traces import Trace
-from lorogo_bench.figures import Rounds
+from lorogo_bench.content.traces import EditTrace
+from lorogo_bench.figures import RoundValues
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.stack import Stack, StackSettings
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 from lorogo_protocol.subjects import SNAPSHOT_STREAM, WAL_STREAM
 
 _MOST = 3.0  # times the limit
@@ -50,8 +50,8 @@ class _Case:
         return "1 document" if count == 1 else f"{count} at once"
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     trace = await asyncio.to_thread(bench.trace, size.edits)
     findings.condition("rounds", f"{size.rounds}, each after a restart of the server")
@@ -79,7 +79,7 @@ async def run(bench: Bench) -> Outcome:
 
 
 async def _make(
-    findings: Findings, durability: Durability, stack: Stack, trace: Trace, cases: Sequence[_Case]
+    findings: OutcomeBuilder, durability: Durability, stack: Stack, trace: EditTrace, cases: Sequence[_Case]
 ) -> None:
     """Every document with its history, stored; and what that takes."""
     replayer = await stack.load("replayer")
@@ -117,7 +117,7 @@ async def _pass(opener: LoadProcess, case: _Case, text: str, *, limit_first: boo
             case.wrong.append(f"{verb}: lengths and how often: {found}, instead of {len(text)}")
 
 
-def _judge(findings: Findings, durability: Durability, case: _Case) -> None:
+def _judge(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
     which = f"{case.words}, {durability}"
     ours, limit = figures.rounds(case.ours), figures.rounds(case.limit)
     ratio = figures.ratios(ours, limit)
@@ -128,7 +128,7 @@ def _judge(findings: Findings, durability: Durability, case: _Case) -> None:
     findings.check(f"every text is the trace's end ({which})", not case.wrong, "; ".join(case.wrong))
 
 
-def _kib_each(size: int, documents: Sequence[str]) -> Rounds:
+def _kib_each(size: int, documents: Sequence[str]) -> RoundValues:
     return figures.rounds([size / len(documents) / _KIB])
 
 

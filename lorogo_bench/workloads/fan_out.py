@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.content.keys import shares, text_of
-from lorogo_bench.figures import Rounds, interleaved, percentile
-from lorogo_bench.stack.load import LoadProcess, Told, pipe
+from lorogo_bench.figures import RoundValues, interleaved, percentile
+from lorogo_bench.stack.load import LoadProcess, LoadReply, pipe
 from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.stack.texts import stored_updates, texts
 from lorogo_bench.stack.usage import usage
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _TIME_MOST = 5.0  # until all of the many have it, of the time until all of the few have
 _CPU_MOST = (
@@ -66,8 +66,8 @@ class _Case:
     passes: list[_Pass] = field(default_factory=list)
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     few, many = size.readers
     findings.condition(
@@ -83,7 +83,12 @@ async def run(bench: Bench) -> Outcome:
 
 
 async def _measure(
-    findings: Findings, durability: Durability, stack: Stack, size: _Size, bench: Bench, pipes: ExitStack
+    findings: OutcomeBuilder,
+    durability: Durability,
+    stack: Stack,
+    size: _Size,
+    bench: Bench,
+    pipes: ExitStack,
 ) -> None:
     bench.tell(f"  {sum(size.readers)} readers and as many raw subscribers come, {durability}")
     stored = await stored_updates(stack)
@@ -159,7 +164,9 @@ async def _pass(stack: Stack, case: _Case, updates: int, burst: int, *, idle: fl
     case.passes.append(_Pass(milliseconds, deliveries / seconds, cpu_us, server_us))
 
 
-async def _both(case: _Case, count: int, verb: str, more: dict[str, int]) -> tuple[Told, list[Told]]:
+async def _both(
+    case: _Case, count: int, verb: str, more: dict[str, int]
+) -> tuple[LoadReply, list[LoadReply]]:
     """What the writer tells, and each process of readers."""
     told, *taken = await asyncio.gather(
         case.writer.ask(verb, count=count, seconds=_TAKE_SECONDS, **more),
@@ -174,7 +181,7 @@ def _crowd_cpu(case: _Case) -> float | None:
     return None if None in some else sum(cpu for cpu in some if cpu is not None)
 
 
-def _last(taken: list[Told]) -> list[int]:
+def _last(taken: list[LoadReply]) -> list[int]:
     """When the last process had each."""
     return [max(each) for each in zip(*(one["seen_ns"] for one in taken), strict=True)]
 
@@ -188,7 +195,7 @@ async def _idle(stack: Stack, seconds: float) -> float | None:
     return None if cpu is None else cpu / spent.seconds
 
 
-async def _verify(findings: Findings, durability: Durability, stack: Stack, case: _Case) -> None:
+async def _verify(findings: OutcomeBuilder, durability: Durability, stack: Stack, case: _Case) -> None:
     expected = text_of(case.told)
     found: dict[str, int] = {}
     for one in await asyncio.gather(*(one.ask("texts", document=case.name) for one in case.crowd)):
@@ -203,7 +210,7 @@ async def _verify(findings: Findings, durability: Durability, stack: Stack, case
 # --- what it shows
 
 
-def _judge(findings: Findings, durability: Durability, ours: list[_Case], raw: list[_Case]) -> None:
+def _judge(findings: OutcomeBuilder, durability: Durability, ours: list[_Case], raw: list[_Case]) -> None:
     for case in (*ours, *raw):
         which = f"{case.readers} {'raw subscribers' if case.raw else 'readers'}, {durability}"
         for word, share in (("p50", 0.5), ("p99", 0.99)):
@@ -252,15 +259,15 @@ def _judge(findings: Findings, durability: Durability, ours: list[_Case], raw: l
     )
 
 
-def _time(case: _Case, share: float) -> Rounds:
+def _time(case: _Case, share: float) -> RoundValues:
     return figures.rounds(percentile(one.milliseconds, share) for one in case.passes)
 
 
-def _rate(case: _Case) -> Rounds:
+def _rate(case: _Case) -> RoundValues:
     return figures.rounds(one.per_second for one in case.passes)
 
 
-def _server(case: _Case) -> Rounds | None:
+def _server(case: _Case) -> RoundValues | None:
     return figures.known(one.server_us for one in case.passes)
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from lorogo_bench import figures
 from lorogo_bench.content.keys import text_of
-from lorogo_bench.figures import Rounds, interleaved
+from lorogo_bench.figures import RoundValues, interleaved
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.stack.texts import texts
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _WINDOW = 256  # updates that are not ACKed
 _FRESH_SHARE = 10  # a document that would grow by more than a tenth in all rounds is made anew for each
@@ -56,8 +56,8 @@ class _Cost:
     client_us: float
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, of {size.updates} updates in one, {size.spread} over many")
     for durability in bench.durabilities("journal"):
@@ -73,7 +73,7 @@ async def run(bench: Bench) -> Outcome:
 
 
 async def _by_operations(
-    findings: Findings, durability: Durability, stack: Stack, size: _Size, bench: Bench
+    findings: OutcomeBuilder, durability: Durability, stack: Stack, size: _Size, bench: Bench
 ) -> None:
     editor = await stack.load("editor", seed=bench.seed)
     lengths: dict[str, int] = {}
@@ -112,7 +112,7 @@ async def _edit(stack: Stack, editor: LoadProcess, document: str, count: int) ->
 
 
 async def _by_documents(
-    findings: Findings, durability: Durability, stack: Stack, size: _Size, bench: Bench
+    findings: OutcomeBuilder, durability: Durability, stack: Stack, size: _Size, bench: Bench
 ) -> None:
     typist = await stack.load("typist", documents=[])
     names: list[str] = []
@@ -154,10 +154,12 @@ async def _idle(stack: Stack, seconds: float) -> float | None:
 # --- what it shows
 
 
-def _judge(findings: Findings, durability: Durability, what: str, costs: dict[int, list[_Cost]]) -> None:
+def _judge(
+    findings: OutcomeBuilder, durability: Durability, what: str, costs: dict[int, list[_Cost]]
+) -> None:
     """The curve, and its end divided by its beginning."""
-    server: dict[int, Rounds | None] = {}
-    client: dict[int, Rounds] = {}
+    server: dict[int, RoundValues | None] = {}
+    client: dict[int, RoundValues] = {}
     for count, some in costs.items():
         server[count] = figures.known(one.server_us for one in some)
         client[count] = figures.rounds(one.client_us for one in some)

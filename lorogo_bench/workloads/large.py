@@ -17,13 +17,13 @@ from lorogo_bench import figures
 from lorogo_bench.content import bulk
 from lorogo_bench.content.keys import shares, text_of
 from lorogo_bench.errors import BenchError
-from lorogo_bench.figures import Rounds, interleaved, percentile
+from lorogo_bench.figures import RoundValues, interleaved, percentile
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.servers import ServerProcess
 from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.stack.texts import texts
 from lorogo_bench.stack.usage import forget_peaks
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 T = TypeVar("T")
 
@@ -97,8 +97,8 @@ class _Cast:
         return self.size.document_bytes // 2  # a snapshot has a text twice
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, each with a server that was started for it")
     for durability in bench.durabilities("journal"):
@@ -151,7 +151,7 @@ async def _updates(cast: _Cast) -> _Found:
 # --- many who want a large document
 
 
-async def _newcomers(findings: Findings, durability: Durability, cast: _Cast) -> _Found:
+async def _newcomers(findings: OutcomeBuilder, durability: Durability, cast: _Cast) -> _Found:
     chars = cast.document_chars
     await cast.heavy.ask("make", document=_DOCUMENT, seed=cast.seed, chars=chars, seconds=_ASK_SECONDS)
     offered = await cast.heavy.ask("offer", document=_DOCUMENT, seconds=_ASK_SECONDS)
@@ -238,7 +238,7 @@ async def _meanwhile(cast: _Cast, work: Awaitable[T]) -> tuple[T, list[float]]:
     return found, told["milliseconds"]
 
 
-async def _verify(findings: Findings, durability: Durability, cast: _Cast) -> None:
+async def _verify(findings: OutcomeBuilder, durability: Durability, cast: _Cast) -> None:
     for number in range(cast.size.rounds):
         told = await cast.newcomers[0].ask("come", document=_update_name(number), count=1)
         expected = bulk.digest(bulk.text(cast.seed + number, cast.update_chars))
@@ -252,7 +252,7 @@ async def _verify(findings: Findings, durability: Durability, cast: _Cast) -> No
 # --- what it shows
 
 
-def _judge(findings: Findings, which: str, found: _Found, alone_ms: float) -> None:
+def _judge(findings: OutcomeBuilder, which: str, found: _Found, alone_ms: float) -> None:
     seconds = figures.rounds(one.seconds for one in found.passes)
     limit = figures.rounds(sum(one.values()) for one in found.limit)
     memory = _times([one.memory_bytes for one in found.passes], found)
@@ -279,7 +279,7 @@ def _judge(findings: Findings, which: str, found: _Found, alone_ms: float) -> No
     findings.goal(f"others' ACK p99 meanwhile, {which}", others.median, at_most=_OTHERS_MS_MOST, unit="ms")
 
 
-def _times(memory_bytes: list[int | None], found: _Found) -> Rounds | None:
+def _times(memory_bytes: list[int | None], found: _Found) -> RoundValues | None:
     """Times the payload."""
     return figures.known(None if one is None else one / found.payload_bytes for one in memory_bytes)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.content.keys import shares, text_of
-from lorogo_bench.figures import Rounds, interleaved
+from lorogo_bench.figures import RoundValues, interleaved
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.raw_limits import Pipelined, RawLimits, RawOpener
 from lorogo_bench.stack.stack import NATS, Stack, StackSettings
 from lorogo_bench.stack.texts import stored_updates, texts
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 from lorogo_protocol.status import Up
 from lorogo_transport.stores.statuses import Statuses
 
@@ -64,8 +64,8 @@ class _Case:
     memory: dict[str, float | None] = field(default_factory=dict)  # KiB of each document, by words
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, of {size.updates} updates, {_WINDOW} unanswered at most")
     for durability in bench.durabilities("journal"):
@@ -84,7 +84,7 @@ async def run(bench: Bench) -> Outcome:
 
 
 async def _measure(
-    findings: Findings, durability: Durability, stack: Stack, raw: Stack, case: _Case, size: _Size
+    findings: OutcomeBuilder, durability: Durability, stack: Stack, raw: Stack, case: _Case, size: _Size
 ) -> None:
     warm = [f"warm-{number}" for number in range(_WARM)]
     typist, raw_opener, raw_limits = await asyncio.gather(
@@ -131,7 +131,7 @@ async def _open(typist: LoadProcess, raw: RawOpener, case: _Case, rounds: int) -
 
 
 async def _check_up(
-    findings: Findings, durability: Durability, stack: Stack, documents: Sequence[str]
+    findings: OutcomeBuilder, durability: Durability, stack: Stack, documents: Sequence[str]
 ) -> None:
     async with await stack.connect() as transport:
         up = {name async for name, entry in Statuses(transport).all() if isinstance(entry.status, Up)}
@@ -171,7 +171,7 @@ def _grown(
     return found
 
 
-def _judge(findings: Findings, durability: Durability, case: _Case, *, judged: bool) -> None:
+def _judge(findings: OutcomeBuilder, durability: Durability, case: _Case, *, judged: bool) -> None:
     which = f"{len(case.documents):,} documents, {durability}"
     opens, limit = figures.rounds(case.opens), figures.rounds(case.opens_limit)
     findings.measured(f"opens, {which}", opens, "1/s")
@@ -199,7 +199,7 @@ def _judge(findings: Findings, durability: Durability, case: _Case, *, judged: b
         findings.goal(f"idle server CPU, {which}", _median(server), at_most=_IDLE_MOST, unit="%")
 
 
-def _draw(findings: Findings, durability: Durability, case: _Case) -> None:
+def _draw(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
     """Opens a second, as more and more are open."""
     sizes = shares(len(case.documents), len(case.opens))
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
@@ -211,7 +211,7 @@ def _draw(findings: Findings, durability: Durability, case: _Case) -> None:
     findings.curve(f"opens a second, {durability}", drawn, along="documents open", unit="1/s")
 
 
-def _median(figure: Rounds | None) -> float | None:
+def _median(figure: RoundValues | None) -> float | None:
     return None if figure is None else figure.median
 
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from lorogo_bench import figures
-from lorogo_bench.figures import Rounds, interleaved, percentile
+from lorogo_bench.figures import RoundValues, interleaved, percentile
 from lorogo_bench.results.cursor_moves import Schedule
-from lorogo_bench.stack.load import LoadProcess, Told
-from lorogo_bench.stack.stack import NATS, Spent, Stack, StackSettings
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.stack.load import LoadProcess, LoadReply
+from lorogo_bench.stack.stack import NATS, Stack, StackSettings, StackUsage
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _P95_MS_MOST = 250.0
 _LEAD_SECONDS = 0.2  # until the first move: every process must have heard of it
@@ -67,8 +67,8 @@ class _Case:
         return f"{self.participants} on {self.connections} connections"
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition(
         "rounds", f"{size.rounds}, of {size.moves} moves by each, {size.per_second:g} a second"
@@ -132,7 +132,7 @@ async def _pass(stack: Stack, case: _Case, moves: int, per_second: float) -> Non
     case.passes.append(_found(told, meter.spent(), begin_ns, case.participants * moves))
 
 
-def _found(told: list[Told], spent: Spent, begin_ns: int, moves: int) -> _Pass:
+def _found(told: list[LoadReply], spent: StackUsage, begin_ns: int, moves: int) -> _Pass:
     late_ms = [late for one in told for late in one["late_ms"]]
     shown = sum(one["shown"] for one in told)
     seconds = (max(one["ended_ns"] for one in told) - begin_ns) / 1e9
@@ -148,7 +148,7 @@ def _found(told: list[Told], spent: Spent, begin_ns: int, moves: int) -> _Pass:
     )
 
 
-async def _verify(findings: Findings, durability: Durability, case: _Case) -> None:
+async def _verify(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
     """Everybody is shown everybody, where the last move led."""
     expected = " ".join(f"{who}:{case.moved - 1}" for who in range(case.participants))
     found: dict[str, int] = {}
@@ -162,7 +162,7 @@ async def _verify(findings: Findings, durability: Durability, case: _Case) -> No
 # --- what it shows
 
 
-def _judge(findings: Findings, durability: Durability, ours: _Case, raw: _Case, *, goal: bool) -> None:
+def _judge(findings: OutcomeBuilder, durability: Durability, ours: _Case, raw: _Case, *, goal: bool) -> None:
     for case in (ours, raw):
         which = f"{'raw, ' if case.raw else ''}{case.which}, {durability}"
         for word, share in (("p50", 0.5), ("p95", 0.95)):
@@ -188,11 +188,11 @@ def _judge(findings: Findings, durability: Durability, ours: _Case, raw: _Case, 
         findings.goal(f"set to seen p95, {which}", late.median, at_most=_P95_MS_MOST, unit="ms")
 
 
-def _late(case: _Case, share: float) -> Rounds:
+def _late(case: _Case, share: float) -> RoundValues:
     return figures.rounds(percentile(one.late_ms, share) for one in case.passes)
 
 
-def _rate(case: _Case) -> Rounds:
+def _rate(case: _Case) -> RoundValues:
     return figures.rounds(one.per_second for one in case.passes)
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.content.keys import text_of
-from lorogo_bench.figures import Rounds, interleaved, percentile
+from lorogo_bench.figures import RoundValues, interleaved, percentile
 from lorogo_bench.stack.load import LoadProcess, pipe
 from lorogo_bench.stack.raw_limits import RawLimits
 from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.stack.texts import stored_updates, texts
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _LIMIT_MOST = 2.5  # times the raw publish-ack
 _JOURNAL_MORE_MS = 1.0  # and so much more, if ACKs wait for the disk
@@ -44,8 +44,8 @@ class _Times:
     seen: list[list[float]] = field(default_factory=list)
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, of {size.updates} updates")
     for durability in bench.durabilities("stream", "journal"):
@@ -56,7 +56,7 @@ async def run(bench: Bench) -> Outcome:
     return findings.outcome()
 
 
-async def _measure(findings: Findings, durability: Durability, stack: Stack, size: _Size) -> _Times:
+async def _measure(findings: OutcomeBuilder, durability: Durability, stack: Stack, size: _Size) -> _Times:
     with pipe() as (hears, tells):
         reader, typist, raw = await asyncio.gather(
             stack.load("reader", pass_fds=(tells,), document=_DOCUMENT, seen_fd=tells),
@@ -100,8 +100,8 @@ async def _round_trips(
     )
 
 
-def _judge(findings: Findings, durability: Durability, times: _Times) -> None:
-    def middle(rounds: list[list[float]]) -> Rounds:
+def _judge(findings: OutcomeBuilder, durability: Durability, times: _Times) -> None:
+    def middle(rounds: list[list[float]]) -> RoundValues:
         return figures.rounds(percentile(one, 0.5) for one in rounds)
 
     limit, ack, seen = middle(times.publish_ack), middle(times.ack), middle(times.seen)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.content.keys import shares, text_of
-from lorogo_bench.figures import Rounds, interleaved
+from lorogo_bench.figures import RoundValues, interleaved
 from lorogo_bench.stack import machine
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.stack import NATS, Stack, StackSettings
 from lorogo_bench.stack.texts import stored_updates, texts
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _SERVERS = (1, 2)
 _CLIENTS = 2
@@ -59,8 +59,8 @@ class _Case:
     passes: list[_Pass] = field(default_factory=list)
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, of {size.updates} updates by each of {_CLIENTS} clients")
     for durability in bench.durabilities("journal"):
@@ -104,7 +104,7 @@ async def _pass(case: _Case, count: int) -> _Pass:
     )
 
 
-async def _verify(findings: Findings, durability: Durability, case: _Case) -> None:
+async def _verify(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
     which = _which(len(case.stack.servers), durability)
     stored = await stored_updates(case.stack) - case.stored
     findings.equal(f"one message for each update ({which})", stored, case.typed * len(case.clients))
@@ -113,8 +113,8 @@ async def _verify(findings: Findings, durability: Durability, case: _Case) -> No
     findings.equal(f"every text is whole ({which})", await texts(case.stack, names), expected)
 
 
-def _judge(findings: Findings, durability: Durability, one: list[_Pass], two: list[_Pass]) -> None:
-    rates: list[Rounds] = []
+def _judge(findings: OutcomeBuilder, durability: Durability, one: list[_Pass], two: list[_Pass]) -> None:
+    rates: list[RoundValues] = []
     for count, passes in zip(_SERVERS, (one, two), strict=True):
         which = _which(count, durability)
         rates.append(figures.rounds(each.per_second for each in passes))
@@ -138,7 +138,7 @@ def _judge(findings: Findings, durability: Durability, one: list[_Pass], two: li
     )
 
 
-def _alone(one: list[_Pass], two: list[_Pass]) -> Rounds | None:
+def _alone(one: list[_Pass], two: list[_Pass]) -> RoundValues | None:
     """How much more two servers could do, if nothing but their own CPU bounds them."""
     first, second = (figures.known(each.server_us for each in passes) for passes in (one, two))
     if first is None or second is None:

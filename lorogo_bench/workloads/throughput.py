@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.content.keys import shares, text_of
-from lorogo_bench.figures import Rounds, interleaved
+from lorogo_bench.figures import RoundValues, interleaved
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.raw_limits import Pipelined, RawLimits
 from lorogo_bench.stack.stack import NATS, Stack, StackSettings
 from lorogo_bench.stack.texts import stored_updates, texts
-from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _DOCUMENTS = (1, 64)
 _WINDOW = 1024  # updates without an answer, of all documents together
@@ -54,8 +54,8 @@ class _Case:
     limit: list[Pipelined] = field(default_factory=list)
 
 
-async def run(bench: Bench) -> Outcome:
-    findings = Findings()
+async def run(bench: Bench) -> WorkloadOutcome:
+    findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, of {size.updates} updates, {_WINDOW} unanswered at most")
     for durability in bench.durabilities("stream", "journal"):
@@ -99,7 +99,7 @@ async def _pass(stack: Stack, case: _Case, count: int) -> _Pass:
 
 
 async def _verify(
-    findings: Findings, durability: Durability, stack: Stack, cases: list[_Case], before: int
+    findings: OutcomeBuilder, durability: Durability, stack: Stack, cases: list[_Case], before: int
 ) -> None:
     stored = await stored_updates(stack) - before
     typed = sum(case.typed for case in cases)
@@ -110,7 +110,7 @@ async def _verify(
         findings.equal(f"every text is whole, of {len(found)} ({durability})", found, expected)
 
 
-def _judge(findings: Findings, durability: Durability, case: _Case) -> None:
+def _judge(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
     count = len(case.documents)
     which = f"{count} document{'' if count == 1 else 's'}, {durability}"
     rate = figures.rounds(one.per_second for one in case.ours)
@@ -133,7 +133,7 @@ def _judge(findings: Findings, durability: Durability, case: _Case) -> None:
     findings.goal(f"server CPU for each, {which}", _median(server_us), at_most=_SERVER_US_MOST, unit="µs")
 
 
-def _median(figure: Rounds | None) -> float | None:
+def _median(figure: RoundValues | None) -> float | None:
     return None if figure is None else figure.median
 
 

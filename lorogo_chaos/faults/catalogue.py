@@ -4,13 +4,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_chaos.errors import NotPossible
+from lorogo_chaos.errors import FaultUnavailable
 from lorogo_chaos.faults.faults import Harm, registry
 from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
 from lorogo_chaos.processes.disks import SmallDisk
-from lorogo_chaos.processes.links import Line
-from lorogo_chaos.processes.nats_nodes import NatsParty
-from lorogo_chaos.processes.stack import Stack, StackSettings
+from lorogo_chaos.processes.links import ProxyLink
+from lorogo_chaos.processes.nats_nodes import NatsNode
+from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 
 WORDS: dict[str, str] = {
     "server-kill": "kill -9 of one server; it is started again",
@@ -38,7 +38,7 @@ WORDS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Dish:
+class CatalogueEntry:
     """One fault on the menu."""
 
     name: str
@@ -47,25 +47,26 @@ class Dish:
     why_not: str  # "": it can be had
 
 
-async def menu(nodes: int) -> list[Dish]:
+async def menu(nodes: int) -> list[CatalogueEntry]:
     """Every fault of a drill with so many nats-servers. Starts none of them."""
     with tempfile.TemporaryDirectory(prefix="lorogo-chaos-") as folder:
         stack = await _sketch(nodes, Path(folder))
     found = [
-        Dish(fault.name, WORDS[fault.name], fault.harms, fault.needs(stack)) for fault in registry().values()
+        CatalogueEntry(fault.name, WORDS[fault.name], fault.harms, fault.needs(stack))
+        for fault in registry().values()
     ]
-    return found + [Dish(name, WORDS[name], "", "") for name in WRITER_FAULTS]
+    return found + [CatalogueEntry(name, WORDS[name], "", "") for name in WRITER_FAULTS]
 
 
-async def _sketch(nodes: int, folder: Path) -> Stack:
+async def _sketch(nodes: int, folder: Path) -> ChaosStack:
     """A stack that is not started, to ask what would be possible on it."""
-    stack = Stack(StackSettings(nodes=nodes))
-    stack.nodes = [NatsParty(f"nats-{number + 1}", folder, 4222) for number in range(nodes)]
-    stack.lines["writer-1"] = Line("writer-1", [4222])
+    stack = ChaosStack(ChaosStackSettings(nodes=nodes))
+    stack.nodes = [NatsNode(f"nats-{number + 1}", folder, 4222) for number in range(nodes)]
+    stack.lines["writer-1"] = ProxyLink("writer-1", [4222])
     disk = SmallDisk(folder / "disk")
     try:
         await disk.mount()
-    except NotPossible as error:
+    except FaultUnavailable as error:
         stack.disk_problem = str(error)
     else:
         await disk.unmount()

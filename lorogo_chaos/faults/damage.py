@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_chaos.errors import ChaosError, NotPossible
+from lorogo_chaos.errors import ChaosError, FaultUnavailable
 from lorogo_log.format.names import parse_segment
 from lorogo_protocol import subjects
 
@@ -18,7 +18,7 @@ _TAIL_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class FileDamage:
     """What was done to a file."""
 
     path: Path
@@ -57,7 +57,7 @@ def data_end(path: Path) -> int:
     return 0
 
 
-def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> Damaged:
+def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> FileDamage:
     """Flip one bit of one of the files, somewhere in what was written. Raises NotPossible, ChaosError."""
     path, end = _chosen(files, rng, within)
     at = rng.randrange(end)
@@ -66,15 +66,15 @@ def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> Damaged:
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 1 << rng.randrange(8)]))
-    return Damaged(path, at)
+    return FileDamage(path, at)
 
 
-def cut_tail(files: list[Path], rng: random.Random, *, within: Path) -> Damaged:
+def cut_tail(files: list[Path], rng: random.Random, *, within: Path) -> FileDamage:
     """Cut the end of what was written to the newest of the files. Raises NotPossible, ChaosError."""
     path, end = _chosen(files[-1:], rng, within)
     lost = rng.randint(1, min(end, _TAIL_BYTES_MAX))
     os.truncate(path, end - lost)
-    return Damaged(path, end - lost, lost)
+    return FileDamage(path, end - lost, lost)
 
 
 def lose_folder(folder: Path, *, within: Path) -> None:
@@ -95,6 +95,6 @@ def _chosen(files: list[Path], rng: random.Random, within: Path) -> tuple[Path, 
         check_inside(path, within)
     ends = [data_end(path) for path in files]
     if not any(ends):
-        raise NotPossible("nothing is written yet that could be damaged")
+        raise FaultUnavailable("nothing is written yet that could be damaged")
     (at,) = rng.choices(range(len(files)), weights=ends)
     return files[at], ends[at]

@@ -20,13 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
+from lorogo_chaos.errors import ChaosError, FaultUnavailable, StackNotReady
 from lorogo_chaos.faults import damage
 from lorogo_chaos.processes import nats_nodes
-from lorogo_chaos.processes.links import Line
-from lorogo_chaos.processes.nats_nodes import NatsParty
-from lorogo_chaos.processes.servers import ServerParty
-from lorogo_chaos.processes.stack import Stack
+from lorogo_chaos.processes.links import ProxyLink
+from lorogo_chaos.processes.nats_nodes import NatsNode
+from lorogo_chaos.processes.servers import ServerUnderTest
+from lorogo_chaos.processes.stack import ChaosStack
 from lorogo_protocol import limits, subjects
 from lorogo_transport.errors import TransportError
 
@@ -44,7 +44,7 @@ _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class InjectedFault:
     """What was done, and to whom."""
 
     words: str
@@ -54,7 +54,7 @@ class Struck:
     felt: bool = True  # False: it had no effect, and says nothing about what was struck
 
 
-Strike = Callable[[Stack, random.Random], Awaitable[tuple[Struck, Mend]]]
+Strike = Callable[[ChaosStack, random.Random], Awaitable[tuple[InjectedFault, Mend]]]
 
 
 @dataclass(slots=True)
@@ -64,11 +64,11 @@ class Fault:
     name: str
     harms: Harm
     hold_seconds: float  # between strike and mend
-    _needs: Callable[[Stack], str] = field(repr=False)
+    _needs: Callable[[ChaosStack], str] = field(repr=False)
     _strike: Strike = field(repr=False)
     _mend: Mend | None = field(default=None, repr=False)
 
-    def needs(self, stack: Stack) -> str:
+    def needs(self, stack: ChaosStack) -> str:
         """Why it is not possible on this stack; empty if it is."""
         return self._needs(stack)
 
@@ -77,16 +77,16 @@ class Fault:
         """Whether it needs a cluster of NATS: that is known before anything is started."""
         return self._needs is _cluster
 
-    async def strike(self, stack: Stack, rng: random.Random) -> Struck:
+    async def strike(self, stack: ChaosStack, rng: random.Random) -> InjectedFault:
         """Do it. Raises NotPossible (nothing was done), ChaosError."""
         if why_not := self.needs(stack):
-            raise NotPossible(why_not)
+            raise FaultUnavailable(why_not)
         if self._mend is not None:
             raise ChaosError(f"{self.name} has struck already, and is not mended")
         struck, self._mend = await self._strike(stack, rng)
         return struck
 
-    async def mend(self, stack: Stack) -> None:
+    async def mend(self, stack: ChaosStack) -> None:
         """End it: everything runs again, and what can be healed is. Nothing if it did not strike."""
         mend, self._mend = self._mend, None
         if mend is not None:
@@ -122,26 +122,26 @@ def registry() -> dict[str, Fault]:
 # --- what they need ---------------------------------------------------------------------------------
 
 
-def _any(stack: Stack) -> str:
+def _any(stack: ChaosStack) -> str:
     return ""
 
 
-def _cluster(stack: Stack) -> str:
+def _cluster(stack: ChaosStack) -> str:
     return "" if stack.clustered else NEEDS_CLUSTER
 
 
-def _clients(stack: Stack) -> str:
+def _clients(stack: ChaosStack) -> str:
     return "" if stack.client_lines else "no client has a line of its own"
 
 
-def _disk(stack: Stack) -> str:
+def _disk(stack: ChaosStack) -> str:
     return stack.disk_problem
 
 
 # --- servers ----------------------------------------------------------------------------------------
 
 
-async def _victim(stack: Stack, rng: random.Random) -> ServerParty:
+async def _victim(stack: ChaosStack, rng: random.Random) -> ServerUnderTest:
     """A server, mostly that which has the most documents: one without any feels little."""
     if rng.random() < _BUSIEST_CHANCE:
         with suppress(TransportError):
@@ -151,22 +151,22 @@ async def _victim(stack: Stack, rng: random.Random) -> ServerParty:
     return rng.choice(stack.servers)
 
 
-async def _server_kill(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _server_kill(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     server = await _victim(stack, rng)
     at = time.monotonic()
     await server.kill()
-    return Struck(f"kill -9 of {server.name}", server.name, at=at), lambda: _started(server)
+    return InjectedFault(f"kill -9 of {server.name}", server.name, at=at), lambda: _started(server)
 
 
-async def _server_stop(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _server_stop(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     server = await _victim(stack, rng)
     at = time.monotonic()
     code = await server.stop()
     words = f"SIGTERM of {server.name}, which ended with {code}"
-    return Struck(words, server.name, at=at), lambda: _started(server)
+    return InjectedFault(words, server.name, at=at), lambda: _started(server)
 
 
-async def _server_pause(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _server_pause(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     server = await _victim(stack, rng)
     helpers = rng.random() < 0.5
     at = time.monotonic()
@@ -176,10 +176,10 @@ async def _server_pause(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]
         server.resume()
 
     words = f"SIGSTOP of {server.name}{', helpers too' if helpers else ''}"
-    return Struck(words, server.name, at=at), mend
+    return InjectedFault(words, server.name, at=at), mend
 
 
-async def _restart_storm(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _restart_storm(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     """All servers, in any order, killed at any moment of their start."""
     for _ in range(_STORM_ROUNDS):
         for server in rng.sample(stack.servers, len(stack.servers)):
@@ -191,10 +191,10 @@ async def _restart_storm(stack: Stack, rng: random.Random) -> tuple[Struck, Mend
         for server in stack.servers:
             await _started(server)
 
-    return Struck(f"every server killed {_STORM_ROUNDS} times in a row"), mend
+    return InjectedFault(f"every server killed {_STORM_ROUNDS} times in a row"), mend
 
 
-async def _started(server: ServerParty) -> None:
+async def _started(server: ServerUnderTest) -> None:
     await server.start()
     await server.ready(_READY_SECONDS)
 
@@ -202,13 +202,13 @@ async def _started(server: ServerParty) -> None:
 # --- NATS -------------------------------------------------------------------------------------------
 
 
-async def _nats_kill(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _nats_kill(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     node = rng.choice(stack.nodes)
     await node.kill()
-    return Struck(f"kill -9 of {node.name}", node.name), lambda: _node_started(stack, node)
+    return InjectedFault(f"kill -9 of {node.name}", node.name), lambda: _node_started(stack, node)
 
 
-async def _nats_pause(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _nats_pause(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     node = rng.choice(stack.nodes)
     node.pause()
 
@@ -216,10 +216,10 @@ async def _nats_pause(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
         node.resume()
         await nats_nodes.formed(stack.nodes, _READY_SECONDS)
 
-    return Struck(f"SIGSTOP of {node.name}", node.name), mend
+    return InjectedFault(f"SIGSTOP of {node.name}", node.name), mend
 
 
-async def _nats_restart(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _nats_restart(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     """Gracefully, as for an upgrade: one after the other."""
     for node in stack.nodes:
         await node.stop()
@@ -228,10 +228,10 @@ async def _nats_restart(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]
     async def mend() -> None:
         await nats_nodes.formed(stack.nodes, _READY_SECONDS)
 
-    return Struck("every nats-server restarted, one after the other"), mend
+    return InjectedFault("every nats-server restarted, one after the other"), mend
 
 
-async def _partition(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _partition(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     """One node is cut off from the others; its clients still reach it."""
     node = rng.choice(stack.nodes)
     silent = rng.random() < 0.5
@@ -247,25 +247,25 @@ async def _partition(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
         await nats_nodes.formed(stack.nodes, _READY_SECONDS)
 
     how = "hears nothing of the others" if silent else "cut off from the others"
-    return Struck(f"{node.name} {how}", node.name), mend
+    return InjectedFault(f"{node.name} {how}", node.name), mend
 
 
-async def _leader_change(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _leader_change(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     stream = rng.choice([subjects.WAL_STREAM, subjects.STATUS_STREAM, subjects.SNAPSHOT_STREAM])
     before = await _leader(stack, stream)
     async with await stack.connect() as operator:
         try:
             await nats_nodes.step_down(operator.bus, stream)
         except TransportError as error:
-            raise NotPossible(f"{stream} changes its leader already: {error}") from None
+            raise FaultUnavailable(f"{stream} changes its leader already: {error}") from None
 
     async def mend() -> None:
         await _leader(stack, stream)
 
-    return Struck(f"{before} gives up leading {stream}", before), mend
+    return InjectedFault(f"{before} gives up leading {stream}", before), mend
 
 
-async def _leader(stack: Stack, stream: str) -> str:
+async def _leader(stack: ChaosStack, stream: str) -> str:
     """Who leads the stream, as soon as somebody does. Raises NotReady."""
     problem = "nobody leads"
     with suppress(TimeoutError):
@@ -278,10 +278,10 @@ async def _leader(stack: Stack, stream: str) -> str:
                 except TransportError as error:
                     problem = str(error)
                 await asyncio.sleep(_POLL_SECONDS)
-    raise NotReady(f"{stream} has no leader: {problem}")
+    raise StackNotReady(f"{stream} has no leader: {problem}")
 
 
-async def _node_started(stack: Stack, node: NatsParty) -> None:
+async def _node_started(stack: ChaosStack, node: NatsNode) -> None:
     await node.start()
     await nats_nodes.formed(stack.nodes, _READY_SECONDS)
 
@@ -289,29 +289,29 @@ async def _node_started(stack: Stack, node: NatsParty) -> None:
 # --- lines ------------------------------------------------------------------------------------------
 
 
-async def _line_cut(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _line_cut(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     line = (await _victim(stack, rng)).line
     at = time.monotonic()
     line.cut()
-    return Struck(f"the line of {line.name} cut", line.name, at=at), lambda: _healed(line)
+    return InjectedFault(f"the line of {line.name} cut", line.name, at=at), lambda: _healed(line)
 
 
-async def _line_blackhole(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _line_blackhole(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     line = (await _victim(stack, rng)).line
     at = time.monotonic()
     line.blackhole()
-    return Struck(f"the line of {line.name} passes nothing", line.name, at=at), lambda: _healed(line)
+    return InjectedFault(f"the line of {line.name} passes nothing", line.name, at=at), lambda: _healed(line)
 
 
-async def _line_delay(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _line_delay(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     line = (await _victim(stack, rng)).line
     seconds = rng.choice([0.02, 0.1, 0.5])
     line.delay(seconds, jitter=seconds)
     words = f"the line of {line.name} takes {seconds * 1000:g} to {seconds * 2000:g} ms each way"
-    return Struck(words, line.name), lambda: _healed(line)
+    return InjectedFault(words, line.name), lambda: _healed(line)
 
 
-async def _client_line_cut(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _client_line_cut(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     line = rng.choice(stack.client_lines)
     silent = rng.random() < 0.5
     if silent:
@@ -319,17 +319,17 @@ async def _client_line_cut(stack: Stack, rng: random.Random) -> tuple[Struck, Me
     else:
         line.cut()
     words = f"the line of {line.name} {'passes nothing' if silent else 'cut'}"
-    return Struck(words, line.name), lambda: _healed(line)
+    return InjectedFault(words, line.name), lambda: _healed(line)
 
 
-async def _healed(line: Line) -> None:
+async def _healed(line: ProxyLink) -> None:
     line.heal()
 
 
 # --- disks and files --------------------------------------------------------------------------------
 
 
-async def _disk_full(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _disk_full(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     """A journal that met a full disk has stopped for good: its server is started again."""
     disk, server = stack.disk, stack.servers[0]
     assert disk is not None
@@ -346,10 +346,10 @@ async def _disk_full(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
         await _started(server)
 
     words = f"{filled} bytes fill the disk of {server.name}: {effect}"
-    return Struck(words, server.name, felt=felt), mend
+    return InjectedFault(words, server.name, felt=felt), mend
 
 
-async def _not_ready(stack: Stack, server: ServerParty) -> bool:
+async def _not_ready(stack: ChaosStack, server: ServerUnderTest) -> bool:
     """Whether it says so within some seconds: a journal has some room prepared, and goes on until it ends."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_FELT_SECONDS):
@@ -361,42 +361,42 @@ async def _not_ready(stack: Stack, server: ServerParty) -> bool:
     return False
 
 
-async def _journal_flip(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _journal_flip(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     return await _journal_damaged(stack, rng, damage.flip_bit)
 
 
-async def _journal_truncate(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _journal_truncate(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     return await _journal_damaged(stack, rng, damage.cut_tail)
 
 
-async def _wal_flip(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _wal_flip(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     return await _wal_damaged(stack, rng, damage.flip_bit)
 
 
-async def _wal_truncate(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _wal_truncate(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     return await _wal_damaged(stack, rng, damage.cut_tail)
 
 
-async def _wal_loss(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+async def _wal_loss(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
     node = rng.choice(stack.nodes)
     await node.kill()
     folder = node.store / "jetstream"
     if await asyncio.to_thread(folder.exists):
         await asyncio.to_thread(damage.lose_folder, folder, within=stack.folder)
-    return Struck(f"{node.name} lost everything it stored", node.name), lambda: _node_back(stack, node)
+    return InjectedFault(f"{node.name} lost everything it stored", node.name), lambda: _node_back(stack, node)
 
 
-_Damage = Callable[..., damage.Damaged]
+_Damage = Callable[..., damage.FileDamage]
 
 
-async def _journal_damaged(stack: Stack, rng: random.Random, how: _Damage) -> tuple[Struck, Mend]:
+async def _journal_damaged(stack: ChaosStack, rng: random.Random, how: _Damage) -> tuple[InjectedFault, Mend]:
     server = await _victim(stack, rng)
     at = time.monotonic()
     await server.kill()
     try:
         files = await asyncio.to_thread(damage.segments, server.journal)
         done = await asyncio.to_thread(how, files, rng, within=stack.folder)
-    except NotPossible:
+    except FaultUnavailable:
         await _started(server)
         raise
     stack.must_reconcile([server])
@@ -405,22 +405,24 @@ async def _journal_damaged(stack: Stack, rng: random.Random, how: _Damage) -> tu
         stack.must_reconcile([server])
         await _started(server)
 
-    return Struck(f"in the journal of {server.name} {done.words}", server.name, at=at), mend
+    return InjectedFault(f"in the journal of {server.name} {done.words}", server.name, at=at), mend
 
 
-async def _wal_damaged(stack: Stack, rng: random.Random, how: _Damage) -> tuple[Struck, Mend]:
+async def _wal_damaged(stack: ChaosStack, rng: random.Random, how: _Damage) -> tuple[InjectedFault, Mend]:
     node = rng.choice(stack.nodes)
     await node.kill()
     try:
         files = await asyncio.to_thread(damage.wal_blocks, node.store)
         done = await asyncio.to_thread(how, files, rng, within=stack.folder)
-    except NotPossible:
+    except FaultUnavailable:
         await _node_started(stack, node)
         raise
-    return Struck(f"in the WAL of {node.name} {done.words}", node.name), lambda: _node_back(stack, node)
+    return InjectedFault(f"in the WAL of {node.name} {done.words}", node.name), lambda: _node_back(
+        stack, node
+    )
 
 
-async def _node_back(stack: Stack, node: NatsParty) -> None:
+async def _node_back(stack: ChaosStack, node: NatsNode) -> None:
     """Start it, and expect that all servers look what it has lost."""
     stack.must_reconcile(stack.servers)
     await _node_started(stack, node)

@@ -20,7 +20,7 @@ class UnknownFault(ChaosError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FaultChoice:
     """A fault that may be chosen."""
 
     name: str
@@ -28,7 +28,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedFault:
     """One fault of the schedule."""
 
     number: int  # from 1
@@ -37,7 +37,9 @@ class Step:
     seed: int  # of the fault's own chance: whom, where, which bit
 
 
-def chosen(choices: Sequence[Choice], only: Sequence[str] = (), without: Sequence[str] = ()) -> list[Choice]:
+def chosen(
+    choices: Sequence[FaultChoice], only: Sequence[str] = (), without: Sequence[str] = ()
+) -> list[FaultChoice]:
     """The choices that are wanted, in their order. Raises UnknownFault, also if none is left."""
     names = {choice.name for choice in choices}
     for name in (*only, *without):
@@ -49,7 +51,7 @@ def chosen(choices: Sequence[Choice], only: Sequence[str] = (), without: Sequenc
     return left
 
 
-def one_side(choices: Sequence[Choice], seed: int) -> tuple[list[Choice], list[Choice]]:
+def one_side(choices: Sequence[FaultChoice], seed: int) -> tuple[list[FaultChoice], list[FaultChoice]]:
     """The choices of a drill that damages one side at most, and those that are left out for that."""
     sides = sorted({choice.harms for choice in choices if choice.harms})
     spared = "" if len(sides) < 2 else random.Random(f"side {seed}").choice(sides)
@@ -57,7 +59,7 @@ def one_side(choices: Sequence[Choice], seed: int) -> tuple[list[Choice], list[C
     return kept, [choice for choice in choices if choice not in kept]
 
 
-def steps(choices: Sequence[Choice], seed: int) -> Iterator[Step]:
+def steps(choices: Sequence[FaultChoice], seed: int) -> Iterator[PlannedFault]:
     """The schedule, without end."""
     assert len({choice.harms for choice in choices} - {""}) < 2, "one side, never both"
     rng = random.Random(f"steps {seed}")
@@ -68,4 +70,4 @@ def steps(choices: Sequence[Choice], seed: int) -> Iterator[Step]:
         for name in deck:
             number += 1
             share = 1.0 if rng.random() < _WHOLE_CHANCE else rng.uniform(_SHARE_MIN, 1.0)
-            yield Step(number, name, round(share, 2), rng.getrandbits(32))
+            yield PlannedFault(number, name, round(share, 2), rng.getrandbits(32))

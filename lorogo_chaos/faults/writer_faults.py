@@ -4,28 +4,28 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from lorogo_chaos.faults.faults import Fault, Mend, Struck
-from lorogo_chaos.fleet.client_fleet import Crowd
-from lorogo_chaos.processes.stack import Stack
+from lorogo_chaos.faults.faults import Fault, InjectedFault, Mend
+from lorogo_chaos.fleet.client_fleet import ClientFleet
+from lorogo_chaos.processes.stack import ChaosStack
 
 
-def writer_kill(crowd: Crowd) -> Fault:
+def writer_kill(crowd: ClientFleet) -> Fault:
     """Kill -9 of one writer; it comes back, with its local store if it has one."""
 
-    async def strike(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+    async def strike(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
         index = rng.choice(crowd.living)
         await crowd.kill(index)
         name = f"writer-{index + 1}"
         store = "it has a local store" if crowd.has_store(index) else "it has no local store"
-        return Struck(f"kill -9 of {name}, {store}", name), lambda: crowd.start(index)
+        return InjectedFault(f"kill -9 of {name}, {store}", name), lambda: crowd.start(index)
 
     return Fault("writer-kill", "", 1.0, _living(crowd), strike)
 
 
-def blackout(crowd: Crowd) -> Fault:
+def blackout(crowd: ClientFleet) -> Fault:
     """Kill -9 of every writer, server and nats-server: no replica in memory can bring anything back."""
 
-    async def strike(stack: Stack, rng: random.Random) -> tuple[Struck, Mend]:
+    async def strike(stack: ChaosStack, rng: random.Random) -> tuple[InjectedFault, Mend]:
         killed = crowd.living
         everybody = [*(server.kill for server in stack.servers), *(node.kill for node in stack.nodes)]
         rng.shuffle(everybody)
@@ -36,13 +36,13 @@ def blackout(crowd: Crowd) -> Fault:
             for index in killed:
                 await crowd.start(index)
 
-        return Struck("kill -9 of every writer, server and nats-server"), mend
+        return InjectedFault("kill -9 of every writer, server and nats-server"), mend
 
     return Fault("blackout", "", 1.0, _living(crowd), strike)
 
 
-def _living(crowd: Crowd) -> Callable[[Stack], str]:
+def _living(crowd: ClientFleet) -> Callable[[ChaosStack], str]:
     return lambda stack: "" if crowd.living else "no writer lives"
 
 
-WRITER_FAULTS: dict[str, Callable[[Crowd], Fault]] = {"writer-kill": writer_kill, "blackout": blackout}
+WRITER_FAULTS: dict[str, Callable[[ClientFleet], Fault]] = {"writer-kill": writer_kill, "blackout": blackout}

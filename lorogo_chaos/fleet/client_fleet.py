@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from lorogo_chaos.errors import NotReady
-from lorogo_chaos.fleet.event_log import Life, Note, Reading
-from lorogo_chaos.fleet.traces import Trace
-from lorogo_chaos.fleet.writer import Order
-from lorogo_chaos.processes.stack import Stack
+from lorogo_chaos.errors import StackNotReady
+from lorogo_chaos.fleet.event_log import EventLogReader, WriterEvent, WriterRun
+from lorogo_chaos.fleet.traces import RecordedTrace
+from lorogo_chaos.fleet.writer import WriterSettings
+from lorogo_chaos.processes.stack import ChaosStack
 
 _PATCHES_MAX = 20_000  # of one trace: enough for a drill, and read by every writer
 _START_SECONDS = 30.0
@@ -29,7 +29,7 @@ _TELL_SECONDS = 20.0
 _POLL_SECONDS = 0.1
 
 
-class Waiting:
+class UnackedEdits:
     """The edits of one life that are not ACKed, by its notes."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Waiting:
         self.acked_at = 0.0  # the newest ACK
         self._acks: list[tuple[float, float]] = []  # when, and when the oldest edit of it was written
 
-    def add(self, note: Note) -> None:
+    def add(self, note: WriterEvent) -> None:
         numbers = self._numbers.setdefault(note.document, [])
         times = self._times.setdefault(note.document, [])
         if note.kind == "wrote":
@@ -75,20 +75,20 @@ class _Writer:
     stored: bool
     lives: int = 0
     process: asyncio.subprocess.Process | None = None
-    reading: Reading | None = None
-    waiting: Waiting = field(default_factory=Waiting)
+    reading: EventLogReader | None = None
+    waiting: UnackedEdits = field(default_factory=UnackedEdits)
 
 
-class Crowd:
+class ClientFleet:
     """All writers; they end with `async with`."""
 
     def __init__(
         self,
-        stack: Stack,
+        stack: ChaosStack,
         documents: Sequence[str],
         *,
         writers: int,
-        traces: Sequence[Trace],
+        traces: Sequence[RecordedTrace],
         edits_per_second: float,
         seed: int,
         edits_each: int = 0,
@@ -102,7 +102,7 @@ class Crowd:
         self._seed = seed
         self._folder = stack.folder / "writers"
         self._writers: list[_Writer] = []
-        self._readings: list[Reading] = []
+        self._readings: list[EventLogReader] = []
         self.unrested: list[int] = []
 
     async def __aenter__(self) -> Self:
@@ -138,7 +138,7 @@ class Crowd:
         return self._writers[index].stored
 
     @property
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[WriterRun]:
         """All that was noted so far; call `listen()` before."""
         return [reading.life for reading in self._readings if reading.life is not None]
 
@@ -178,11 +178,11 @@ class Crowd:
                 start_new_session=True,  # Ctrl-C is for the drill
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
-        writer.reading, writer.waiting = Reading(notes), Waiting()
+        writer.reading, writer.waiting = EventLogReader(notes), UnackedEdits()
         self._readings.append(writer.reading)
         if not await _says(writer.process, "ready", _START_SECONDS):
             await self.kill(index)
-            raise NotReady(f"writer-{index + 1} did not start; see {writer.folder / 'writer.log'}")
+            raise StackNotReady(f"writer-{index + 1} did not start; see {writer.folder / 'writer.log'}")
 
     async def kill(self, index: int) -> None:
         """End a writer as kill -9 does."""
@@ -292,7 +292,7 @@ class Crowd:
         (self._folder / "traces.json").write_text(json.dumps(patches))
 
     def _write_order(self, writer: _Writer, order: Path, notes: Path) -> None:
-        Order(
+        WriterSettings(
             url=writer.url,
             writer=writer.index,
             life=writer.lives,

@@ -22,7 +22,7 @@ _KINDS: tuple[Kind, ...] = ("wrote", "stored", "acked", "dropped", "trouble", "s
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WriterEvent:
     """One thing that happened to a document."""
 
     kind: Kind
@@ -33,14 +33,14 @@ class Note:
 
 
 @dataclass
-class Life:
+class WriterRun:
     """A writer from its start to its end."""
 
     writer: int
     life: int
     stored: bool  # whether it has a local store
     began_at: float
-    notes: list[Note] = field(default_factory=list)
+    notes: list[WriterEvent] = field(default_factory=list)
     ended_at: float | None = None  # killed, or gone; None: it still runs
 
     def mark(self, number: int) -> str:
@@ -52,7 +52,7 @@ def mark(writer: int, life: int, number: int) -> str:
     return f"{writer}.{life}.{number}"
 
 
-class Notebook:
+class EventLog:
     """Where a writer notes; a line is in the kernel's hands when a call returns."""
 
     def __init__(self, path: Path, *, writer: int, life: int, stored: bool) -> None:
@@ -81,16 +81,16 @@ class Notebook:
             data = data[os.write(self._file, data) :]
 
 
-class Reading:
+class EventLogReader:
     """Follows the file of one life as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._torn = b""
-        self.life: Life | None = None  # None: nothing is noted yet
+        self.life: WriterRun | None = None  # None: nothing is noted yet
 
-    def more(self) -> list[Note]:
+    def more(self) -> list[WriterEvent]:
         """What was noted since the last call; it is in `life.notes` as well."""
         try:
             with self._path.open("rb") as file:
@@ -100,10 +100,10 @@ class Reading:
             return []
         self._offset += len(data)
         *lines, self._torn = (self._torn + data).split(b"\n")
-        found: list[Note] = []
+        found: list[WriterEvent] = []
         for values in _values(lines):
             if values[0] == "life":
-                self.life = Life(int(values[2]), int(values[3]), bool(values[4]), float(values[1]))
+                self.life = WriterRun(int(values[2]), int(values[3]), bool(values[4]), float(values[1]))
             elif self.life is not None and values[0] in _KINDS:
                 found.append(_note(values))
         if self.life is not None:
@@ -111,9 +111,9 @@ class Reading:
         return found
 
 
-def read(path: Path) -> Life | None:
+def read(path: Path) -> WriterRun | None:
     """The whole life that a file tells of; None if it tells of none."""
-    reading = Reading(path)
+    reading = EventLogReader(path)
     reading.more()
     return reading.life
 
@@ -125,6 +125,6 @@ def _values(lines: list[bytes]) -> Iterator[list[Any]]:
         yield values
 
 
-def _note(values: list[Any]) -> Note:
+def _note(values: list[Any]) -> WriterEvent:
     kind, at, document, number, *words = values
-    return Note(kind, float(at), str(document), int(number), str(words[0]) if words else "")
+    return WriterEvent(kind, float(at), str(document), int(number), str(words[0]) if words else "")

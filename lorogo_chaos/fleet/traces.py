@@ -25,7 +25,7 @@ class BadTrace(ChaosError):
 
 
 @dataclass(frozen=True)
-class Trace:
+class RecordedTrace:
     """Edits in order, and what they lead to."""
 
     name: str
@@ -33,7 +33,7 @@ class Trace:
     patches: list[Patch]
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> RecordedTrace:
     """The trace of a file. Raises BadTrace."""
     name = path.name.removesuffix(".json.gz")
     try:
@@ -48,16 +48,16 @@ def read(path: Path) -> Trace:
             for txn in body["txns"]
             for position, deleted, inserted in txn["patches"]
         ]
-        return Trace(name, str(body["endContent"]), patches)
+        return RecordedTrace(name, str(body["endContent"]), patches)
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadTrace(f"{path} is not a trace: {error}") from None
 
 
-def of_folder(folder: Path | None) -> list[Trace]:
+def of_folder(folder: Path | None) -> list[RecordedTrace]:
     """Every sequential trace of the folder, by name; the made one without a folder. Raises BadTrace."""
     if folder is None:
         return [made(MADE_EDITS)]
-    found: list[Trace] = []
+    found: list[RecordedTrace] = []
     why = "has no .json.gz in it"
     for path in sorted(folder.glob("*.json.gz")):
         try:
@@ -69,7 +69,7 @@ def of_folder(folder: Path | None) -> list[Trace]:
     return found
 
 
-def made(count: int) -> Trace:
+def made(count: int) -> RecordedTrace:
     """Somebody who types, jumps about and deletes; always the same."""
     rng = random.Random(7)
     text = ""
@@ -87,7 +87,7 @@ def made(count: int) -> Trace:
             patches.append((at, 0, letter))
             text = text[:at] + letter + text[at:]
             at += 1
-    return Trace("made", text, patches)
+    return RecordedTrace("made", text, patches)
 
 
 def fitted(patch: Patch, length: int) -> Patch:

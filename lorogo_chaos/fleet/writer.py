@@ -1,6 +1,6 @@
 """Somebody who edits: `python -m lorogo_chaos.fleet.writer ORDER`, a client in a process of its own.
 
-The order is a JSON file (`Order`). Words of the drill come as lines on stdin: `rest` (edit no more, and wait
+The order is a JSON file (`WriterSettings`). Words of the drill come as lines on stdin: `rest` (edit no more, and wait
 until all is ACKed), `look` (note what every replica holds). When stdin ends, so does the writer: nobody is
 left behind. Every edit is noted before it is committed, and every ACK when it has come.
 """
@@ -21,7 +21,7 @@ from loro import LoroDoc
 
 import lorogo_client
 from lorogo_chaos.fleet import traces
-from lorogo_chaos.fleet.event_log import BODY, MARKS, Notebook, mark
+from lorogo_chaos.fleet.event_log import BODY, MARKS, EventLog, mark
 from lorogo_chaos.fleet.traces import Patch
 from lorogo_client import (
     Client,
@@ -42,7 +42,7 @@ _TEXT_MAX = 20_000  # characters of a document: a drill is about faults, not abo
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WriterSettings:
     """What a writer is to do."""
 
     url: str
@@ -60,9 +60,9 @@ class Order:
         path.write_text(json.dumps(dataclasses.asdict(self)))
 
     @staticmethod
-    def load(path: Path) -> "Order":
+    def load(path: Path) -> "WriterSettings":
         body = json.loads(path.read_text())
-        return Order(**{**body, "documents": tuple(body["documents"])})
+        return WriterSettings(**{**body, "documents": tuple(body["documents"])})
 
 
 def digest(doc: LoroDoc) -> str:
@@ -79,10 +79,12 @@ def following(document: str) -> str:
     return f"{name}_{int(number or 1) + 1}"
 
 
-class Editor:
+class DocumentWriter:
     """One document in a writer's hands."""
 
-    def __init__(self, order: Order, document: str, patches: Iterator[Patch], notebook: Notebook) -> None:
+    def __init__(
+        self, order: WriterSettings, document: str, patches: Iterator[Patch], notebook: EventLog
+    ) -> None:
         self._order = order
         self._patches = patches
         self._notebook = notebook
@@ -193,16 +195,16 @@ class Editor:
             self._notebook.note("trouble", self.document, 0, words)
 
 
-class Writer:
+class WriterProcess:
     """All documents of one process."""
 
-    def __init__(self, order: Order, notebook: Notebook) -> None:
+    def __init__(self, order: WriterSettings, notebook: EventLog) -> None:
         self._order = order
         self._notebook = notebook
         self._rng = random.Random(order.seed)
         some: list[list[Patch]] = json.loads(Path(order.traces).read_text())
         self._editors = [
-            Editor(order, document, self._patches(some), notebook) for document in order.documents
+            DocumentWriter(order, document, self._patches(some), notebook) for document in order.documents
         ]
         self._resting = False
 
@@ -296,10 +298,10 @@ class Writer:
 
 
 async def main(path: Path) -> None:
-    order = Order.load(path)
+    order = WriterSettings.load(path)
     stored = bool(order.store)
-    with Notebook(Path(order.notes), writer=order.writer, life=order.life, stored=stored) as notebook:
-        await Writer(order, notebook).run()
+    with EventLog(Path(order.notes), writer=order.writer, life=order.life, stored=stored) as notebook:
+        await WriterProcess(order, notebook).run()
 
 
 if __name__ == "__main__":

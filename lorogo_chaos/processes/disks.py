@@ -16,8 +16,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from lorogo_chaos.errors import NotPossible
-from lorogo_chaos.processes.processes import Guard
+from lorogo_chaos.errors import FaultUnavailable
+from lorogo_chaos.processes.processes import ProcessGuard
 
 BYTES_DEFAULT = 256 * 1024 * 1024
 _BYTES_MIN = 4 * 1024 * 1024
@@ -34,20 +34,20 @@ class SmallDisk:
         self.folder = folder
         self.size_bytes = max(size_bytes, _BYTES_MIN)
         self.mounted = False
-        self._guard: Guard | None = None
+        self._guard: ProcessGuard | None = None
 
     async def mount(self) -> None:
         """Put it over the folder, which is made. Raises NotPossible."""
         program = shutil.which("mount")
         if not sys.platform.startswith("linux") or program is None or shutil.which("umount") is None:
-            raise NotPossible("a full disk needs a tmpfs, and this system has no way to mount one")
+            raise FaultUnavailable("a full disk needs a tmpfs, and this system has no way to mount one")
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
-        self._guard = await Guard.running(_GUARD, str(self.folder))
+        self._guard = await ProcessGuard.running(_GUARD, str(self.folder))
         options = f"size={self.size_bytes},mode=0700"
         code, words = await _run(program, "-t", "tmpfs", "-o", options, "lorogo-chaos", str(self.folder))
         if code:
             await self._guard.release()
-            raise NotPossible(f"a full disk needs a tmpfs, which may not be mounted here: {words}")
+            raise FaultUnavailable(f"a full disk needs a tmpfs, which may not be mounted here: {words}")
         self.mounted = True
 
     async def unmount(self) -> None:

@@ -34,7 +34,7 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing sends a reset
 _Item = tuple[float, bytes]  # when it is due, and what; nothing: the other side has ended
 
 
-class Line:
+class ProxyLink:
     """One line; lives between `open()` and `close()`."""
 
     def __init__(self, name: str, targets: Sequence[int], *, rng: random.Random | None = None) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lorogo_chaos.errors import ChaosError, NotReady
-from lorogo_chaos.processes.links import LOOPBACK, Line
+from lorogo_chaos.errors import ChaosError, StackNotReady
+from lorogo_chaos.processes.links import LOOPBACK, ProxyLink
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
@@ -29,11 +29,11 @@ _PORT_TRIES = 200
 _POLL_SECONDS = 0.1
 
 
-class NatsParty:
+class NatsNode:
     """One nats-server, its files, and the lines of its routes."""
 
     def __init__(
-        self, name: str, folder: Path, port: int, *, configuration: str = "", routes: Sequence[Line] = ()
+        self, name: str, folder: Path, port: int, *, configuration: str = "", routes: Sequence[ProxyLink] = ()
     ) -> None:
         self.name = name
         self.routes = tuple(routes)  # every line between it and another node, in both directions
@@ -98,23 +98,23 @@ class NatsParty:
                 os.kill(self._nats.pid, number)
 
 
-async def one(folder: Path, rng: random.Random) -> list[NatsParty]:
+async def one(folder: Path, rng: random.Random) -> list[NatsNode]:
     """A nats-server that is alone; not started."""
-    return [NatsParty("nats-1", folder / "nats-1", free_port(rng))]
+    return [NatsNode("nats-1", folder / "nats-1", free_port(rng))]
 
 
-async def cluster(folder: Path, rng: random.Random) -> tuple[list[NatsParty], list[Line]]:
+async def cluster(folder: Path, rng: random.Random) -> tuple[list[NatsNode], list[ProxyLink]]:
     """Three nodes that know each other through lines, which are open; the nodes are not started."""
     names = [f"nats-{number + 1}" for number in range(CLUSTER_NODES)]
     ports = {name: free_port(rng) for name in names}
-    lines: dict[tuple[str, str], Line] = {}
+    lines: dict[tuple[str, str], ProxyLink] = {}
     for near in names:
         for far in names:
             if near != far:
-                line = lines[near, far] = Line(f"{near}>{far}", [ports[far]], rng=rng)
+                line = lines[near, far] = ProxyLink(f"{near}>{far}", [ports[far]], rng=rng)
                 await line.open()
     nodes = [
-        NatsParty(
+        NatsNode(
             name,
             folder / name,
             free_port(rng),
@@ -141,7 +141,7 @@ cluster {{
 """
 
 
-async def formed(nodes: Sequence[NatsParty], seconds: float = 30.0) -> None:
+async def formed(nodes: Sequence[NatsNode], seconds: float = 30.0) -> None:
     """Wait until JetStream of these nodes answers: it has a leader. Raises NotReady."""
     problem: Exception | None = None
     for node in nodes:
@@ -156,7 +156,7 @@ async def formed(nodes: Sequence[NatsParty], seconds: float = 30.0) -> None:
                         problem = error
                         await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise NotReady(
+            raise StackNotReady(
                 f"JetStream of {node.name} did not answer within {seconds:g} s: {problem}"
             ) from None
 

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ProcessIdentity:
     """One process; its start tells it from another that got the same number later."""
 
     pid: int
@@ -43,16 +43,16 @@ class Member:
                 os.kill(self.pid, number)
 
 
-def family(pid: int) -> list[Member]:
+def family(pid: int) -> list[ProcessIdentity]:
     """The process, and all that it started, and they: parents first. Empty if it is gone."""
     started = _started(pid)
-    found = [] if started is None else [Member(pid, started)]
+    found = [] if started is None else [ProcessIdentity(pid, started)]
     for child in _children(pid):
         found += family(child)
     return found
 
 
-async def gone(members: list[Member]) -> None:
+async def gone(members: list[ProcessIdentity]) -> None:
     """Wait until they have ended, and end those that do not."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_GONE_SECONDS):
@@ -62,19 +62,19 @@ async def gone(members: list[Member]) -> None:
         member.send(signal.SIGKILL)
 
 
-class Guard:
+class ProcessGuard:
     """A small shell that ends a process, and its helpers, when we die without a word."""
 
     def __init__(self, shell: asyncio.subprocess.Process) -> None:
         self._shell = shell
 
     @classmethod
-    async def over(cls, pid: int) -> "Guard":
+    async def over(cls, pid: int) -> "ProcessGuard":
         """Guard that process."""
         return await cls.running(_GUARD, str(pid))
 
     @classmethod
-    async def running(cls, script: str, subject: str) -> "Guard":
+    async def running(cls, script: str, subject: str) -> "ProcessGuard":
         """Run the script, with the subject as "$1", when our end of its input closes."""
         shell = await asyncio.create_subprocess_exec(
             "/bin/sh",

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_chaos.errors import NotReady
-from lorogo_chaos.processes.links import Line
-from lorogo_chaos.processes.processes import Guard, Member, family, gone
+from lorogo_chaos.errors import StackNotReady
+from lorogo_chaos.processes.links import ProxyLink
+from lorogo_chaos.processes.processes import ProcessGuard, ProcessIdentity, family, gone
 from lorogo_transport.secret_files import without_secrets
 
 _READY = b'"message": "serving"'
@@ -30,7 +30,7 @@ _SENTENCE_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ServerExit:
     """A server ended without being told."""
 
     at: float  # Unix seconds
@@ -49,25 +49,25 @@ def last_said(words: str) -> str:
     return lines[-1][:_SENTENCE_MAX]
 
 
-class ServerParty:
+class ServerUnderTest:
     """One server; lives between `start()` and `close()`, in which it may be killed and started often."""
 
-    def __init__(self, name: str, folder: Path, line: Line, *, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str, folder: Path, line: ProxyLink, *, options: tuple[str, ...] = ()) -> None:
         """`folder` holds its data folder and its log; `options` are more of those of `lorogo serve`."""
         self.name = name
         self.line = line
         self.folder = folder
         self.data = folder / "data"
         self.log = folder / "serve.log"
-        self.ends: list[Ended] = []  # without being told
+        self.ends: list[ServerExit] = []  # without being told
         self.started_ns = 0  # when it was started the last time
         self.paused = False
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
-        self._guard: Guard | None = None
+        self._guard: ProcessGuard | None = None
         self._keepers: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()  # one change at a time
-        self._helpers: list[Member] = []
+        self._helpers: list[ProcessIdentity] = []
         self._log_start = 0
         self._wanted = False
 
@@ -114,7 +114,7 @@ class ServerParty:
                 while not await asyncio.to_thread(self._said):  # noqa: ASYNC110  # a file tells nobody
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise NotReady(
+            raise StackNotReady(
                 f"{self.name} did not serve within {seconds:g} s; its last words: {self.last_words()}"
             ) from None
 
@@ -195,7 +195,7 @@ class ServerParty:
             )
         finally:
             os.close(log)
-        self._guard = await Guard.over(self._process.pid)
+        self._guard = await ProcessGuard.over(self._process.pid)
         keeper = asyncio.create_task(self._keep(self._process), name=f"keeper of {self.name}")
         self._keepers.add(keeper)
         keeper.add_done_callback(self._keepers.discard)
@@ -216,7 +216,7 @@ class ServerParty:
     def _said(self) -> bool:
         return self.running and _READY in self._read()
 
-    def _family(self) -> list[Member]:
+    def _family(self) -> list[ProcessIdentity]:
         return [] if self.pid is None else family(self.pid)
 
     async def _keep(self, process: asyncio.subprocess.Process) -> None:
@@ -226,7 +226,7 @@ class ServerParty:
             return
         words = await asyncio.to_thread(self.last_words)
         if len(self.ends) < _ENDS_MAX:
-            self.ends.append(Ended(time.time(), code, words))
+            self.ends.append(ServerExit(time.time(), code, words))
         await asyncio.sleep(_AGAIN_SECONDS)
         async with self._turn:
             if process is self._process:  # not told to end meanwhile

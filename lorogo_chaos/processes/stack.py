@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
+from lorogo_chaos.errors import ChaosError, FaultUnavailable, StackNotReady
 from lorogo_chaos.processes import nats_nodes
 from lorogo_chaos.processes.disks import SmallDisk
-from lorogo_chaos.processes.links import Line
-from lorogo_chaos.processes.nats_nodes import CLUSTER_NODES, NatsParty
-from lorogo_chaos.processes.servers import ServerParty
+from lorogo_chaos.processes.links import ProxyLink
+from lorogo_chaos.processes.nats_nodes import CLUSTER_NODES, NatsNode
+from lorogo_chaos.processes.servers import ServerUnderTest
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.rpc.discovery import ServerStats, server_stats
@@ -38,7 +38,7 @@ _LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StackSettings:
+class ChaosStackSettings:
     """What a stack is made of."""
 
     nodes: int = 1  # nats-servers: one, or three in a cluster with replicated streams
@@ -55,20 +55,22 @@ class StackSettings:
             raise ChaosError("servers must be 1 to 16")
 
 
-class Stack:
+class ChaosStack:
     """One drill's processes and lines; lives in `async with`.
 
     `servers` and `nodes` stay the same objects over kills and restarts. `disk` is the small disk of
     `servers[0]`, or None, and then `disk_problem` says why.
     """
 
-    def __init__(self, settings: StackSettings | None = None, *, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, settings: ChaosStackSettings | None = None, *, rng: random.Random | None = None
+    ) -> None:
         """`rng` chooses ports and jitter."""
-        self.settings = settings if settings is not None else StackSettings()
-        self.servers: list[ServerParty] = []
-        self.nodes: list[NatsParty] = []
-        self.lines: dict[str, Line] = {}  # of servers (by their names) and of clients (by theirs)
-        self.routes: list[Line] = []  # between the nodes of a cluster
+        self.settings = settings if settings is not None else ChaosStackSettings()
+        self.servers: list[ServerUnderTest] = []
+        self.nodes: list[NatsNode] = []
+        self.lines: dict[str, ProxyLink] = {}  # of servers (by their names) and of clients (by theirs)
+        self.routes: list[ProxyLink] = []  # between the nodes of a cluster
         self.disk: SmallDisk | None = None
         self.disk_problem = "no small disk was asked for"
         self.folder = Path()
@@ -102,14 +104,14 @@ class Stack:
         """
         if name in self.lines or len(self.lines) >= _LINES_MAX:
             raise ChaosError(f"there is a line {name} already, or there are too many")
-        line = Line(name, [node.port for node in self.nodes], rng=self._rng)
+        line = ProxyLink(name, [node.port for node in self.nodes], rng=self._rng)
         await line.open()
         self._exit_of_lines.push_async_callback(line.close)
         self.lines[name] = line
         return line.url
 
     @property
-    def client_lines(self) -> list[Line]:
+    def client_lines(self) -> list[ProxyLink]:
         """Those that are not of servers."""
         own = {server.name for server in self.servers}
         return [line for name, line in self.lines.items() if name not in own]
@@ -139,7 +141,7 @@ class Stack:
         """A connection past every line, for `async with`. Raises Unreachable."""
         return await connect(self.direct_url, name="operator", timeout=_ASK_SECONDS)
 
-    def must_reconcile(self, servers: Iterable[ServerParty], since_ns: int | None = None) -> None:
+    def must_reconcile(self, servers: Iterable[ServerUnderTest], since_ns: int | None = None) -> None:
         """Note that these must compare journals and stream again, after now (or `since_ns`)."""
         since_ns = time.time_ns() if since_ns is None else since_ns
         self._due.update((server.name, since_ns) for server in servers)
@@ -154,7 +156,7 @@ class Stack:
         """
         try:
             await self._until("every server has reconciled", _LOOK_SECONDS, self._all_reconciled)
-        except NotReady:
+        except StackNotReady:
             for server in self.servers:
                 if server.name in self._due and server.line.condition == "whole":
                     server.line.cut()
@@ -175,7 +177,7 @@ class Stack:
                         return
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise NotReady(f"not so within {seconds:g} s: {what} ({problem})") from None
+            raise StackNotReady(f"not so within {seconds:g} s: {what} ({problem})") from None
 
     async def _all_answer(self) -> str:
         found = await self.stats()
@@ -241,7 +243,7 @@ class Stack:
         for number in range(self.settings.servers):
             name = f"server-{number + 1}"
             await self.line(name)
-            server = ServerParty(name, self.folder / name, self.lines[name], options=options)
+            server = ServerUnderTest(name, self.folder / name, self.lines[name], options=options)
             if not number and self.settings.small_disk_bytes:
                 await self._begin_disk(ending, server)
             self.servers.append(server)
@@ -250,11 +252,11 @@ class Stack:
             await server.start()
             await server.ready()  # the first makes the streams
 
-    async def _begin_disk(self, ending: AsyncExitStack, server: ServerParty) -> None:
+    async def _begin_disk(self, ending: AsyncExitStack, server: ServerUnderTest) -> None:
         disk = SmallDisk(server.data, self.settings.small_disk_bytes)
         try:
             await disk.mount()
-        except NotPossible as error:
+        except FaultUnavailable as error:
             self.disk_problem = str(error)
             return
         ending.push_async_callback(disk.unmount)

@@ -26,7 +26,7 @@ _SAMPLES_MAX = 4_000  # of one process; then every other one goes
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     """What a process holds at a time."""
 
     at: float
@@ -35,21 +35,21 @@ class Sample:
 
 
 @dataclass
-class Trail:
+class UsageTrail:
     """One process over time."""
 
     name: str
     pid: int
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[UsageSample] = field(default_factory=list)
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: UsageSample) -> None:
         if len(self.samples) >= _SAMPLES_MAX:
             del self.samples[1::2]
         self.samples.append(sample)
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class UsageGrowth:
     """How a process stood after its warm-up, and at its end."""
 
     name: str
@@ -67,27 +67,27 @@ class Growth:
         return self.words.startswith("grows")
 
 
-def measure(pid: int, at: float) -> Sample | None:
+def measure(pid: int, at: float) -> UsageSample | None:
     """What a process holds now; None if it is gone, or has ended and was not yet waited for."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         files = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - only the number is wanted
-        return _of_living(Sample(at, int(fields[1]) * os.sysconf("SC_PAGE_SIZE"), files))
+        return _of_living(UsageSample(at, int(fields[1]) * os.sysconf("SC_PAGE_SIZE"), files))
     except OSError:
         return None if Path("/proc/self").exists() else _by_ps(pid, at)
 
 
-def _by_ps(pid: int, at: float) -> Sample | None:
+def _by_ps(pid: int, at: float) -> UsageSample | None:
     """Where there is no /proc."""
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         told = subprocess.run(
             ["/bin/ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=5, check=False
         )
-        return _of_living(Sample(at, int(told.stdout) * 1024, None))
+        return _of_living(UsageSample(at, int(told.stdout) * 1024, None))
     return None
 
 
-def _of_living(sample: Sample) -> Sample | None:
+def _of_living(sample: UsageSample) -> UsageSample | None:
     """None of a zombie: it holds no memory at all."""
     return sample if sample.memory_bytes else None
 
@@ -115,17 +115,17 @@ def _named(pid: int) -> str:
     return ""
 
 
-class Usage:
+class UsageRecorder:
     """Collects samples; a process is told from the next one of its name by its number."""
 
     def __init__(
         self,
-        look: Callable[[int, float], Sample | None] = measure,
+        look: Callable[[int, float], UsageSample | None] = measure,
         role: Callable[[int], str] = role_of,
     ) -> None:
         self._look = look
         self._role = role
-        self._trails: dict[int, Trail] = {}
+        self._trails: dict[int, UsageTrail] = {}
 
     def sample(self, processes: Mapping[str, Iterable[int]], at: float) -> None:
         """Look at them all: process ids by the name of their party, the party's own process first."""
@@ -137,13 +137,13 @@ class Usage:
                 if pid not in self._trails:
                     name = _free(party if place == 0 else f"{party} {self._role(pid)}", names)
                     names.add(name)
-                    self._trails[pid] = Trail(name, pid)
+                    self._trails[pid] = UsageTrail(name, pid)
                 self._trails[pid].add(sample)
 
-    def growths(self) -> list[Growth]:
+    def growths(self) -> list[UsageGrowth]:
         """Every process, by name and then by its beginning; behind them all lives of what was restarted."""
-        found: list[Growth] = []
-        by_name: dict[str, list[Trail]] = {}
+        found: list[UsageGrowth] = []
+        by_name: dict[str, list[UsageTrail]] = {}
         for trail in sorted(self._trails.values(), key=lambda one: (one.name, one.samples[0].at)):
             by_name.setdefault(trail.name, []).append(trail)
         for name, trails in by_name.items():
@@ -163,28 +163,28 @@ def _free(name: str, taken: AbstractSet[str]) -> str:
     return found
 
 
-def growth(trail: Trail) -> Growth:
+def growth(trail: UsageTrail) -> UsageGrowth:
     """Whether a process grew, by the rule above."""
     return _judged(trail.name, trail.pid, trail.samples, _warm(trail) or trail.samples[-1:])
 
 
-def growth_of_all(name: str, trails: Sequence[Trail]) -> Growth:
+def growth_of_all(name: str, trails: Sequence[UsageTrail]) -> UsageGrowth:
     """Whether those that came one after the other grew."""
     every = sorted((sample for trail in trails for sample in trail.samples), key=_at)
     warm = sorted((sample for trail in trails for sample in _warm(trail)), key=_at)
     return _judged(f"{name}, all {len(trails)} lives", 0, every, warm or every[-1:])
 
 
-def _at(sample: Sample) -> float:
+def _at(sample: UsageSample) -> float:
     return sample.at
 
 
-def _warm(trail: Trail) -> list[Sample]:
+def _warm(trail: UsageTrail) -> list[UsageSample]:
     began = trail.samples[0].at
     return [sample for sample in trail.samples if sample.at - began >= WARM_UP_SECONDS]
 
 
-def _judged(name: str, pid: int, samples: Sequence[Sample], warm: Sequence[Sample]) -> Growth:
+def _judged(name: str, pid: int, samples: Sequence[UsageSample], warm: Sequence[UsageSample]) -> UsageGrowth:
     fifth = max(1, len(warm) // 5)
     first, last = warm[:fifth], warm[-fifth:]
     memory = _median([one.memory_bytes for one in first]), _median([one.memory_bytes for one in last])
@@ -203,7 +203,7 @@ def _judged(name: str, pid: int, samples: Sequence[Sample], warm: Sequence[Sampl
             told.append(f"{files[1] - files[0]} open files")
         words = f"grows by {' and '.join(told)}" if told else "no growth"
     seconds = samples[-1].at - samples[0].at
-    return Growth(name, pid, seconds, memory[0], memory[1], files[0], files[1], slope, words)
+    return UsageGrowth(name, pid, seconds, memory[0], memory[1], files[0], files[1], slope, words)
 
 
 def _more(pair: tuple[int, int], least: int) -> bool:

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from lorogo_bench import registry
 from lorogo_bench.content import traces as wanted
-from lorogo_bench.content.traces import Trace
+from lorogo_bench.content.traces import EditTrace
 from lorogo_bench.results import plot, report
 from lorogo_bench.run import Result, run_all
 from lorogo_bench.stack import machine
 from lorogo_bench.workload import DURABILITIES, Bench, Durability, Workload
 from lorogo_chaos.fleet import traces
 from lorogo_cli.connect.runtime import stop_signals
-from lorogo_cli.errors import INTERRUPTED, Problem
+from lorogo_cli.errors import INTERRUPTED, CommandError
 from lorogo_cli.render import result_file
 from lorogo_cli.render.output import say, say_table
 from lorogo_cli.render.values import show_json
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class BenchArguments:
     """What was typed, as it was typed."""
 
     traces: Path | None
@@ -45,7 +45,7 @@ def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
     return Bench(quick=quick, durability=_durability(durability), seed=seed, tell=_tell)
 
 
-async def bench(names: Sequence[str], settings: Bench, wishes: Wishes) -> int:
+async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -> int:
     """Run these workloads, and tell what they have found out; the exit code.
 
     Raises BenchError, Problem, BadTrace.
@@ -87,14 +87,14 @@ def _check_plot(target: str, workloads: Sequence[Workload]) -> None:
     if not target:
         return
     if target == result_file.STDOUT:
-        raise Problem("--plot is a file, as in curves.svg")
+        raise CommandError("--plot is a file, as in curves.svg")
     if not any(workload.draws for workload in workloads):
         those = " and ".join(one.name for one in registry.WORKLOADS if one.draws)
-        raise Problem(f"none of these workloads finds a curve to plot: {those} do")
+        raise CommandError(f"none of these workloads finds a curve to plot: {those} do")
     result_file.check_writable(target)
 
 
-def _trace(folder: Path | None) -> Callable[[int | None], Trace]:
+def _trace(folder: Path | None) -> Callable[[int | None], EditTrace]:
     """Where workloads get the trace that they replay: of the folder, or else made. Raises BadTrace."""
     named = os.environ.get(traces.ENVIRONMENT)
     folder = folder or (Path(named) if named else None)
@@ -133,7 +133,7 @@ def _durability(text: str | None) -> Durability | None:
             return one
     if text is None:
         return None
-    raise Problem(f"--durability is {' or '.join(DURABILITIES)}, not {text!r}")
+    raise CommandError(f"--durability is {' or '.join(DURABILITIES)}, not {text!r}")
 
 
 def _tell(words: str) -> None:

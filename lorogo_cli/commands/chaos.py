@@ -12,11 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from lorogo_chaos import report
-from lorogo_chaos.fault_run import Drill, DrillSettings, Outcome
+from lorogo_chaos.fault_run import FaultRun, FaultRunResult, FaultRunSettings
 from lorogo_chaos.faults.catalogue import menu
 from lorogo_chaos.fleet import traces
 from lorogo_cli.connect.runtime import stop_signals
-from lorogo_cli.errors import INTERRUPTED, Problem
+from lorogo_cli.errors import INTERRUPTED, CommandError
 from lorogo_cli.render import result_file
 from lorogo_cli.render.output import say, say_table
 from lorogo_cli.render.values import show_json
@@ -29,7 +29,7 @@ NODES = {"one": 1, "three": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ChaosArguments:
     """What was typed, as it was typed."""
 
     nats: str
@@ -56,7 +56,7 @@ def _wrapped(name: str, words: str, possible: str) -> list[tuple[str, str, str]]
     return list(zip_longest([name], *some, fillvalue=""))
 
 
-async def chaos(settings: DrillSettings, wishes: Wishes) -> int:
+async def chaos(settings: FaultRunSettings, wishes: ChaosArguments) -> int:
     """Run a drill and tell what it has shown; the exit code."""
     named = os.environ.get(traces.ENVIRONMENT)
     folder = wishes.traces or (Path(named) if named else None)
@@ -66,7 +66,7 @@ async def chaos(settings: DrillSettings, wishes: Wishes) -> int:
     assert ours is not None
     with stop_signals(again=ours.cancel) as stop:
         try:
-            outcome = await Drill(settings, some, tell=_tell, stop=stop).run()
+            outcome = await FaultRun(settings, some, tell=_tell, stop=stop).run()
         except asyncio.CancelledError:  # told twice: all processes are ended, and nothing is verified
             ours.uncancel()
             _tell("NOT VERIFIED: interrupted twice")
@@ -84,7 +84,7 @@ async def chaos(settings: DrillSettings, wishes: Wishes) -> int:
 
 
 def settings_of(
-    wishes: Wishes,
+    wishes: ChaosArguments,
     *,
     servers: int,
     documents: int,
@@ -96,10 +96,10 @@ def settings_of(
     edits_each: int,
     seed: int,
     keep: Path | None,
-) -> DrillSettings:
+) -> FaultRunSettings:
     """The settings of a drill. Raises Problem, ChaosError."""
     result_file.check_writable(wishes.json)
-    return DrillSettings(
+    return FaultRunSettings(
         nodes=_nodes(wishes.nats),
         servers=servers,
         documents=documents,
@@ -118,7 +118,7 @@ def settings_of(
 
 def _nodes(nats: str) -> int:
     if nats not in NODES:
-        raise Problem(f"--nats is one or three, not {nats!r}")
+        raise CommandError(f"--nats is one or three, not {nats!r}")
     return NODES[nats]
 
 
@@ -132,7 +132,7 @@ def _tell(words: str) -> None:
     sys.stderr.flush()
 
 
-def _show(outcome: Outcome, versions: dict[str, str]) -> None:
+def _show(outcome: FaultRunResult, versions: dict[str, str]) -> None:
     say("")
     figures = report.main_part(outcome, versions)
     for part in (figures, report.faults_part(outcome), report.usage_part(outcome)):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lorogo_cli.config.choice import Chosen
+from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, SECTIONS
 from lorogo_cli.config.flags import Config, takes
 from lorogo_cli.connect.options import Json
@@ -61,7 +61,7 @@ def show(context: typer.Context, config: Config = None, json: Json = False) -> N
 
 def _show(section: str) -> Any:
     @takes(section)
-    def command(settings: Chosen, json: Json = False) -> None:
+    def command(settings: ResolvedSettings, json: Json = False) -> None:
         from lorogo_cli.commands import config_show
 
         config_show.say([settings], as_json=json)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.config import files, variables
-from lorogo_cli.config.choice import Chosen, choose
+from lorogo_cli.config.choice import ResolvedSettings, choose
 from lorogo_cli.config.entries import SECTIONS
 from lorogo_cli.config.files import ConfigFile
-from lorogo_cli.config.mistakes import Mistake, Mistaken
+from lorogo_cli.config.mistakes import InvalidConfiguration, Mistake
 from lorogo_cli.errors import one_line
 from lorogo_cli.render.output import say as say_line
 from lorogo_cli.render.output import say_json
@@ -58,7 +58,7 @@ def _of_section(
 ) -> Iterator[Mistake]:
     try:
         chosen = choose(section, typed={}, environment=environment, file=file)
-    except Mistaken as error:
+    except InvalidConfiguration as error:
         yield from error.mistakes
         return
     for look in (*_together(section), *(_FILES if open_files else ())):
@@ -74,28 +74,28 @@ def _of_section(
 # --- what several settings say together, and the files that they name ---------------------------------------
 
 
-def _together(section: str) -> list[Callable[[Chosen], Any]]:
+def _together(section: str) -> list[Callable[[ResolvedSettings], Any]]:
     from lorogo_cli.config.service_settings import gateway_settings, server_settings
 
-    made: dict[str, list[Callable[[Chosen], Any]]] = {
+    made: dict[str, list[Callable[[ResolvedSettings], Any]]] = {
         "serve": [server_settings, _not_open_with_keys],
         "gateway": [gateway_settings, _not_open_with_keys],
     }
     return made.get(section, [])
 
 
-def _not_open_with_keys(chosen: Chosen) -> None:
+def _not_open_with_keys(chosen: ResolvedSettings) -> None:
     if chosen["open"] and chosen["keys_file"] is not None:
         raise ValueError(f"{chosen.called('open')} contradicts {chosen.called('keys_file')}")
 
 
-def _keys(chosen: Chosen) -> None:
+def _keys(chosen: ResolvedSettings) -> None:
     from lorogo_cli.services.service_keys import keys_in
 
     keys_in(chosen)
 
 
-def _seed(chosen: Chosen) -> None:
+def _seed(chosen: ResolvedSettings) -> None:
     if "nats_seed_file" not in chosen.choices:
         return
     seed = chosen.secret("nats_seed_file", "the nkey seed")
@@ -105,26 +105,26 @@ def _seed(chosen: Chosen) -> None:
         seeds.public_of(seed, seeds.USER, chosen.called("nats_seed_file"))
 
 
-def _seeds(chosen: Chosen) -> None:
+def _seeds(chosen: ResolvedSettings) -> None:
     if chosen.choices.get("seeds") and chosen["seeds"] is not None:
         from lorogo_cli.services.auth_service import seeds_of
 
         seeds_of(chosen["seeds"])
 
 
-def _journal_secret(chosen: Chosen) -> None:
+def _journal_secret(chosen: ResolvedSettings) -> None:
     if "journal_secret_file" in chosen.choices:
         chosen.secret("journal_secret_file", "the secret of journals")
 
 
-def _nats_tls(chosen: Chosen) -> None:
+def _nats_tls(chosen: ResolvedSettings) -> None:
     from lorogo_cli.config.use import nats_of
     from lorogo_transport.nats import tls
 
     tls.context_of(tls.split(nats_of(chosen))[1])
 
 
-def _gateway_tls(chosen: Chosen) -> None:
+def _gateway_tls(chosen: ResolvedSettings) -> None:
     if "tls_cert" not in chosen.choices or chosen["tls_cert"] is None or chosen["tls_key"] is None:
         return
     from lorogo_gateway.server.tls import Certificate
@@ -132,14 +132,14 @@ def _gateway_tls(chosen: Chosen) -> None:
     Certificate(chosen["tls_cert"], chosen["tls_key"])
 
 
-def _archive(chosen: Chosen) -> None:
+def _archive(chosen: ResolvedSettings) -> None:
     if chosen.choices.get("archive") and chosen["archive"]:
         from lorogo_server.journal.archive import check_driver
 
         check_driver(chosen["archive"])
 
 
-_FILES: tuple[Callable[[Chosen], None], ...] = (
+_FILES: tuple[Callable[[ResolvedSettings], None], ...] = (
     _keys,
     _seed,
     _seeds,

@@ -14,7 +14,7 @@ from lorogo_cli.connect import closed_folder
 from lorogo_cli.connect.options import NATS_DEFAULT, NATS_ENVIRONMENT
 from lorogo_cli.connect.runtime import stop_signals
 from lorogo_cli.connect.telemetry import telemetry
-from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say
 from lorogo_cli.render.program_name import python_beside, typed
 from lorogo_cli.services import worker_identity
@@ -22,8 +22,8 @@ from lorogo_cli.services.gateway import chosen
 from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
 from lorogo_gateway.server.pages import Pages
 from lorogo_server import Server, ServerSettings
-from lorogo_server.sandbox.decode_sandbox import Taster
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.server import new_nanoid
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedError, EmbeddedNats
@@ -40,14 +40,14 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
     with stop_signals() as stop:
         if port and await _answers(port):
             other = port % 65535 + 1
-            raise Problem(
+            raise CommandError(
                 f"port {port} is taken: if that is another `lorogo dev`, use it as it is, or stop it;"
                 f" else choose other ports and another folder, as in"
                 f" `lorogo dev --port {other} --web-port {web_port and web_port % 65535 + 1}"
                 f" --store .lorogo-{other}`"
             )
         if web_port and await _answers(web_port):
-            raise Problem(
+            raise CommandError(
                 f"port {web_port} is taken by another program: choose another for browsers, as in"
                 f" `lorogo dev --web-port {web_port % 65535 + 1}`"
             )
@@ -60,7 +60,7 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
             try:
                 await nats.start()
             except EmbeddedError as error:
-                raise Problem(f"{one_line(error)}; --port and --store choose others") from None
+                raise CommandError(f"{one_line(error)}; --port and --store choose others") from None
             data = worker_identity.folder(store / "server", 0)
             try:
                 if keys is None:
@@ -81,8 +81,8 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
         Server(
             transport,
             settings,
-            pulse=Pulse(nats.url),
-            taster=Taster(spare=False),
+            pulse=KeepaliveProcess(nats.url),
+            taster=DecodeSandbox(spare=False),
             data=data,
             tracer_provider=spans,
         ),
@@ -102,10 +102,10 @@ async def _until_stopped(
             say(words)
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
+                raise CommandError(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
             say("stopping")
     except CannotListen as error:
-        raise Problem(f"{one_line(error)}; --web-port chooses another") from None
+        raise CommandError(f"{one_line(error)}; --web-port chooses another") from None
     finally:
         ended.cancel()
         stopped.cancel()

@@ -13,13 +13,13 @@ from lorogo_cli.connect.closed_folder import ClosedFolder
 from lorogo_cli.connect.options import NATS_DEFAULT
 from lorogo_cli.connect.telemetry import telemetry
 from lorogo_cli.render.program_name import typed
-from lorogo_cli.services.service_keys import Guard
+from lorogo_cli.services.service_keys import ServiceKeys
 from lorogo_client import tokens
 from lorogo_gateway.server import lifecycle as gateway
 from lorogo_gateway.server.pages import Pages
 from lorogo_server import Server, ServerSettings
-from lorogo_server.sandbox.decode_sandbox import Taster
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.auth import accounts, auth_service
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.key_source import KeySource
@@ -39,7 +39,10 @@ async def running(
     """A server, an auth service and a gateway, each with its own nkey; gives the screen."""
     source = await asyncio.to_thread(KeySource.from_file, keys.key_set)
     server_seed = keys.seeds[accounts.SERVER]
-    server_guard, web_guard = Guard(source, server_seed), Guard(source, keys.seeds[accounts.GATEWAY])
+    server_guard, web_guard = (
+        ServiceKeys(source, server_seed),
+        ServiceKeys(source, keys.seeds[accounts.GATEWAY]),
+    )
     clock = SystemClock()
     token = await asyncio.to_thread(_operator_token, keys)
     async with AsyncExitStack() as stack:
@@ -48,14 +51,14 @@ async def running(
             await connect(nats.url, name="lorogo dev", **server_guard.server_identity())
         )
         authority = Authority(source, transport, clock)
-        pulse = Pulse(nats.url, seed=server_seed)
+        pulse = KeepaliveProcess(nats.url, seed=server_seed)
         settings = ServerSettings(server_id=server_id, revocations_wait_seconds=0.0)  # there is no other
         await stack.enter_async_context(
             Server(
                 transport,
                 settings,
                 pulse=pulse,
-                taster=Taster(spare=False),
+                taster=DecodeSandbox(spare=False),
                 data=data,
                 authority=authority,
                 tracer_provider=spans,

@@ -35,9 +35,9 @@ def server(
     """Whether the server of a data folder takes documents and can ACK, asked through NATS."""
     configure(verbose=verbose)
     from lorogo_cli.commands import health_check
-    from lorogo_cli.connect.connection_options import Way
+    from lorogo_cli.connect.connection_options import ConnectionOptions
 
-    way = Way.of(nats, None, nats_seed)
+    way = ConnectionOptions.of(nats, None, nats_seed)
     if not run(health_check.server, way, data, workers, seconds):
         raise typer.Exit(1)
 

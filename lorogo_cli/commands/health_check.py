@@ -9,8 +9,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lorogo_cli.connect.connection_options import Way
-from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.connect.connection_options import ConnectionOptions
+from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say
 from lorogo_cli.render.values import show_count
 from lorogo_cli.services import worker_identity
@@ -23,7 +23,7 @@ _NAME = "lorogo health"  # as NATS shows it
 _ANSWER_BYTES_MAX = 64 * 1024
 
 
-async def server(way: Way, data: Path, workers: int, seconds: float) -> bool:
+async def server(way: ConnectionOptions, data: Path, workers: int, seconds: float) -> bool:
     """Ask all servers on NATS, and look for those of the folder."""
     ids = await asyncio.to_thread(worker_identity.known, data)
     if not ids:
@@ -43,7 +43,7 @@ async def server(way: Way, data: Path, workers: int, seconds: float) -> bool:
     return True
 
 
-async def _connected(way: Way, seconds: float) -> JetStreamTransport:
+async def _connected(way: ConnectionOptions, seconds: float) -> JetStreamTransport:
     if way.seed is None:
         return await connect(way.url, name=_NAME, timeout=seconds)
     return await connect(
@@ -70,7 +70,7 @@ def gateway(url: str, *, ready: bool, seconds: float) -> bool:
     """Ask `/readyz` or `/healthz`."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Problem(f"--url {url!r} is not the address of a gateway, as http://127.0.0.1:8080 is")
+        raise CommandError(f"--url {url!r} is not the address of a gateway, as http://127.0.0.1:8080 is")
     path = "/readyz" if ready else "/healthz"
     connection = _connection(parts.scheme, parts.hostname, parts.port, seconds)
     try:

@@ -104,7 +104,7 @@ def ingest(
     _say_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(
         jobs.ingest(
             door,
@@ -134,7 +134,7 @@ def materialise(
     """Fold updates into the tables documents and changes; what has not changed is not folded again."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(jobs.materialise(door, as_of=as_of, documents=document, tables=table))
 
 
@@ -158,7 +158,7 @@ def report(
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(jobs.report(door, journal or [], out, tz))
 
 
@@ -182,7 +182,7 @@ def nightly(
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(jobs.nightly(door, journal or [], out, tz))
 
 
@@ -209,7 +209,7 @@ def audit(
     _say_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door("", master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions("", master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(jobs.audit(door, journal or [], nats, through_servers=through_servers, scratch=scratch))
 
 
@@ -278,7 +278,7 @@ def erase(
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(jobs.erase(door, document or [], unknown=unknown, yes=yes))
 
 
@@ -300,7 +300,7 @@ def export(
     """Write documents as JSON lines, Markdown or Parquet; folds first what is not folded yet."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(jobs.export(door, out, format, as_of=as_of, documents=document))
 
 
@@ -318,7 +318,7 @@ def sql(
     """Ask the tables: updates, events, changes, documents, documents_as_of, answers."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     jobs.sql(door, query, rows)
 
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from lorogo_cli.connect.runtime import run as run_async
 from lorogo_cli.doc.versions import parse_time
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.log.errors import warn
 from lorogo_cli.render.logs import configure
 from lorogo_cli.render.output import progress_bar, say, say_json, say_table, working
 from lorogo_cli.render.values import show_count, show_size
 
 if TYPE_CHECKING:
-    from lorogo_pipeline.jobs.erase import Erased
-    from lorogo_pipeline.jobs.ingest import Ingested
-    from lorogo_pipeline.jobs.materialise import Materialised
+    from lorogo_pipeline.jobs.erase import ErasureReport
+    from lorogo_pipeline.jobs.ingest import IngestReport
+    from lorogo_pipeline.jobs.materialise import MaterialiseReport
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
@@ -35,7 +35,7 @@ _CELL_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class JobOptions:
     """What every job is told."""
 
     lake: str
@@ -47,7 +47,7 @@ class Door:
 
 
 @contextmanager
-def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
+def _opened(door: JobOptions, **settings: Any) -> Iterator[Pipeline]:
     """The pipeline on a session that ends with the block; what is plainly wrong is said before it starts."""
     configure(verbose=door.verbose)
     with _installed():
@@ -97,7 +97,7 @@ def _installed() -> Iterator[None]:
         name = (error.name or "").partition(".")[0]
         if name.startswith("lorogo"):
             raise
-        raise Problem(f"the pipeline needs {name}: {_EXTRA}") from None
+        raise CommandError(f"the pipeline needs {name}: {_EXTRA}") from None
 
 
 def _conf(settings: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _conf(settings: Sequence[str]) -> dict[str, str]:
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise Problem(f"{brief(text)} is no setting: write --conf spark.executor.memory=4g")
+            raise CommandError(f"{brief(text)} is no setting: write --conf spark.executor.memory=4g")
         found[key.strip()] = value
     return found
 
@@ -116,12 +116,12 @@ def _as_of(text: str | None) -> int | None:
     now = time.time_ns()
     try:
         moment = parse_time(text, now_ns=now)
-    except Problem:
-        raise Problem(
+    except CommandError:
+        raise CommandError(
             f"{brief(text)} is no time: write 2026-11-16T10:30, or 2d for as it was two days ago"
         ) from None
     if moment > now:
-        raise Problem(f"{brief(text)} has not come yet: nobody knows the documents as of then")
+        raise CommandError(f"{brief(text)} has not come yet: nobody knows the documents as of then")
     return moment
 
 
@@ -129,7 +129,7 @@ def _as_of(text: str | None) -> int | None:
 
 
 def ingest(
-    door: Door,
+    door: JobOptions,
     journals: Sequence[str],
     *,
     nats: str | None,
@@ -139,9 +139,11 @@ def ingest(
 ) -> bool:
     """True if nothing was damaged."""
     if not journals and nats is None:
-        raise Problem("name a journal (--journal DIR), or a NATS to take the live stream from (--nats URL)")
+        raise CommandError(
+            "name a journal (--journal DIR), or a NATS to take the live stream from (--nats URL)"
+        )
     if door.remote is not None and nats is not None and every_seconds is not None:
-        raise Problem("--follow with --nats needs a session of its own: leave out --remote")
+        raise CommandError("--follow with --nats needs a session of its own: leave out --remote")
     with _opened(
         door, journals=tuple(journals), buckets=buckets, damaged=damaged, makes_lake=True
     ) as pipeline:
@@ -156,13 +158,13 @@ def ingest(
         return not done.damage
 
 
-def _follow(door: Door, pipeline: Pipeline, nats: str | None, every_seconds: float) -> bool:
+def _follow(door: JobOptions, pipeline: Pipeline, nats: str | None, every_seconds: float) -> bool:
     """Until Ctrl-C; a line for each time that something new came."""
     from lorogo_pipeline.errors import LakeBusy
 
     whole = True
 
-    def told(done: Ingested) -> None:
+    def told(done: IngestReport) -> None:
         nonlocal whole
         whole = whole and not done.damage
         if done.changed:
@@ -183,7 +185,7 @@ def _follow(door: Door, pipeline: Pipeline, nats: str | None, every_seconds: flo
         return whole
 
 
-def _show_ingested(door: Door, done: Ingested) -> None:
+def _show_ingested(door: JobOptions, done: IngestReport) -> None:
     if door.as_json:
         say_json(done.to_json(), pretty=False)
         return
@@ -232,7 +234,7 @@ def _tell(what: str, problems: Sequence[str]) -> None:
 
 
 def materialise(
-    door: Door, *, as_of: str | None, documents: list[str] | None, tables: list[str] | None
+    door: JobOptions, *, as_of: str | None, documents: list[str] | None, tables: list[str] | None
 ) -> bool:
     """True if every document is whole."""
     as_of_ns = _as_of(as_of)
@@ -247,7 +249,7 @@ def materialise(
     return not done.incomplete
 
 
-def _show_materialised(done: Materialised) -> None:
+def _show_materialised(done: MaterialiseReport) -> None:
     say_table(
         [
             "AS OF",
@@ -277,14 +279,14 @@ def _show_materialised(done: Materialised) -> None:
     _tell("not whole", done.problems)
 
 
-def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
+def report(door: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
     """True if nothing was damaged."""
     if not door.lake and not journals:
-        raise Problem("name a lake (--lake DIR), or journals to make one of (--journal DIR)")
+        raise CommandError("name a lake (--lake DIR), or journals to make one of (--journal DIR)")
     began = time.monotonic()
     named = "" if door.lake else ", ".join(journals)
     with TemporaryDirectory(prefix="lorogo-report-") as folder:
-        place = Door(
+        place = JobOptions(
             door.lake or f"{folder}/lake", door.master, door.remote, door.conf, door.as_json, door.verbose
         )
         with _opened(place, journals=tuple(journals)) as pipeline:
@@ -306,10 +308,10 @@ def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
     return not damage
 
 
-def nightly(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
+def nightly(door: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
     """True if nothing was damaged, every document is whole, and what was to be erased is gone."""
     if not journals:
-        raise Problem("name the journals to read: --journal DIR, once for each server and archive")
+        raise CommandError("name the journals to read: --journal DIR, once for each server and archive")
     began = time.monotonic()
     with _opened(door, journals=tuple(journals), makes_lake=True) as pipeline:
         read = pipeline.ingest()
@@ -341,15 +343,15 @@ def _write_whole(out: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
         part.replace(out)
     except OSError as error:
-        raise Problem(f"{out} cannot be written: {error.strerror or error}") from None
+        raise CommandError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
 def audit(
-    door: Door, journals: Sequence[str], nats: str, *, through_servers: bool, scratch: Path | None
+    door: JobOptions, journals: Sequence[str], nats: str, *, through_servers: bool, scratch: Path | None
 ) -> bool:
     """True if nothing differs."""
     if not journals:
-        raise Problem("name the journals to replay: --journal DIR, once for each server and archive")
+        raise CommandError("name the journals to replay: --journal DIR, once for each server and archive")
     with _opened(door, journals=tuple(journals)) as pipeline:
         found = pipeline.audit(nats, through_servers=through_servers, scratch=scratch)
     if door.as_json:
@@ -382,7 +384,7 @@ def compact(
     configure(verbose=verbose)
     with _installed():
         from lorogo_pipeline.jobs.fleet import compact_fleet
-        from lorogo_pipeline.jobs.fleet_report import FleetOptions, Progress
+        from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetProgress
     from lorogo_cli.services.service_keys import keys_of
 
     found_keys = keys_of(keys)
@@ -396,7 +398,7 @@ def compact(
     )
     with progress_bar() as show:
 
-        def told(step: Progress) -> None:
+        def told(step: FleetProgress) -> None:
             show(step.stage, step.done, step.total)
 
         found = run_async(compact_fleet, nats, options, told, keys=found_keys)
@@ -438,16 +440,16 @@ def compact(
     return not found.failures
 
 
-def erase(door: Door, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
+def erase(door: JobOptions, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
     """True if the proof holds."""
     if documents and not yes:
         names = ", ".join(documents)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Problem(f"nobody can be asked whether to erase {names}: say --yes")
+            raise CommandError(f"nobody can be asked whether to erase {names}: say --yes")
         import typer
 
         if not typer.confirm(f"Erase {names} from {door.lake}, for good?", err=True):
-            raise Problem(f"{names} was not erased")
+            raise CommandError(f"{names} was not erased")
     with _opened(door) as pipeline:
         done = pipeline.erase(documents, unknown=unknown)
     if door.as_json:
@@ -457,7 +459,7 @@ def erase(door: Door, documents: Sequence[str], *, unknown: bool, yes: bool) -> 
     return done.proved
 
 
-def _show_erased(door: Door, done: Erased) -> None:
+def _show_erased(door: JobOptions, done: ErasureReport) -> None:
     if not done.documents:
         say("nothing to erase: no journal said that a document was erased, and none was named")
         return
@@ -482,7 +484,9 @@ def _show_erased(door: Door, done: Erased) -> None:
         warn(f"something of {names} is still there: run it again when no other job writes")
 
 
-def export(door: Door, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None) -> bool:
+def export(
+    door: JobOptions, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None
+) -> bool:
     """True if every document is whole."""
     as_of_ns = _as_of(as_of)
     with _opened(door) as pipeline:
@@ -496,7 +500,7 @@ def export(door: Door, out: Path, format_: str, *, as_of: str | None, documents:
     return not done.incomplete
 
 
-def sql(door: Door, query: str, rows_max: int) -> None:
+def sql(door: JobOptions, query: str, rows_max: int) -> None:
     """Print what the question answers."""
     with _opened(door) as pipeline:
         columns, rows = pipeline.answer(query, rows_max + 1)

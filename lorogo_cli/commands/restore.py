@@ -11,18 +11,18 @@ from pathlib import Path
 import nanoid
 
 from lorogo_cli.connect.client import unauthorized, unreachable
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc.versions import parse_time, show_time
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import disk_sentence, warn
 from lorogo_cli.render.output import progress_bar, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
 from lorogo_protocol import ids, subjects
 from lorogo_server import ServerSettings
 from lorogo_server.recovery import revocation_copy
-from lorogo_server.recovery.restore_run import NothingAsOld, Outcome, Report, Wanted
+from lorogo_server.recovery.restore_run import NothingAsOld, RestoreOutcome, RestoreReport, RestoreRequest
 from lorogo_server.recovery.restore_run import restore as run
-from lorogo_server.recovery.restore_sources import Source, find
+from lorogo_server.recovery.restore_sources import RestoreSource, find
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.nats.connection import connect
@@ -32,7 +32,7 @@ _ROWS_MAX = 40  # of documents about which there is nothing to say
 
 
 async def restore(
-    way: Way,
+    way: ConnectionOptions,
     journals: Sequence[str],
     *,
     at: str | None,
@@ -45,11 +45,11 @@ async def restore(
 ) -> bool:
     """Restore, and show the proof; False if something is missing."""
     if to and not document:
-        raise Problem("--to names one document: say which one to restore with --document")
+        raise CommandError("--to names one document: say which one to restore with --document")
     for document_id in filter(None, (document, to)):
         ids.check_document_id(document_id)
     at_ns = None if at is None else parse_time(at, now_ns=time.time_ns())
-    wanted = Wanted(at_ns, document, to, merge)
+    wanted = RestoreRequest(at_ns, document, to, merge)
     sources = [source for place in journals for source in find(place)]
     async with AsyncExitStack() as stack:
         transport = None
@@ -100,7 +100,7 @@ def _dated() -> Iterator[None]:
         yield
     except NothingAsOld as error:
         first = show_time(error.first_ns)
-        raise Problem(
+        raise CommandError(
             f"{error.document_id} has nothing as old as that; its first record is of {first}"
         ) from None
 
@@ -116,13 +116,15 @@ def _folder(scratch: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="lorogo-restore-", dir=scratch) as folder:
             yield Path(folder)
     except OSError as error:
-        raise Problem(disk_sentence(error, scratch or Path(tempfile.gettempdir()))) from None
+        raise CommandError(disk_sentence(error, scratch or Path(tempfile.gettempdir()))) from None
 
 
 # --- the proof ------------------------------------------------------------------------------------
 
 
-def _show(report: Report, sources: Sequence[Source], wanted: Wanted, *, as_json: bool) -> None:
+def _show(
+    report: RestoreReport, sources: Sequence[RestoreSource], wanted: RestoreRequest, *, as_json: bool
+) -> None:
     if as_json:
         say_json(_as_json(report, sources, wanted), pretty=False)
         return
@@ -140,7 +142,7 @@ def _show(report: Report, sources: Sequence[Source], wanted: Wanted, *, as_json:
         warn(line)
 
 
-def _row(one: Outcome) -> list[str]:
+def _row(one: RestoreOutcome) -> list[str]:
     missing = sum(one.missing.values())
     name = one.document if one.stored_as in {"", one.document} else f"{one.document} as {one.stored_as}"
     return [
@@ -155,7 +157,7 @@ def _row(one: Outcome) -> list[str]:
     ]
 
 
-def _summary(report: Report, wanted: Wanted) -> Iterator[str]:
+def _summary(report: RestoreReport, wanted: RestoreRequest) -> Iterator[str]:
     outcomes = report.outcomes
     states = {one.state for one in outcomes}
     counts = ", ".join(f"{sum(one.state == state for one in outcomes)} {state}" for state in sorted(states))
@@ -176,7 +178,7 @@ def _summary(report: Report, wanted: Wanted) -> Iterator[str]:
     yield f"{proved} of {all_of} read back as a server loads them: version vectors and contents are equal"
 
 
-def _complaints(report: Report) -> Iterator[str]:
+def _complaints(report: RestoreReport) -> Iterator[str]:
     for torn in report.torn:
         yield f"{torn}: a record was being written, it was never ACKed"
     for mended in report.mended:
@@ -190,8 +192,10 @@ def _complaints(report: Report) -> Iterator[str]:
             yield f"{one.document}: {one.problem}"
 
 
-def _as_json(report: Report, sources: Sequence[Source], wanted: Wanted) -> dict[str, object]:
-    def plain(one: Outcome) -> dict[str, object]:
+def _as_json(
+    report: RestoreReport, sources: Sequence[RestoreSource], wanted: RestoreRequest
+) -> dict[str, object]:
+    def plain(one: RestoreOutcome) -> dict[str, object]:
         return {name: value for name, value in asdict(one).items() if name != "vector"}
 
     return {

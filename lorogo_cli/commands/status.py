@@ -4,7 +4,7 @@ import time
 from dataclasses import asdict
 
 from lorogo_cli.connect.client import beyond, connected, unknown
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc.versions import show_age, show_time
 from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
@@ -17,7 +17,7 @@ from lorogo_transport.rpc.discovery import ServerStats, server_stats
 _NEARLY_FULL = 0.7
 
 
-async def of_all(way: Way, *, as_json: bool) -> None:
+async def of_all(way: ConnectionOptions, *, as_json: bool) -> None:
     """Every document, the stream and the servers."""
     beyond(way, "a list of all documents")
     async with connected(way, serving=False) as client:
@@ -52,7 +52,7 @@ async def of_all(way: Way, *, as_json: bool) -> None:
         say("no server is running: start one with `lorogo serve`")
 
 
-async def of_one(way: Way, document_id: str, *, as_json: bool) -> None:
+async def of_one(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """One document, with what its owner says of it."""
     if way.guarded:
         await _by_token(way, document_id, as_json=as_json)
@@ -75,7 +75,7 @@ async def of_one(way: Way, document_id: str, *, as_json: bool) -> None:
         say(f"{name + ':':<14}{value}")
 
 
-async def _by_token(way: Way, document_id: str, *, as_json: bool) -> None:
+async def _by_token(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """What the owner says; all that one with a token may know."""
     async with connected(way, document_id) as client:
         owner = await client.document(document_id).status()

@@ -5,21 +5,23 @@ from dataclasses import asdict
 from typing import Any
 
 from lorogo_cli.connect.client import beyond, connected
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc.versions import parse_time, show_time
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say, say_json
 from lorogo_cli.render.values import show_count, show_size
-from lorogo_client.inspection.trace import Trace, verdict
+from lorogo_client.inspection.trace import UpdateTrace, verdict
 from lorogo_protocol import tracing
 from lorogo_protocol.ids import is_token
 
 
-async def trace(way: Way, log_id: str, document: str, since: str | None, *, as_json: bool) -> bool:
+async def trace(
+    way: ConnectionOptions, log_id: str, document: str, since: str | None, *, as_json: bool
+) -> bool:
     """Say what is known of it; whether that is anything."""
     beyond(way, "the trace of an update")
     if not is_token(log_id):
-        raise Problem(f"{brief(log_id)} is no log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
+        raise CommandError(f"{brief(log_id)} is no log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
     since_ns = 0 if since is None else _parse_since(since)
     documents = [document] if document else []
     async with connected(way, *documents, serving=False) as client:
@@ -35,8 +37,8 @@ async def trace(way: Way, log_id: str, document: str, since: str | None, *, as_j
 def _parse_since(text: str) -> int:
     try:
         return parse_time(text, now_ns=time.time_ns())
-    except Problem:
-        raise Problem(
+    except CommandError:
+        raise CommandError(
             f"{brief(text)} is no time: --since takes one (2026-11-16T10:30) or an age (2h)"
         ) from None
 
@@ -45,7 +47,7 @@ def _reading_all() -> None:
     note("no journal and no refusal names its document: reading the whole WAL; --document would be quicker")
 
 
-def facts(found: Trace) -> dict[str, Any]:
+def facts(found: UpdateTrace) -> dict[str, Any]:
     """For scripts."""
     told: dict[str, Any] = {
         "log_id": found.log_id,
@@ -65,7 +67,7 @@ def facts(found: Trace) -> dict[str, Any]:
     return told
 
 
-def shown(found: Trace) -> list[tuple[str, str]]:
+def shown(found: UpdateTrace) -> list[tuple[str, str]]:
     """For people: names and values."""
     lines = [("update", found.log_id), ("trace id", tracing.shown(found.log_id))]
     if found.document:

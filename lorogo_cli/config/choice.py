@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from lorogo_cli.config import variables
-from lorogo_cli.config.entries import Entry, entries
+from lorogo_cli.config.entries import CommandSetting, entries
 from lorogo_cli.config.files import ConfigFile
-from lorogo_cli.config.mistakes import Mistake, Mistaken, has_password, shown
-from lorogo_cli.config.value_parser import Unfit, from_text, from_texts
-from lorogo_protocol.setting import Kind
+from lorogo_cli.config.mistakes import InvalidConfiguration, Mistake, has_password, shown
+from lorogo_cli.config.value_parser import InvalidValue, from_text, from_texts
+from lorogo_protocol.setting import SettingKind
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, SecretUnusable, read_secret_file
 
 _BEFORE_AT: Final = re.compile(r"^([a-z0-9+]+://)?.*@", re.DOTALL | re.IGNORECASE)
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Where a value comes from, the strongest first."""
 
     FLAG = "flag"
@@ -28,26 +28,28 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ResolvedSetting:
     """A setting's value, and who says so."""
 
-    entry: Entry
+    entry: CommandSetting
     value: Any = field(repr=False)
-    source: Source
+    source: SettingSource
     place: str  # --port, LOROGO_GATEWAY_PORT, lorogo.toml line 3, default
 
     @property
     def held(self) -> bool:
         """Whether the value is a secret itself, and not the name of its file."""
-        return self.entry.secret and self.source is Source.VARIABLE and not self.place.endswith("_FILE")
+        return (
+            self.entry.secret and self.source is SettingSource.VARIABLE and not self.place.endswith("_FILE")
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ResolvedSettings:
     """All settings of a command, and what was noticed on the way."""
 
     section: str
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, ResolvedSetting]
     remarks: tuple[Mistake, ...] = ()  # what is wrong, and none of this command's business
     file: ConfigFile | None = None
 
@@ -56,15 +58,15 @@ class Chosen:
 
     def given(self, key: str) -> bool:
         """Whether anybody said it, be it what it is by default."""
-        return self.choices[key].source is not Source.DEFAULT
+        return self.choices[key].source is not SettingSource.DEFAULT
 
     def called(self, key: str) -> str:
         """The setting's name for whoever said it: as it was said."""
         choice = self.choices[key]
         match choice.source:
-            case Source.FILE:
+            case SettingSource.FILE:
                 return f"{key} ({choice.place})"
-            case Source.DEFAULT:
+            case SettingSource.DEFAULT:
                 return choice.entry.name
         return choice.place
 
@@ -90,7 +92,7 @@ class Chosen:
         return {
             one.entry.field: one.value * one.entry.unit if one.entry.unit != 1.0 else one.value
             for one in self.choices.values()
-            if one.entry.field and one.source is not Source.DEFAULT
+            if one.entry.field and one.source is not SettingSource.DEFAULT
         }
 
 
@@ -100,7 +102,7 @@ def choose(
     typed: Mapping[str, str | bool | Sequence[str]],
     environment: Mapping[str, str],
     file: ConfigFile | None,
-) -> Chosen:
+) -> ResolvedSettings:
     """The settings of this command, with the flags that were typed, by key. Raises Mistaken.
 
     Mistakes in sections of other commands, and variables that nobody reads, are remarks: this command runs.
@@ -117,35 +119,35 @@ def choose(
         else:
             choices[key] = found
     if mistakes:
-        raise Mistaken(mistakes)
-    return Chosen(section, choices, tuple(remarks), file)
+        raise InvalidConfiguration(mistakes)
+    return ResolvedSettings(section, choices, tuple(remarks), file)
 
 
 def _choice(
-    entry: Entry,
+    entry: CommandSetting,
     typed: str | bool | Sequence[str] | None,
     environment: Mapping[str, str],
     file: ConfigFile | None,
-) -> Choice | Mistake:
+) -> ResolvedSetting | Mistake:
     if typed is not None:
         return _typed(entry, typed)
     try:
         said = variables.find(entry, environment)
-    except Unfit as error:
+    except InvalidValue as error:
         return variables.mistake(entry, environment, error)
     if said is not None:
-        return Choice(entry, said[1], Source.VARIABLE, said[0])
+        return ResolvedSetting(entry, said[1], SettingSource.VARIABLE, said[0])
     if file is not None and (written := file.find(entry)) is not None:
-        return Choice(entry, written.value, Source.FILE, f"{file.name} line {written.line}")
+        return ResolvedSetting(entry, written.value, SettingSource.FILE, f"{file.name} line {written.line}")
     default = entry.setting.default
-    if entry.setting.kind in (Kind.FILE, Kind.FOLDER) and default is not None:
+    if entry.setting.kind in (SettingKind.FILE, SettingKind.FOLDER) and default is not None:
         default = Path(default)
-    return Choice(entry, default, Source.DEFAULT, "default")
+    return ResolvedSetting(entry, default, SettingSource.DEFAULT, "default")
 
 
-def _typed(entry: Entry, typed: str | bool | Sequence[str]) -> Choice | Mistake:
+def _typed(entry: CommandSetting, typed: str | bool | Sequence[str]) -> ResolvedSetting | Mistake:
     if isinstance(typed, bool):
-        return Choice(entry, typed, Source.FLAG, entry.flag)
+        return ResolvedSetting(entry, typed, SettingSource.FLAG, entry.flag)
     if entry.key in ("nats", "archive") and isinstance(typed, str) and has_password(typed):
         problem = (
             "an address with a password is seen by everybody who lists the processes of this machine:"
@@ -155,18 +157,18 @@ def _typed(entry: Entry, typed: str | bool | Sequence[str]) -> Choice | Mistake:
         return Mistake(problem=problem, name=entry.flag, section=entry.section)
     try:
         value = from_text(entry, typed) if isinstance(typed, str) else from_texts(entry, typed)
-    except Unfit as error:
+    except InvalidValue as error:
         told = shown(entry.key, typed) if isinstance(typed, str) and str(error).startswith("must ") else ""
         return Mistake(problem=str(error), name=entry.flag, shown=told, section=entry.section)
-    return Choice(entry, value, Source.FLAG, entry.flag)
+    return ResolvedSetting(entry, value, SettingSource.FLAG, entry.flag)
 
 
-def told(choices: Iterable[Choice]) -> list[tuple[str, str, str]]:
+def told(choices: Iterable[ResolvedSetting]) -> list[tuple[str, str, str]]:
     """Each setting with its value and where that comes from, for people. Secrets are not told."""
     return [(one.entry.key, shown_value(one), one.place) for one in choices]
 
 
-def shown_value(choice: Choice) -> str:
+def shown_value(choice: ResolvedSetting) -> str:
     """The value for people, as it would be written; of a secret, only that it is there."""
     entry, value = choice.entry, choice.value
     if choice.held:

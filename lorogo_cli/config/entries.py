@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from lorogo_cli.config.probe_address import Listen
+from lorogo_cli.config.probe_address import ListenAddress
 from lorogo_cli.connect.options import (
     KEYS_ENVIRONMENT,
     NATS_DEFAULT,
@@ -18,7 +18,7 @@ from lorogo_cli.connect.options import (
 from lorogo_cli.render.logs import ENVIRONMENT as LOG_ENVIRONMENT
 from lorogo_cli.render.logs import LEVELS
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol.setting import Kind, Setting, described
+from lorogo_protocol.setting import Setting, SettingKind, described
 from lorogo_server.settings import DAY_SECONDS, ServerSettings
 
 CONFIG_ENVIRONMENT: Final = "LOROGO_CONFIG"
@@ -68,20 +68,20 @@ _METAVARS: Final = {
     "trusted_proxies": "CIDR",
 }
 _KIND_METAVARS: Final = {
-    Kind.SIZE: "SIZE",
-    Kind.COUNT: "N",
-    Kind.SECONDS: "SECONDS",
-    Kind.DAYS: "DAYS",
-    Kind.RATE: "N",
-    Kind.TEXT: "TEXT",
-    Kind.TEXTS: "TEXT",
-    Kind.FILE: "FILE",
-    Kind.FOLDER: "DIR",
+    SettingKind.SIZE: "SIZE",
+    SettingKind.COUNT: "N",
+    SettingKind.SECONDS: "SECONDS",
+    SettingKind.DAYS: "DAYS",
+    SettingKind.RATE: "N",
+    SettingKind.TEXT: "TEXT",
+    SettingKind.TEXTS: "TEXT",
+    SettingKind.FILE: "FILE",
+    SettingKind.FOLDER: "DIR",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CommandSetting:
     """One setting of one command: how it is called in each place."""
 
     section: str
@@ -113,7 +113,7 @@ class Entry:
 
 
 @cache
-def entries(section: str) -> dict[str, Entry]:
+def entries(section: str) -> dict[str, CommandSetting]:
     """The settings of a command, by key; of TOP: what all of them share."""
     if section == TOP:
         found = {key: one for name in SECTIONS for key, one in entries(name).items() if one.shared}
@@ -127,38 +127,40 @@ def sections_of(key: str) -> list[str]:
     return [section for section in SECTIONS if key in entries(section)]
 
 
-def _serve() -> list[Entry]:
+def _serve() -> list[CommandSetting]:
     own = [
         _own(
             "serve",
             "data",
-            Setting(kind=Kind.FOLDER, words="The server's own files.", default=".lorogo/server"),
+            Setting(kind=SettingKind.FOLDER, words="The server's own files.", default=".lorogo/server"),
         ),
         _own(
             "serve",
             "workers",
-            Setting(kind=Kind.COUNT, words="How many processes.", default=1, at_least=1, at_most=256),
+            Setting(kind=SettingKind.COUNT, words="How many processes.", default=1, at_least=1, at_most=256),
         ),
         _own(
             "serve",
             "health_listen",
             Setting(
-                kind=Kind.TEXT,
+                kind=SettingKind.TEXT,
                 words="Answer GET /healthz and /readyz there; of several workers each takes the next port.",
                 default=None,
-                check=Listen.parse,
+                check=ListenAddress.parse,
             ),
         ),
     ]
     made = _fields("serve", ServerSettings)
     listen = Setting(
-        kind=Kind.TEXT,
+        kind=SettingKind.TEXT,
         words="Where other servers copy the journal from (replicated); 0.0.0.0 for every interface.",
         default="127.0.0.1",
         check=check_listen,
     )
     secret = Setting(
-        kind=Kind.FILE, words="The secret of all servers that copy each other's journals.", default=None
+        kind=SettingKind.FILE,
+        words="The secret of all servers that copy each other's journals.",
+        default=None,
     )
     where = next(number for number, one in enumerate(made) if one.key == "journal_advertise")
     made[where:where] = [
@@ -168,7 +170,7 @@ def _serve() -> list[Entry]:
     return [*_shared("serve", "info"), _seed("serve"), _open("serve"), *own, *made]
 
 
-def _gateway() -> list[Entry]:
+def _gateway() -> list[CommandSetting]:
     return [
         *_shared("gateway", "warning"),
         _seed("gateway"),
@@ -177,34 +179,37 @@ def _gateway() -> list[Entry]:
     ]
 
 
-def _auth() -> list[Entry]:
+def _auth() -> list[CommandSetting]:
     seeds = Setting(
-        kind=Kind.FOLDER,
+        kind=SettingKind.FOLDER,
         words="The folder with issuer.seed, auth.seed, auth-list.seed and system.seed.",
         default=None,
     )
     return [*_shared("auth", "info"), _own("auth", "seeds", seeds)]
 
 
-def _shared(section: str, log: str) -> list[Entry]:
+def _shared(section: str, log: str) -> list[CommandSetting]:
     """What each command needs to know of NATS and tokens."""
     nats = Setting(
-        kind=Kind.TEXT, words="Where NATS is; several with commas.", default=NATS_DEFAULT, check=check_nats
+        kind=SettingKind.TEXT,
+        words="Where NATS is; several with commas.",
+        default=NATS_DEFAULT,
+        check=check_nats,
     )
     files = {
         "nats_ca": "Who signs the certificate of NATS, if not a public authority: PEM.",
         "nats_cert": "Our own certificate for NATS, if it asks for one: PEM.",
         "nats_key": "Its key; readable by its owner only.",
     }
-    keys = Setting(kind=Kind.FILE, words="The keys that verify tokens, a JWK set.", default=None)
-    level = Setting(kind=Kind.TEXT, words="How much is logged.", default=log, one_of=LEVELS)
+    keys = Setting(kind=SettingKind.FILE, words="The keys that verify tokens, a JWK set.", default=None)
+    level = Setting(kind=SettingKind.TEXT, words="How much is logged.", default=log, one_of=LEVELS)
     return [
         _own(section, "nats", nats, variable=NATS_ENVIRONMENT, shared=True),
         *(
             _own(
                 section,
                 key,
-                Setting(kind=Kind.FILE, words=words, default=None),
+                Setting(kind=SettingKind.FILE, words=words, default=None),
                 variable=f"{PREFIX}{key.upper()}",
                 shared=True,
             )
@@ -215,22 +220,22 @@ def _shared(section: str, log: str) -> list[Entry]:
     ]
 
 
-def _seed(section: str) -> Entry:
+def _seed(section: str) -> CommandSetting:
     words = "The nkey seed by which NATS knows this service."
-    setting = Setting(kind=Kind.FILE, words=words, default=None)
+    setting = Setting(kind=SettingKind.FILE, words=words, default=None)
     return _own(section, "nats_seed_file", setting, variable=SEED_ENVIRONMENT, secret=True)
 
 
-def _open(section: str) -> Entry:
+def _open(section: str) -> CommandSetting:
     words = "No keys: everybody who reaches it may read and change every document."
-    setting = Setting(kind=Kind.SWITCH, words=words, default=False)
+    setting = Setting(kind=SettingKind.SWITCH, words=words, default=False)
     return _own(section, "open", setting, variable=OPEN_ENVIRONMENT, shared=True)
 
 
 def _own(
     section: str, key: str, setting: Setting, *, variable: str = "", flag: str = "", **more: Any
-) -> Entry:
-    return Entry(
+) -> CommandSetting:
+    return CommandSetting(
         section=section,
         key=key,
         setting=setting,
@@ -240,17 +245,17 @@ def _own(
     )
 
 
-def _fields(section: str, settings: type[Any]) -> list[Entry]:
+def _fields(section: str, settings: type[Any]) -> list[CommandSetting]:
     made = []
     for field, about in described(settings).items():
         key = _DAYS.get(field, field)
         unit = DAY_SECONDS if field in _DAYS else 1.0
         flag = _FLAG_NAMES.get(key, f"--{key.replace('_', '-')}") if key in _FLAGS[section] else ""
         made.append(
-            Entry(
+            CommandSetting(
                 section=section,
                 key=key,
-                setting=about.in_units_of(unit, Kind.DAYS) if field in _DAYS else about,
+                setting=about.in_units_of(unit, SettingKind.DAYS) if field in _DAYS else about,
                 variable=f"{PREFIX}{section}_{key}".upper(),
                 flag=flag,
                 field=field,

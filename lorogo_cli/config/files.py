@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from lorogo_cli.config import lines
-from lorogo_cli.config.entries import SECTIONS, TOP, Entry, entries, sections_of
+from lorogo_cli.config.entries import SECTIONS, TOP, CommandSetting, entries, sections_of
 from lorogo_cli.config.mistakes import Mistake, has_password, nearest, shown
-from lorogo_cli.config.value_parser import Unfit, from_toml, kind_of
-from lorogo_cli.errors import Problem
+from lorogo_cli.config.value_parser import InvalidValue, from_toml, kind_of
+from lorogo_cli.errors import CommandError
 from lorogo_transport.secret_files import SecretUnusable, check_private, itself, read_whole
 
 _WHAT: Final = "the file of settings"
@@ -20,7 +20,7 @@ _WITHOUT_FILE: Final = ("dev", "chaos", "bench", "pipeline")
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FileValue:
     """A value that a file gives, and where."""
 
     value: Any = field(repr=False)  # it may hold a password
@@ -33,10 +33,10 @@ class ConfigFile:
 
     name: str  # as it was named
     text: str = field(repr=False)  # it may hold a password
-    values: Mapping[tuple[str, str], Value]  # by section and key
+    values: Mapping[tuple[str, str], FileValue]  # by section and key
     mistakes: tuple[Mistake, ...]
 
-    def find(self, entry: Entry) -> Value | None:
+    def find(self, entry: CommandSetting) -> FileValue | None:
         """What it says of this setting: in the command's section, else before the sections."""
         own = self.values.get((entry.section, entry.key))
         return own if own is not None or not entry.shared else self.values.get((TOP, entry.key))
@@ -47,7 +47,7 @@ def read(path: Path) -> ConfigFile:
     try:
         text, status = read_whole(path, _WHAT)
     except SecretUnusable as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
     return parse(text, path, status)
 
 
@@ -73,7 +73,7 @@ class _Reader:
         self._name = name
         self._folder = folder
         self._where = where
-        self.values: dict[tuple[str, str], Value] = {}
+        self.values: dict[tuple[str, str], FileValue] = {}
         self.mistakes: list[Mistake] = []
 
     def top(self, whole: Mapping[str, Any]) -> None:
@@ -100,8 +100,8 @@ class _Reader:
             self._note(place, name, problem, section=whose, near=near)
             return
         try:
-            self.values[section, key] = Value(from_toml(entry, value, self._folder), self._line(place))
-        except Unfit as error:
+            self.values[section, key] = FileValue(from_toml(entry, value, self._folder), self._line(place))
+        except InvalidValue as error:
             told = kind_of(value) if isinstance(value, dict | list) else shown(key, value)
             self._note(place, name, str(error), section=whose, told=told)
 

@@ -11,11 +11,11 @@ import typer
 
 from lorogo_cli.config import files
 from lorogo_cli.config.choice import choose
-from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, Entry, entries
+from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, CommandSetting, entries
 from lorogo_cli.config.files import ConfigFile
 from lorogo_cli.config.variables import HANDED
 from lorogo_cli.connect.options import Verbose
-from lorogo_protocol.setting import Kind
+from lorogo_protocol.setting import SettingKind
 
 Config = Annotated[
     Path | None,
@@ -88,12 +88,12 @@ def _is_typed(context: typer.Context, key: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _option(entry: Entry) -> Any:
+def _option(entry: CommandSetting) -> Any:
     words = entry.setting.words
     kind: Any = str
-    if entry.setting.kind is Kind.TEXTS:
+    if entry.setting.kind is SettingKind.TEXTS:
         words, kind = f"{words} May be repeated.", list[str] | None
-    elif entry.setting.kind is Kind.SWITCH:
+    elif entry.setting.kind is SettingKind.SWITCH:
         kind = bool
     elif entry.setting.default is None:
         kind = str | None
@@ -108,20 +108,20 @@ def _option(entry: Entry) -> Any:
                 show_default=False,
             ),
         ]
-    metavar = None if entry.setting.kind is Kind.SWITCH else entry.metavar
+    metavar = None if entry.setting.kind is SettingKind.SWITCH else entry.metavar
     return Annotated[
         kind,
         typer.Option(
             entry.flag,
             metavar=metavar,
-            envvar=None if entry.setting.kind is Kind.SWITCH else entry.variable,
+            envvar=None if entry.setting.kind is SettingKind.SWITCH else entry.variable,
             help=words if metavar is not None else f"{words} Or {entry.variable}=1.",
             show_default=_default(entry) not in ("", None, False),
         ),
     ]
 
 
-def _beside(entry: Entry) -> str:
+def _beside(entry: CommandSetting) -> str:
     """What a metavar and a default do not tell."""
     setting = entry.setting
     told = "".join(f" {value}: {meaning}." for value, meaning in setting.meanings.items())
@@ -132,7 +132,7 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _default(entry: Entry) -> Any:
+def _default(entry: CommandSetting) -> Any:
     """What the help shows; it is never read as typed."""
     default = entry.setting.default
     match default:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_transport.secret_files import hidden, itself
 
 _SECRET_NAME: Final = re.compile(r"secret|seed|token|passw|credential|private|(^|_)keys?(_|$)", re.IGNORECASE)
@@ -44,7 +44,7 @@ class Mistake:
         }
 
 
-class Mistaken(Problem):
+class InvalidConfiguration(CommandError):
     """Settings that cannot be used; the sentence has the first mistake, `mistakes` all of them."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lorogo_cli.config.entries import SECTIONS, TOP, Entry, entries
+from lorogo_cli.config.entries import SECTIONS, TOP, CommandSetting, entries
 from lorogo_cli.config.variables import OTHERS
 
 _EXAMPLES: Final = {"health_listen": "127.0.0.1:8081"}  # where none by default, and a word would not do
@@ -79,14 +79,14 @@ def _tables() -> Iterator[str]:
     yield from (f"| `{name}` | {words} |" for name, words in sorted(OTHERS.items()))
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: CommandSetting) -> str:
     setting = entry.setting
     said = "`, `".join(([entry.flag] if entry.flag else []) + list(entry.variables))
     cells = (f"`{entry.key}`", _default(entry), setting.allowed(), setting.words, f"`{said}`")
     return "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
 
 
-def _default(entry: Entry) -> str:
+def _default(entry: CommandSetting) -> str:
     if entry.key == "log":
         kinds = {name: entries(name)["log"].setting.default for name in SECTIONS}
         return ", ".join(f"{name} `{level}`" for name, level in kinds.items())
@@ -110,7 +110,7 @@ def _example() -> Iterator[str]:
                 yield f"#{entry.key} = {_toml(entry)}\n"
 
 
-def _described(entry: Entry) -> Iterator[str]:
+def _described(entry: CommandSetting) -> Iterator[str]:
     setting = entry.setting
     words = setting.words
     if setting.one_of or setting.meanings or setting.at_most is not None or (setting.at_least or 0) > 1:
@@ -119,7 +119,7 @@ def _described(entry: Entry) -> Iterator[str]:
         yield f"# {line}\n"
 
 
-def _toml(entry: Entry) -> str:
+def _toml(entry: CommandSetting) -> str:
     default = entry.setting.default
     match default:
         case bool():
@@ -134,9 +134,9 @@ def _toml(entry: Entry) -> str:
     return json.dumps(str(default))
 
 
-def _groups(section: str) -> Iterator[tuple[str, Sequence[Entry]]]:
+def _groups(section: str) -> Iterator[tuple[str, Sequence[CommandSetting]]]:
     """The settings in the order of the table, under their headings; in a section without those of TOP."""
-    heading, several = "", list[Entry]()
+    heading, several = "", list[CommandSetting]()
     for key, entry in entries(section).items():
         if section and entry.shared:
             continue

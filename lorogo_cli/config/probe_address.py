@@ -4,30 +4,30 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 
 _LISTEN: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class ListenAddress:
     """Where to listen."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Listen":
+    def parse(cls, text: str) -> "ListenAddress":
         """From HOST:PORT, as in 0.0.0.0:8081 or [::]:8081. Raises ValueError."""
         found = _LISTEN.fullmatch(text)
         if found is None or not 0 <= int(found[2]) < 65536:
             raise ValueError("must be HOST:PORT, as in 127.0.0.1:8081")
         return cls(found[1].strip("[]"), int(found[2]))
 
-    def of_worker(self, number: int) -> "Listen":
+    def of_worker(self, number: int) -> "ListenAddress":
         """Each of several workers has a port of its own: this one, the next, and so on."""
         if not self.port or not number:
             return self
         if self.port + number > 65535:
-            raise Problem(f"--health-listen: there is no port {self.port + number} for worker {number}")
-        return Listen(self.host, self.port + number)
+            raise CommandError(f"--health-listen: there is no port {self.port + number} for worker {number}")
+        return ListenAddress(self.host, self.port + number)

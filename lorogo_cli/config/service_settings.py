@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from lorogo_cli.config.choice import Chosen
+from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.config.entries import split_listen
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server.settings import InvalidSettings, ServerSettings
 
@@ -14,7 +14,7 @@ _OF_JOURNAL = ("archive", "journal_partitions", "journal_keep_days", "journal_ke
 _OF_COPIES = ("journal_replicas", "journal_listen", "journal_advertise")
 
 
-def server_settings(chosen: Chosen, *, journal_secret: str | None = None) -> ServerSettings:
+def server_settings(chosen: ResolvedSettings, *, journal_secret: str | None = None) -> ServerSettings:
     """What was not chosen keeps its default. Raises Problem."""
     durability = chosen["durability"]
     if durability == "stream":
@@ -34,24 +34,24 @@ def server_settings(chosen: Chosen, *, journal_secret: str | None = None) -> Ser
     try:
         return ServerSettings(**fields)
     except InvalidSettings as error:
-        raise Problem(_as_said(str(error), chosen)) from None
+        raise CommandError(_as_said(str(error), chosen)) from None
 
 
-def gateway_settings(chosen: Chosen) -> GatewaySettings:
+def gateway_settings(chosen: ResolvedSettings) -> GatewaySettings:
     """What was not chosen keeps its default. Raises Problem."""
     try:
         return GatewaySettings(**chosen.fields())
     except ValueError as error:
-        raise Problem(_as_said(str(error), chosen)) from None
+        raise CommandError(_as_said(str(error), chosen)) from None
 
 
-def _refuse(chosen: Chosen, keys: tuple[str, ...], why: str) -> None:
+def _refuse(chosen: ResolvedSettings, keys: tuple[str, ...], why: str) -> None:
     for key in keys:
         if chosen.given(key):
-            raise Problem(f"{chosen.called(key)} {why}")
+            raise CommandError(f"{chosen.called(key)} {why}")
 
 
-def _as_said(sentence: str, chosen: Chosen) -> str:
+def _as_said(sentence: str, chosen: ResolvedSettings) -> str:
     """The same sentence for whoever said flags, variables or keys, not fields."""
     names = {one.entry.field: chosen.called(key) for key, one in chosen.choices.items() if one.entry.field}
     return re.sub(r"\b[a-z]+(?:_[a-z]+)*\b", lambda found: names.get(found[0], found[0]), sentence)

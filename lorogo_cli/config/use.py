@@ -1,11 +1,11 @@
 """What every command does with its settings first: logs, remarks, the address of NATS."""
 
-from lorogo_cli.config.choice import Chosen
+from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.connect.nats_tls import named_in
 from lorogo_cli.render.logs import begin
 
 
-def start_logs(settings: Chosen, *, quiet: bool = False) -> None:
+def start_logs(settings: ResolvedSettings, *, quiet: bool = False) -> None:
     """Set up the logs, and say in them what was noticed while settings were read, unless `quiet`."""
     begin(settings["log"])
     import structlog
@@ -15,6 +15,6 @@ def start_logs(settings: Chosen, *, quiet: bool = False) -> None:
         log.warning("a mistake in settings that this command does not use", problem=str(remark))
 
 
-def nats_of(settings: Chosen) -> str:
+def nats_of(settings: ResolvedSettings) -> str:
     """Where NATS is, with the files for TLS that were named."""
     return named_in(settings["nats"], *(settings[key] for key in ("nats_ca", "nats_cert", "nats_key")))

@@ -6,10 +6,10 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final
 
-from lorogo_cli.config.entries import Entry
-from lorogo_cli.errors import Problem
+from lorogo_cli.config.entries import CommandSetting
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import parse_size
-from lorogo_protocol.setting import Kind
+from lorogo_protocol.setting import SettingKind
 from lorogo_transport.secret_files import itself
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}")
@@ -18,57 +18,61 @@ _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
 
 
-class Unfit(ValueError):
+class InvalidValue(ValueError):
     """A value that a setting cannot have; the text is for a sentence that begins with the setting's name."""
 
 
-def from_toml(entry: Entry, value: object, folder: Path) -> Any:
+def from_toml(entry: CommandSetting, value: object, folder: Path) -> Any:
     """The value in a file, whose folder names of files begin in. Raises Unfit."""
     kind = entry.setting.kind
     match value:
-        case str() if kind is Kind.SIZE:
+        case str() if kind is SettingKind.SIZE:
             return _fit(entry, _size(entry, value))
-        case str() if kind in (Kind.COUNT, Kind.SECONDS, Kind.DAYS, Kind.RATE):
-            raise Unfit(f"must be {entry.setting.allowed()}, without quotes")
-        case str() if kind is Kind.SWITCH:
-            raise Unfit("must be true or false, without quotes")
-        case str() if kind is Kind.TEXTS:
-            raise Unfit('must be a list, as in ["a", "b"]')
-        case str() if kind in (Kind.FILE, Kind.FOLDER):
+        case str() if kind in (SettingKind.COUNT, SettingKind.SECONDS, SettingKind.DAYS, SettingKind.RATE):
+            raise InvalidValue(f"must be {entry.setting.allowed()}, without quotes")
+        case str() if kind is SettingKind.SWITCH:
+            raise InvalidValue("must be true or false, without quotes")
+        case str() if kind is SettingKind.TEXTS:
+            raise InvalidValue('must be a list, as in ["a", "b"]')
+        case str() if kind in (SettingKind.FILE, SettingKind.FOLDER):
             return _fit(entry, folder / _named(entry, value))
-        case float() if kind is Kind.SIZE:
-            raise Unfit('must be whole bytes, or a text as "64MiB"')
-        case list() if kind is Kind.TEXTS:
+        case float() if kind is SettingKind.SIZE:
+            raise InvalidValue('must be whole bytes, or a text as "64MiB"')
+        case list() if kind is SettingKind.TEXTS:
             return _fit(entry, tuple(value))
-        case int() | float() if kind in (Kind.SECONDS, Kind.DAYS, Kind.RATE) and not isinstance(value, bool):
+        case int() | float() if kind in (
+            SettingKind.SECONDS,
+            SettingKind.DAYS,
+            SettingKind.RATE,
+        ) and not isinstance(value, bool):
             return _fit(entry, _float(entry, value))
     return _fit(entry, value)
 
 
-def from_text(entry: Entry, text: str) -> Any:
+def from_text(entry: CommandSetting, text: str) -> Any:
     """The value in a variable, or behind a flag. Raises Unfit."""
     words = text.strip()
     match entry.setting.kind:
-        case Kind.SIZE:
+        case SettingKind.SIZE:
             return _fit(entry, _size(entry, words))
-        case Kind.COUNT:
+        case SettingKind.COUNT:
             return _fit(entry, int(words) if _WHOLE.fullmatch(words) else words)
-        case Kind.SECONDS | Kind.DAYS | Kind.RATE:
+        case SettingKind.SECONDS | SettingKind.DAYS | SettingKind.RATE:
             return _fit(entry, float(words) if _NUMBER.fullmatch(words) else words)
-        case Kind.SWITCH:
+        case SettingKind.SWITCH:
             if words.lower() not in _YES | _NO:
-                raise Unfit("must be true or false")
+                raise InvalidValue("must be true or false")
             return words.lower() in _YES
-        case Kind.TEXTS:
+        case SettingKind.TEXTS:
             return from_texts(entry, words.split(","))
-        case Kind.FILE | Kind.FOLDER:
+        case SettingKind.FILE | SettingKind.FOLDER:
             return _fit(entry, Path(_named(entry, text)))
-        case Kind.TEXT if entry.setting.one_of:
+        case SettingKind.TEXT if entry.setting.one_of:
             return _fit(entry, words.lower())
     return _fit(entry, words)
 
 
-def from_texts(entry: Entry, texts: Sequence[str]) -> Any:
+def from_texts(entry: CommandSetting, texts: Sequence[str]) -> Any:
     """The value of a flag that may be repeated. Raises Unfit."""
     return _fit(entry, tuple(one.strip() for one in texts))
 
@@ -91,31 +95,33 @@ def kind_of(value: object) -> str:
     return "something else"
 
 
-def _fit(entry: Entry, value: Any) -> Any:
+def _fit(entry: CommandSetting, value: Any) -> Any:
     if problem := entry.setting.problem(value):
-        raise Unfit(problem)
+        raise InvalidValue(problem)
     return value
 
 
-def _size(entry: Entry, text: str) -> int:
+def _size(entry: CommandSetting, text: str) -> int:
     if text.strip() in map(str, entry.setting.meanings):
         return int(text)
     try:
         return parse_size(text)
-    except Problem:
-        raise Unfit(f"must be {entry.setting.allowed()}, in bytes or as 512KiB, 64MiB, 10GiB") from None
+    except CommandError:
+        raise InvalidValue(
+            f"must be {entry.setting.allowed()}, in bytes or as 512KiB, 64MiB, 10GiB"
+        ) from None
 
 
-def _float(entry: Entry, value: float) -> float:
+def _float(entry: CommandSetting, value: float) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise Unfit(f"must be {entry.setting.allowed()}, and is far too large") from None
+        raise InvalidValue(f"must be {entry.setting.allowed()}, and is far too large") from None
 
 
-def _named(entry: Entry, text: str) -> str:
+def _named(entry: CommandSetting, text: str) -> str:
     if wrong := itself(text):
-        raise Unfit(f"is no name of a file: {wrong}")
+        raise InvalidValue(f"is no name of a file: {wrong}")
     if not text.strip() or "\0" in text:
-        raise Unfit(f"must be {entry.setting.allowed()}")
+        raise InvalidValue(f"must be {entry.setting.allowed()}")
     return text

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, PREFIX, SECTIONS, Entry, entries
+from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, PREFIX, SECTIONS, CommandSetting, entries
 from lorogo_cli.config.mistakes import Mistake, nearest, shown
-from lorogo_cli.config.value_parser import Unfit, from_text
+from lorogo_cli.config.value_parser import InvalidValue, from_text
 
 #: the text of the file, from `lorogo serve` to its workers: they must not read one that was changed meanwhile
 HANDED: Final = "LOROGO_CONFIG_HANDED"
@@ -35,7 +35,7 @@ _SERVICE: Final = re.compile(
 _PORT_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
-def find(entry: Entry, environment: Mapping[str, str]) -> tuple[str, Any] | None:
+def find(entry: CommandSetting, environment: Mapping[str, str]) -> tuple[str, Any] | None:
     """The variable that says this setting, and its value; an empty one says nothing. Raises Unfit.
 
     Of a secret, the variable itself holds it: its value is not looked at.
@@ -50,7 +50,7 @@ def find(entry: Entry, environment: Mapping[str, str]) -> tuple[str, Any] | None
     return None
 
 
-def mistake(entry: Entry, environment: Mapping[str, str], error: Unfit) -> Mistake:
+def mistake(entry: CommandSetting, environment: Mapping[str, str], error: InvalidValue) -> Mistake:
     """What is wrong with the variable of a setting."""
     variable = next(one for one in reversed(entry.variables) if environment.get(one, "").strip())
     problem = str(error)

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import lorogo_client
-from lorogo_cli.connect.connection_options import Way
-from lorogo_cli.errors import Problem
+from lorogo_cli.connect.connection_options import ConnectionOptions
+from lorogo_cli.errors import CommandError
 from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
 from lorogo_client.inspection.overview import look
 from lorogo_protocol import ids, subjects
@@ -27,7 +27,9 @@ _PING_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def connected(way: Way, *document_ids: str, serving: bool = True) -> AsyncIterator[Client]:
+async def connected(
+    way: ConnectionOptions, *document_ids: str, serving: bool = True
+) -> AsyncIterator[Client]:
     """A client whose NATS has our streams and, with `serving`, a server; ids are checked first.
 
     Who has a token only may not look at either: what it asks for tells.
@@ -48,44 +50,44 @@ async def connected(way: Way, *document_ids: str, serving: bool = True) -> Async
         if way.token is not None:
             raise
         problem = f"{error}: --token-file FILE, beside a seed, too (`lorogo token mint` makes one)"
-        raise Problem(problem) from None
+        raise CommandError(problem) from None
     except Unreachable as error:
         raise unreachable(error) from None
 
 
-def shown(way: Way) -> str:
+def shown(way: ConnectionOptions) -> str:
     """The addresses, for people."""
     return ", ".join(place(server) for server in parse_servers(way.url))
 
 
-def unreachable(error: Unreachable, *, closed: bool = False) -> Problem:
+def unreachable(error: Unreachable, *, closed: bool = False) -> CommandError:
     """The same, with what to do about it; `closed`: for one of those that make a closed lorogo."""
     words = str(error).removesuffix("; is nats-server running there?")
     if words.startswith(("nothing answers", "no answer")):
-        return Problem(f"{words}: {START_CLOSED if closed else START_DEV}, or name another with --nats")
-    return Problem(words)
+        return CommandError(f"{words}: {START_CLOSED if closed else START_DEV}, or name another with --nats")
+    return CommandError(words)
 
 
-def unauthorized(error: NotAuthorized, way: Way) -> Problem:
+def unauthorized(error: NotAuthorized, way: ConnectionOptions) -> CommandError:
     """Why NATS does not let us in, and what would."""
     if isinstance(error, TokenExpired):
-        return Problem(str(error))
+        return CommandError(str(error))
     if not way.known:
-        return Problem(f"NATS at {shown(way)} wants credentials: --token-file or --nats-seed")
+        return CommandError(f"NATS at {shown(way)} wants credentials: --token-file or --nats-seed")
     if way.guarded:
-        return Problem(
+        return CommandError(
             f"NATS at {shown(way)} does not take this token: it is signed with a key that is not known there,"
             " was revoked, or is for another NATS; or `lorogo auth` is not running"
         )
     if way.seed is not None:
-        return Problem(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
-    return Problem(str(error))
+        return CommandError(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
+    return CommandError(str(error))
 
 
-def beyond(way: Way, what: str) -> None:
+def beyond(way: ConnectionOptions, what: str) -> None:
     """Raise if there is a token only, and this needs more."""
     if way.guarded:
-        raise Problem(
+        raise CommandError(
             f"{what} needs the NATS user of an operator (--nats-seed): a token only opens documents"
         )
 
@@ -94,7 +96,7 @@ async def _check_streams(transport: Transport, places: str) -> None:
     try:
         await transport.stream(subjects.STATUS_STREAM).state()
     except StreamMissing:
-        raise Problem(
+        raise CommandError(
             f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`;"
             " or it has lost its files: then `lorogo restore` comes first"
         ) from None
@@ -106,7 +108,7 @@ async def _check_server(transport: Transport, places: str) -> None:
     try:
         await transport.bus.request(_PING, timeout=_PING_SECONDS)
     except NoResponders:
-        raise Problem(
+        raise CommandError(
             f"no lorogo server is running on {places}: start one with `lorogo serve --nats {places}`"
         ) from None
     except (RequestTimeout, PermissionDenied):
@@ -120,7 +122,7 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
     """
     if client.guarded:
         if not deleted and (await client.document(document_id).version())["vector"] == nothing_known():
-            raise Problem(f"there is no document {document_id!r}, or nothing was ever written into it")
+            raise CommandError(f"there is no document {document_id!r}, or nothing was ever written into it")
         return
     sight = await look(client.transport, document_id)
     if not sight.known:
@@ -133,6 +135,6 @@ async def is_known(client: Client, document_id: str) -> bool:
     return client.guarded or (await look(client.transport, document_id)).known
 
 
-def unknown(document_id: str) -> Problem:
+def unknown(document_id: str) -> CommandError:
     """There is no such document."""
-    return Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
+    return CommandError(f"there is no document {document_id!r}; `lorogo status` lists those that there are")

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_client.tokens import new_key
 from lorogo_transport.auth import accounts as closed
 from lorogo_transport.secret_files import read_secret_file, write_file, write_secret
@@ -86,9 +86,9 @@ def make_private(path: Path, *, empty: bool = False) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if empty and any(path.iterdir()):
-            raise Problem(f"{path} is not empty: nothing in it was changed; choose a new folder")
+            raise CommandError(f"{path} is not empty: nothing in it was changed; choose a new folder")
         path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):
-            raise Problem(f"nothing can be written to {path}")
+            raise CommandError(f"nothing can be written to {path}")
     except OSError as error:
-        raise Problem(f"{path} cannot be made: {error.strerror}") from None
+        raise CommandError(f"{path} cannot be made: {error.strerror}") from None

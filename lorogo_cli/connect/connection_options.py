@@ -8,7 +8,7 @@ from lorogo_cli.connect.options import SEED_ENVIRONMENT, TOKEN_ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ConnectionOptions:
     """An address with a token, the seed of a service, both, or neither."""
 
     url: str

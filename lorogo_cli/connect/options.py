@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 
 NATS_DEFAULT = "nats://127.0.0.1:4222"
 NATS_ENVIRONMENT = "LOROGO_NATS"
@@ -19,7 +19,7 @@ def no_password(context: typer.Context, parameter: typer.CallbackParam, value: s
     """The address, unless it was typed with a password: everybody on the machine can list arguments."""
     typed = context.get_parameter_source(parameter.name or "")
     if value is not None and "@" in value and typed is not None and typed.name == "COMMANDLINE":
-        raise Problem(
+        raise CommandError(
             "an address with a password is seen by everybody who lists the processes of this machine:"
             f" put it into the environment ({NATS_ENVIRONMENT}), or use --nats-seed or --token-file"
         )

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 
 ENVIRONMENT = "LOROGO_OTEL"
 _ON, _OFF = ("1", "on", "true", "yes"), ("", "0", "off", "false", "no")
@@ -21,7 +21,7 @@ def wanted(environment: str) -> bool:
     """Whether spans are asked for. Raises Problem."""
     word = environment.strip().lower()
     if word not in _ON + _OFF:
-        raise Problem(f"{ENVIRONMENT} is {brief(environment)}: it can be 1 or 0")
+        raise CommandError(f"{ENVIRONMENT} is {brief(environment)}: it can be 1 or 0")
     return word in _ON
 
 
@@ -40,7 +40,7 @@ async def telemetry(service: str) -> AsyncIterator[object | None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError:
-        raise Problem(f"{ENVIRONMENT} needs OpenTelemetry: pip install 'lorogo[otel]'") from None
+        raise CommandError(f"{ENVIRONMENT} needs OpenTelemetry: pip install 'lorogo[otel]'") from None
     named = Resource({SERVICE_NAME: service}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=Resource.create().merge(named), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.connect.options import NATS_DEFAULT, At, DocumentId, Json, Nats, NatsSeed, TokenFile, Verbose
 from lorogo_cli.connect.runtime import run
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.logs import configure
 
 app = typer.Typer(no_args_is_help=True, help="Read and change documents.")
@@ -39,7 +39,15 @@ def get(
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.get, Way.of(nats, token_file, nats_seed), document, paths or [], at, raw=raw, as_json=json)
+    run(
+        reads.get,
+        ConnectionOptions.of(nats, token_file, nats_seed),
+        document,
+        paths or [],
+        at,
+        raw=raw,
+        as_json=json,
+    )
 
 
 @app.command("set")
@@ -63,7 +71,14 @@ def set_(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.set_value, Way.of(nats, token_file, nats_seed), document, path, value, as_json=json)
+    run(
+        writes.set_value,
+        ConnectionOptions.of(nats, token_file, nats_seed),
+        document,
+        path,
+        value,
+        as_json=json,
+    )
 
 
 @app.command()
@@ -79,7 +94,7 @@ def edit(
     configure(verbose=verbose)
     from lorogo_cli.doc import edit as editing
 
-    run(editing.edit, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run(editing.edit, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -95,7 +110,7 @@ def watch(
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.watch, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run(reads.watch, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -112,7 +127,7 @@ def history(
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.history, Way.of(nats, token_file, nats_seed), document, limit, as_json=json)
+    run(reads.history, ConnectionOptions.of(nats, token_file, nats_seed), document, limit, as_json=json)
 
 
 @app.command(context_settings=_AGES)
@@ -129,7 +144,7 @@ def revert(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.revert, Way.of(nats, token_file, nats_seed), document, when, as_json=json)
+    run(writes.revert, ConnectionOptions.of(nats, token_file, nats_seed), document, when, as_json=json)
 
 
 @app.command()
@@ -147,7 +162,7 @@ def fork(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.fork, Way.of(nats, token_file, nats_seed), document, to, at, as_json=json)
+    run(writes.fork, ConnectionOptions.of(nats, token_file, nats_seed), document, to, at, as_json=json)
 
 
 @app.command()
@@ -165,7 +180,7 @@ def export(
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.export, Way.of(nats, token_file, nats_seed), document, file, at, force=force)
+    run(reads.export, ConnectionOptions.of(nats, token_file, nats_seed), document, file, at, force=force)
 
 
 @app.command("import")
@@ -182,7 +197,7 @@ def import_(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.import_, Way.of(nats, token_file, nats_seed), document, file, as_json=json)
+    run(writes.import_, ConnectionOptions.of(nats, token_file, nats_seed), document, file, as_json=json)
 
 
 @app.command()
@@ -203,12 +218,12 @@ def delete(
     question = f"Erase {document} for good?" if purge else f"Delete {document}?"
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Problem(f"nobody can be asked whether to delete {document}: say --yes")
+            raise CommandError(f"nobody can be asked whether to delete {document}: say --yes")
         if not typer.confirm(question, err=True):
-            raise Problem(f"{document} was not deleted")
+            raise CommandError(f"{document} was not deleted")
     from lorogo_cli.doc import writes
 
-    run(writes.delete, Way.of(nats, token_file, nats_seed), document, purge=purge, as_json=json)
+    run(writes.delete, ConnectionOptions.of(nats, token_file, nats_seed), document, purge=purge, as_json=json)
 
 
 @app.command()
@@ -224,4 +239,4 @@ def restore(
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.restore, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run(writes.restore, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.connect.client import connected, require_known
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc import patches
 from lorogo_cli.doc.writes import say_receipt
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.values import parse_json, show_json
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
@@ -19,7 +19,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_transport.secret_files import without_secrets
 
 
-async def edit(way: Way, document_id: str, *, as_json: bool) -> None:
+async def edit(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """Let the user edit the document; what they wrote is kept in a file if it cannot be saved."""
     editor = _editor(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     async with connected(way, document_id) as client:
@@ -33,13 +33,13 @@ async def edit(way: Way, document_id: str, *, as_json: bool) -> None:
             after = parse_json(await asyncio.to_thread(_read, file), what="what you wrote")
             operations = patches.difference(before["value"], after)
             if not operations:
-                raise Problem("nothing was changed")
+                raise CommandError("nothing was changed")
             saved = await document.patch(operations, if_frontiers=before["frontiers"])
         except LorogoError as error:
             conflict = isinstance(error, Refused) and error.reason is Reason.CONFLICT
             why = "it changed meanwhile" if conflict else str(error)
             kept = await asyncio.to_thread(_keep, file, text)
-            raise Problem(f"{document_id} was not saved: {why}{kept}") from None
+            raise CommandError(f"{document_id} was not saved: {why}{kept}") from None
         await asyncio.to_thread(_tidy, file)
     say_receipt(document_id, saved, as_json=as_json)
 
@@ -48,7 +48,7 @@ def _editor(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise Problem(f"EDITOR is {brief(command)}, which cannot be read: {error}") from None
+        raise CommandError(f"EDITOR is {brief(command)}, which cannot be read: {error}") from None
     return words or ["vi"]
 
 
@@ -56,12 +56,12 @@ async def _open(editor: list[str], file: Path) -> None:
     try:
         process = await asyncio.create_subprocess_exec(*editor, str(file), env=without_secrets(os.environ))
     except OSError as error:
-        raise Problem(
+        raise CommandError(
             f"the editor {editor[0]!r} cannot be started ({error.strerror}): set EDITOR to another"
         ) from None
     # no deadline: a person is typing
     if code := await process.wait():
-        raise Problem(f"the editor ended with exit code {code}")
+        raise CommandError(f"the editor ended with exit code {code}")
 
 
 def _draft(document_id: str, text: str) -> Path:
@@ -70,7 +70,7 @@ def _draft(document_id: str, text: str) -> Path:
         file = Path(tempfile.mkdtemp(prefix="lorogo-")) / f"{document_id}.json"
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Problem(f"no file can be made to edit: {error.strerror}") from None
+        raise CommandError(f"no file can be made to edit: {error.strerror}") from None
     return file
 
 
@@ -78,7 +78,7 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{file} cannot be read: {error}") from None
+        raise CommandError(f"{file} cannot be read: {error}") from None
 
 
 def _keep(file: Path, text: str) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.connect.client import beyond, connected
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc.versions import parse_time, show_time
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say
 from lorogo_cli.render.values import show_json, show_size
 from lorogo_client import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
@@ -22,13 +22,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def follow(
-    way: Way, since: str | None, documents: list[str], place: Path | None, *, as_json: bool
+    way: ConnectionOptions, since: str | None, documents: list[str], place: Path | None, *, as_json: bool
 ) -> None:
     """Print updates until Ctrl-C; with a place, keep the position there after each, and begin with it."""
     beyond(way, "the feed of all updates")
     kept = None if place is None else await asyncio.to_thread(_read, place)
     if kept is not None and since is not None:
-        raise Problem(f"{place} says where to go on: leave --since out, or remove the file to begin anew")
+        raise CommandError(
+            f"{place} says where to go on: leave --since out, or remove the file to begin anew"
+        )
     begin = kept or parse_since(since or "now", now_ns=time.time_ns())
     async with (
         connected(way, *documents) as client,
@@ -51,8 +53,8 @@ def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
         return int(text)
     try:
         return _EPOCH + timedelta(microseconds=parse_time(text, now_ns=now_ns) // 1000)
-    except Problem:
-        raise Problem(
+    except CommandError:
+        raise CommandError(
             f"{brief(text)} is no place in the feed: --since takes now, 0 (everything), a sequence,"
             " a time (2026-11-16T10:30) or an age (10m)"
         ) from None
@@ -117,9 +119,9 @@ def _read(place: Path) -> FeedPosition | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Problem(f"{place} cannot be read: {error.strerror}") from None
+        raise CommandError(f"{place} cannot be read: {error.strerror}") from None
     except (ValueError, LorogoError):
-        raise Problem(
+        raise CommandError(
             f"{place} does not hold a position of a feed: remove it, and say with --since where to begin"
         ) from None
 
@@ -137,4 +139,4 @@ def _write(place: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(name).unlink()
-        raise Problem(f"{place} cannot be written: {error.strerror}") from None
+        raise CommandError(f"{place} cannot be written: {error.strerror}") from None

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from lorogo_cli.doc.paths import is_index, pointer
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 
 Operation = dict[str, Any]
 
@@ -15,17 +15,17 @@ _ITEMS_COMPARED_MAX = 1000  # of one list; a longer middle part is replaced item
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PathAssignment:
     """Operations that set one place."""
 
     operations: list[Operation]
     exact: bool  # they rest on what was not there: apply them only to the version that was looked at
 
 
-def set_value(document: object, tokens: Sequence[str], new: object) -> Setting:
+def set_value(document: object, tokens: Sequence[str], new: object) -> PathAssignment:
     """Put a value at a place, with the maps and lists that are missing on the way. Raises Problem."""
     if not tokens:
-        raise Problem("which part? Write a name, like title, or a path, like tasks.0.title")
+        raise CommandError("which part? Write a name, like title, or a path, like tasks.0.title")
     where = document
     for depth, token in enumerate(tokens):
         last = depth == len(tokens) - 1
@@ -34,33 +34,33 @@ def set_value(document: object, tokens: Sequence[str], new: object) -> Setting:
             case dict() if last:
                 if depth == 0 and token not in where:
                     _check_root(token, new)
-                return Setting([_add(path, new)], exact=False)
+                return PathAssignment([_add(path, new)], exact=False)
             case dict() if token in where:
                 where = where[token]
             case list() if is_index(token) and int(token) < len(where):
                 if last:
-                    return Setting([{"op": "replace", "path": path, "value": new}], exact=False)
+                    return PathAssignment([{"op": "replace", "path": path, "value": new}], exact=False)
                 where = where[int(token)]
             case list() if token in ("-", str(len(where))):
-                return Setting([_add(path, _nested(tokens[depth + 1 :], new))], exact=token != "-")
+                return PathAssignment([_add(path, _nested(tokens[depth + 1 :], new))], exact=token != "-")
             case list():
-                raise Problem(
+                raise CommandError(
                     f"{_name(tokens[:depth])} is a list of {len(where)}: {token} is not a place in it"
                 )
             case dict():
-                return Setting([_add(path, _nested(tokens[depth + 1 :], new))], exact=True)
+                return PathAssignment([_add(path, _nested(tokens[depth + 1 :], new))], exact=True)
             case str() if last and (token == "-" or is_index(token)):
-                return Setting(
+                return PathAssignment(
                     [{"op": "add" if token == "-" else "replace", "path": path, "value": new}], False
                 )
             case _:
-                raise Problem(f"{_name(tokens[:depth])} is {_kind(where)}: nothing can be inside it")
+                raise CommandError(f"{_name(tokens[:depth])} is {_kind(where)}: nothing can be inside it")
     raise AssertionError("the last token returns")
 
 
 def _check_root(name: str, new: object) -> None:
     if not isinstance(new, dict | list | str):
-        raise Problem(
+        raise CommandError(
             f"{_kind(new)} cannot stand at the top of a document: put it inside a map, as in {name}.value"
         )
 
@@ -101,7 +101,7 @@ def _kind(value: object) -> str:
 def difference(before: object, after: object) -> list[Operation]:
     """The operations that lead from one document to the other; none if they are the same."""
     if not isinstance(after, dict):
-        raise Problem(f"a document is a map of its parts, not {_kind(after)}")
+        raise CommandError(f"a document is a map of its parts, not {_kind(after)}")
     return list(_between(before, after, []))
 
 

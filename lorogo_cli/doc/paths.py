@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 
 _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
@@ -14,10 +14,10 @@ def parse_path(text: str) -> list[str]:
     if text.startswith("/"):
         return [_unescaped(token, text) for token in text[1:].split("/")]
     if text.startswith("$"):
-        raise Problem(f"{brief(text)} may name many places: write one, like tasks.0.title")
+        raise CommandError(f"{brief(text)} may name many places: write one, like tasks.0.title")
     tokens = text.split(".")
     if not all(tokens):
-        raise Problem(
+        raise CommandError(
             f"{brief(text)} is not a path: write tasks.0.title, or /tasks/0/title for names with dots"
         )
     return tokens
@@ -25,7 +25,9 @@ def parse_path(text: str) -> list[str]:
 
 def _unescaped(token: str, text: str) -> str:
     if "~" in token.replace("~0", "").replace("~1", ""):
-        raise Problem(f"{brief(text)} is not a JSON pointer: a '~' is written ~0, and a '/' in a name ~1")
+        raise CommandError(
+            f"{brief(text)} is not a JSON pointer: a '~' is written ~0, and a '/' in a name ~1"
+        )
     return token.replace("~1", "/").replace("~0", "~")
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.connect.client import connected, require_known
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc import changes
 from lorogo_cli.doc.paths import is_one_place, json_path
 from lorogo_cli.doc.versions import parse_at, show_time, show_version
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say, say_json, say_table, working
 from lorogo_cli.render.values import show_json, show_size
 from lorogo_client import Change, Lagged, Rebased
@@ -29,7 +29,7 @@ def moment(at: str | None) -> int | bytes | None:
 
 
 async def get(
-    way: Way, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
+    way: ConnectionOptions, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
 ) -> None:
     """Print the document, or what is at the paths."""
     expressions = [json_path(path) for path in paths]
@@ -54,7 +54,7 @@ async def get(
         elif found:
             _say_value(found[0], raw=raw)
         else:
-            raise Problem(f"{document_id} has nothing at {brief(path)}")
+            raise CommandError(f"{document_id} has nothing at {brief(path)}")
 
 
 def _say_value(value: object, *, raw: bool) -> None:
@@ -64,7 +64,7 @@ def _say_value(value: object, *, raw: bool) -> None:
         say_json(value, pretty=True)
 
 
-async def history(way: Way, document_id: str, limit: int, *, as_json: bool) -> None:
+async def history(way: ConnectionOptions, document_id: str, limit: int, *, as_json: bool) -> None:
     """Print the dated versions, newest first."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
@@ -87,7 +87,7 @@ async def history(way: Way, document_id: str, limit: int, *, as_json: bool) -> N
         say_table(("TIME", "VERSION", "SEQUENCE"), table)
 
 
-async def watch(way: Way, document_id: str, *, as_json: bool) -> None:
+async def watch(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """Print the edits of others as they come, until Ctrl-C."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
@@ -120,14 +120,16 @@ def _say_change(item: Change | Lagged | Rebased, *, as_json: bool) -> None:
             say(show_json({"time": stamp, "rebased": True}) if as_json else f"{now:%H:%M:%S} {words}")
 
 
-async def export(way: Way, document_id: str, target: str, at: str | None, *, force: bool) -> None:
+async def export(
+    way: ConnectionOptions, document_id: str, target: str, at: str | None, *, force: bool
+) -> None:
     """Write a Loro snapshot of the document to a file, or to stdout."""
     wanted = moment(at)
     if target == "-":
         if sys.stdout.isatty():
-            raise Problem("a snapshot is bytes, not for a terminal: name a file, or send it into a pipe")
+            raise CommandError("a snapshot is bytes, not for a terminal: name a file, or send it into a pipe")
     elif not force and await asyncio.to_thread(Path(target).exists):
-        raise Problem(f"{target} is there already: --force writes over it")
+        raise CommandError(f"{target} is there already: --force writes over it")
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
         with working(f"exporting {document_id}"):
@@ -145,7 +147,7 @@ def _write(target: Path, payload: bytes) -> None:
     try:
         number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
-        raise Problem(f"{target} cannot be written: {error.strerror}") from None
+        raise CommandError(f"{target} cannot be written: {error.strerror}") from None
     try:
         with os.fdopen(number, "wb") as file:
             file.write(payload)
@@ -155,4 +157,4 @@ def _write(target: Path, payload: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(name).unlink()
-        raise Problem(f"{target} cannot be written: {error.strerror}") from None
+        raise CommandError(f"{target} cannot be written: {error.strerror}") from None

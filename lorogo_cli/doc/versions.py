@@ -2,7 +2,7 @@
 
 from datetime import tzinfo
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_client import versions
 from lorogo_client.errors import InvalidMoment
 from lorogo_client.versions import show_age, show_time, show_time_down, show_version
@@ -23,7 +23,7 @@ def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | byt
     try:
         return versions.parse_at(text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def parse_version(text: str) -> bytes:
@@ -31,7 +31,7 @@ def parse_version(text: str) -> bytes:
     try:
         return versions.parse_version(text)
     except InvalidMoment as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
@@ -39,4 +39,4 @@ def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
     try:
         return versions.parse_time(text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None

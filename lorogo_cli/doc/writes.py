@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.connect.client import connected, is_known, require_known, unknown
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc import patches
 from lorogo_cli.doc.paths import parse_path
 from lorogo_cli.doc.reads import moment
 from lorogo_cli.doc.versions import show_version
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json, working
 from lorogo_cli.render.values import parse_json, show_count, show_size
 from lorogo_client import Client, NoSuchDocument, Receipt
@@ -24,7 +24,7 @@ _SET_ATTEMPTS = 5
 _BIG_SECONDS = 600.0
 
 
-async def set_value(way: Way, document_id: str, path: str, text: str, *, as_json: bool) -> None:
+async def set_value(way: ConnectionOptions, document_id: str, path: str, text: str, *, as_json: bool) -> None:
     """Put a JSON value somewhere in a document, which is created if it is not there."""
     tokens, value = parse_path(path), parse_json(text)
     async with connected(way, document_id) as client:
@@ -50,7 +50,7 @@ async def _set(client: Client, document_id: str, tokens: list[str], value: objec
     raise AssertionError("the last attempt returns or raises")
 
 
-async def revert(way: Way, document_id: str, at: str, *, as_json: bool) -> None:
+async def revert(way: ConnectionOptions, document_id: str, at: str, *, as_json: bool) -> None:
     """Bring a document back to a version or a time, as a new change."""
     wanted = moment(at)
     assert wanted is not None
@@ -60,7 +60,7 @@ async def revert(way: Way, document_id: str, at: str, *, as_json: bool) -> None:
     say_receipt(document_id, receipt, as_json=as_json)
 
 
-async def fork(way: Way, document_id: str, to: str, at: str | None, *, as_json: bool) -> None:
+async def fork(way: ConnectionOptions, document_id: str, to: str, at: str | None, *, as_json: bool) -> None:
     """Make a new document with the content of another, now or as of `at`."""
     wanted = moment(at)
     async with connected(way, document_id, to) as client:
@@ -73,7 +73,7 @@ async def fork(way: Way, document_id: str, to: str, at: str | None, *, as_json: 
         say(f"{made} has the content of {document_id}")
 
 
-async def import_(way: Way, document_id: str, source: str, *, as_json: bool) -> None:
+async def import_(way: ConnectionOptions, document_id: str, source: str, *, as_json: bool) -> None:
     """Fill a new document with a Loro snapshot from a file, or from stdin."""
     payload = await asyncio.to_thread(_read, source)
     async with connected(way, document_id) as client:
@@ -85,25 +85,27 @@ async def import_(way: Way, document_id: str, source: str, *, as_json: bool) -> 
 def _read(source: str) -> bytes:
     if source == "-":
         if sys.stdin.isatty():
-            raise Problem("a snapshot is bytes, not for a keyboard: name a file, or send it through a pipe")
+            raise CommandError(
+                "a snapshot is bytes, not for a keyboard: name a file, or send it through a pipe"
+            )
         payload = sys.stdin.buffer.read(UPDATE_BYTES_MAX + 1)
     else:
         try:
             with Path(source).open("rb") as file:
                 payload = file.read(UPDATE_BYTES_MAX + 1)
         except OSError as error:
-            raise Problem(f"{source} cannot be read: {error.strerror}") from None
+            raise CommandError(f"{source} cannot be read: {error.strerror}") from None
     name = "stdin" if source == "-" else source
     if not payload:
-        raise Problem(f"{name} is empty")
+        raise CommandError(f"{name} is empty")
     if len(payload) > UPDATE_BYTES_MAX:
-        raise Problem(
+        raise CommandError(
             f"{name} has more than {show_size(UPDATE_BYTES_MAX)}, the most that a document takes at once"
         )
     return payload
 
 
-async def delete(way: Way, document_id: str, *, purge: bool, as_json: bool) -> None:
+async def delete(way: ConnectionOptions, document_id: str, *, purge: bool, as_json: bool) -> None:
     """Delete a document; it stays deleted until it is restored, purged for good."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
@@ -119,7 +121,7 @@ async def delete(way: Way, document_id: str, *, purge: bool, as_json: bool) -> N
         say(f"{document_id} is deleted")
 
 
-async def restore(way: Way, document_id: str, *, as_json: bool) -> None:
+async def restore(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """Undo a deletion."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
@@ -130,7 +132,7 @@ async def restore(way: Way, document_id: str, *, as_json: bool) -> None:
         say(f"{document_id} is back")
 
 
-async def compact(way: Way, document_id: str, *, as_json: bool) -> None:
+async def compact(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """Write a snapshot and purge what it covers from the WAL."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
@@ -143,7 +145,7 @@ async def compact(way: Way, document_id: str, *, as_json: bool) -> None:
         say(f"{document_id}: snapshot of {size}, {show_count(done['purged'], 'message')} purged from the WAL")
 
 
-async def reset(way: Way, document_id: str, *, as_json: bool) -> None:
+async def reset(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
     """Clear ERROR, so that the next one who asks has the document loaded again."""
     async with connected(way, document_id, serving=False) as client:
         if not await is_known(client, document_id):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say_json
 
 #: which extra brings a library that may be missing
@@ -16,7 +16,7 @@ _EXTRA = "server"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Told(Problem):
+class AlreadyReported(CommandError):
     """A problem that the printed JSON names already."""
 
 
@@ -26,9 +26,9 @@ def translated(directory: Path, *, as_json: bool = False) -> Iterator[None]:
     try:
         with _sentences(directory):
             yield
-    except Told:
+    except AlreadyReported:
         raise
-    except Problem as problem:
+    except CommandError as problem:
         if as_json:
             with suppress(OSError):  # there may be nobody to tell; stderr gets the sentence anyway
                 say_json({"directory": str(directory), "error": one_line(problem)}, pretty=False)
@@ -48,20 +48,22 @@ def _sentences(directory: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise  # whoever read our output has gone: not the log's fault
     except LockedError:
-        raise Problem(f"another process is at work on {directory}: stop it first, or wait for it") from None
+        raise CommandError(
+            f"another process is at work on {directory}: stop it first, or wait for it"
+        ) from None
     except FormatError as error:
-        raise Problem(not_readable(error)) from None
+        raise CommandError(not_readable(error)) from None
     except LogError as error:
-        raise Problem(one_line(error)) from None
+        raise CommandError(one_line(error)) from None
     except OSError as error:
-        raise Problem(disk_sentence(error, directory)) from None
+        raise CommandError(disk_sentence(error, directory)) from None
 
 
-def _missing(error: ModuleNotFoundError) -> Problem:
+def _missing(error: ModuleNotFoundError) -> CommandError:
     name = (error.name or "").partition(".")[0]
     if name.startswith("lorogo"):
         raise error
-    return Problem(f"this needs {name}: pip install 'lorogo[{_EXTRAS.get(name, _EXTRA)}]'")
+    return CommandError(f"this needs {name}: pip install 'lorogo[{_EXTRAS.get(name, _EXTRA)}]'")
 
 
 def not_readable(error: Exception) -> str:
@@ -106,7 +108,7 @@ def printing(*, flush: bool = True) -> Iterator[None]:
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
         why = error.strerror or one_line(error)
-        raise Told(f"the output is not whole, it could not be written: {why}") from None
+        raise AlreadyReported(f"the output is not whole, it could not be written: {why}") from None
 
 
 def warn(sentence: str) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import disk_sentence, printing, warn
-from lorogo_cli.log.found import Found, found
+from lorogo_cli.log.found import LogListing, found
 from lorogo_cli.log.progress import progress
-from lorogo_cli.log.read import Reading, Wanted
+from lorogo_cli.log.read import LogScan, RecordFilter
 from lorogo_cli.render.output import note, say_json
 from lorogo_cli.render.values import show_count, show_size
 
@@ -26,7 +26,7 @@ _GROUP_ROWS = 256 << 10
 _GROUP_BYTES = 32 << 20
 
 
-def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool) -> bool:
+def export(path: Path, target: Path, what: RecordFilter, *, force: bool, as_json: bool) -> bool:
     """Write the file; whether nothing was damaged. Raises Problem; then nothing is left of it."""
     import pyarrow as pa  # noqa: F401  # before any file is made: it may be missing
 
@@ -37,8 +37,8 @@ def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool
     try:
         number, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
-        raise Problem(f"{target} cannot be written: {error.strerror}; name a file elsewhere") from None
-    reading = Reading(here, what, word="exported")
+        raise CommandError(f"{target} cannot be written: {error.strerror}; name a file elsewhere") from None
+    reading = LogScan(here, what, word="exported")
     try:
         file = os.fdopen(number, "wb")
         try:
@@ -67,13 +67,15 @@ def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool
     return reading.whole
 
 
-def _to_stdout(here: Found, what: Wanted, *, as_json: bool) -> bool:
+def _to_stdout(here: LogListing, what: RecordFilter, *, as_json: bool) -> bool:
     """The same bytes into a pipe: whoever reads them must look at the exit code."""
     if as_json:
-        raise Problem("--json and `--to -` both want stdout: name a file, or leave --json away")
+        raise CommandError("--json and `--to -` both want stdout: name a file, or leave --json away")
     if sys.stdout.isatty():
-        raise Problem("Parquet is nothing for a terminal: name a file, or pipe it; `lorogo log dump` is text")
-    reading = Reading(here, what, word="exported")
+        raise CommandError(
+            "Parquet is nothing for a terminal: name a file, or pipe it; `lorogo log dump` is text"
+        )
+    reading = LogScan(here, what, word="exported")
     try:
         _write(reading, _Pipe(sys.stdout.buffer), here.bytes(), printing)
     finally:
@@ -115,11 +117,11 @@ class _Pipe:
 
 def _check(path: Path, target: Path, *, force: bool) -> None:
     if target.is_dir():
-        raise Problem(f"{target} is a directory: name a file in it")
+        raise CommandError(f"{target} is a directory: name a file in it")
     if target.exists() and not force:
-        raise Problem(f"{target} is there already: --force writes over it")
+        raise CommandError(f"{target} is there already: --force writes over it")
     if target.parent.resolve() == path.resolve():
-        raise Problem(f"{target} would be among the log's own files: name one elsewhere")
+        raise CommandError(f"{target} would be among the log's own files: name one elsewhere")
 
 
 def _umask() -> int:
@@ -135,7 +137,7 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         told = OSError(error.errno, error.strerror or str(error), str(target))
-        raise Problem(disk_sentence(told, target)) from None
+        raise CommandError(disk_sentence(told, target)) from None
 
 
 @dataclass(slots=True)
@@ -155,7 +157,7 @@ class _Group:
 
 
 def _write(
-    reading: Reading, file: Any, total: int, writing: Callable[[], AbstractContextManager[None]]
+    reading: LogScan, file: Any, total: int, writing: Callable[[], AbstractContextManager[None]]
 ) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -179,7 +181,7 @@ def _write(
     return rows
 
 
-def _groups(reading: Reading, advance: Callable[[int], None]) -> Iterator[_Group]:
+def _groups(reading: LogScan, advance: Callable[[int], None]) -> Iterator[_Group]:
     group = _Group()
     for batch in reading.batches():
         try:

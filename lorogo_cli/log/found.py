@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import show_count
 from lorogo_log.format import names
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
@@ -25,7 +25,7 @@ _LOCKS = Path("/proc/locks")
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class BlockingFile:
     """Something under a name of the log's that keeps the next writer from opening it."""
 
     path: str
@@ -35,7 +35,7 @@ class Stranger:
         return f"{self.path} {self.reason}: move it out of the log's directory; it is not served"
 
 
-class Served(DiskDirectory):
+class ReadableDirectory(DiskDirectory):
     """A log's directory without its strangers, so that the rest can be read past them."""
 
     def __init__(self, path: Path, hidden: frozenset[str]) -> None:
@@ -47,14 +47,14 @@ class Served(DiskDirectory):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LogListing:
     """A log's directory, listed."""
 
     reader: Reader
     entries: list[SegmentName]
     foreign: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    strangers: list[Stranger] = field(default_factory=list)
+    strangers: list[BlockingFile] = field(default_factory=list)
     #: the process that writes to it, as far as this one can see
     writer: int | None = None
 
@@ -75,31 +75,31 @@ class Found:
         return total
 
 
-def found(path: Path) -> Found:
+def found(path: Path) -> LogListing:
     """The log in a directory. Raises Problem if there is none."""
     if not path.exists():
-        raise Problem(f"{path} does not exist: check the path")
+        raise CommandError(f"{path} does not exist: check the path")
     if not path.is_dir():
         inside = f": give the directory that it is in, {path.parent}" if names.is_ours(path.name) else ""
-        raise Problem(f"{path} is a file, not a log directory{inside}")
+        raise CommandError(f"{path} is a file, not a log directory{inside}")
     present = sorted(DiskDirectory(path).list())
     if not present:
-        raise Problem(f"{path} is empty: there is no log in it; check the path")
+        raise CommandError(f"{path} is empty: there is no log in it; check the path")
     foreign = [name for name in present if not names.is_ours(name)]
     if len(foreign) == len(present):
-        raise Problem(_no_log(path, foreign))
+        raise CommandError(_no_log(path, foreign))
     strange = dict(_strangers(path, present))
-    reader = Reader(Served(path, frozenset(strange)))
+    reader = Reader(ReadableDirectory(path, frozenset(strange)))
     entries = list_segments(reader.directory, prepared=True)
     for entry in entries:
         for name in entry.hidden:
             strange[name] = f"begins with the same record as {entry.name}, which is served instead"
-    return Found(
+    return LogListing(
         reader,
         entries,
         foreign,
         [name for name in present if names.BROKEN.fullmatch(name)],
-        [Stranger(str(path / name), reason) for name, reason in strange.items()],
+        [BlockingFile(str(path / name), reason) for name, reason in strange.items()],
         writer_of(path),
     )
 

@@ -156,7 +156,7 @@ def repair(
         from lorogo_cli.log import repair as log_repair
 
         secret = log_repair.secret_of(secret_file) if replica is not None else None
-        wish = log_repair.Wish(apply, salvage, replica, fill_gaps, secret)
+        wish = log_repair.RepairOptions(apply, salvage, replica, fill_gaps, secret)
         whole = log_repair.repair(directory, wish, as_json=json)
     _leave(whole)
 

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from lorogo_cli.doc.versions import show_time_down
-from lorogo_cli.errors import Problem
-from lorogo_cli.log.errors import Told, printing, warn
-from lorogo_cli.log.found import Found, found, shown_names
-from lorogo_cli.log.survey import State, Verdict, glance
+from lorogo_cli.errors import CommandError
+from lorogo_cli.log.errors import AlreadyReported, printing, warn
+from lorogo_cli.log.found import LogListing, found, shown_names
+from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, glance
 from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
 
@@ -20,17 +20,19 @@ def ls(path: Path, *, as_json: bool) -> bool:
     rows = [row for number in range(len(here.entries)) if (row := glance(here, number)) is not None]
     problems = [row.problem for row in rows if row.problem]
     if problems and len(problems) == len(rows):
-        raise Problem(problems[0])
+        raise CommandError(problems[0])
     with printing():
         _show(path, here, rows, as_json=as_json)
     for stranger in here.strangers:
         warn(stranger.sentence())
     if problems:
-        raise Told(problems[0])
-    return not here.strangers and not any(row.state in {State.TORN, State.DAMAGED} for row in rows)
+        raise AlreadyReported(problems[0])
+    return not here.strangers and not any(
+        row.state in {SegmentCondition.TORN, SegmentCondition.DAMAGED} for row in rows
+    )
 
 
-def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> None:
+def _show(path: Path, here: LogListing, rows: list[SegmentCheck], *, as_json: bool) -> None:
     if as_json:
         say_json(
             {
@@ -55,7 +57,7 @@ def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> Non
         note(f"{show_count(len(rows), 'segment')}, {show_count(records, 'record')}, {show_size(size)}")
 
 
-def remarks(here: Found) -> None:
+def remarks(here: LogListing) -> None:
     """What else is in the directory, for people."""
     if here.writer is not None:
         note(f"process {here.writer} is writing to it")
@@ -65,7 +67,7 @@ def remarks(here: Found) -> None:
         note(f"not of the log: {shown_names(here.foreign)}")
 
 
-def cells(row: Verdict) -> tuple[str, ...]:
+def cells(row: SegmentCheck) -> tuple[str, ...]:
     """A segment for people."""
     return (
         row.name,
@@ -79,7 +81,7 @@ def cells(row: Verdict) -> tuple[str, ...]:
     )
 
 
-def began(row: Verdict) -> int | None:
+def began(row: SegmentCheck) -> int | None:
     """When a segment begins, by its name; one that begins with an epoch before all records has no time."""
     return row.first_time or row.least_time
 
@@ -89,12 +91,12 @@ def _moment(time_ns: int) -> str:
     return show_time_down(time_ns)[:19].replace("T", " ")
 
 
-def stranger_facts(here: Found) -> list[dict[str, str]]:
+def stranger_facts(here: LogListing) -> list[dict[str, str]]:
     """What is no file of the log, for scripts."""
     return [{"path": stranger.path, "reason": stranger.reason} for stranger in here.strangers]
 
 
-def facts(row: Verdict) -> dict[str, object]:
+def facts(row: SegmentCheck) -> dict[str, object]:
     """A segment for scripts."""
     return {
         "name": row.name,

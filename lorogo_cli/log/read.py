@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorogo_cli.doc.versions import parse_time
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.log.errors import printing, warn
-from lorogo_cli.log.found import Found, found
+from lorogo_cli.log.found import LogListing, found
 from lorogo_cli.log.values import human, line
 from lorogo_cli.render.output import note
 from lorogo_log import Batch, CorruptionError, Cursor, End, FormatError, Record, TornError
@@ -26,7 +26,7 @@ _SEQUENCE_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordFilter:
     """Which records."""
 
     from_seq: int | None = None
@@ -37,21 +37,21 @@ class Wanted:
 
 def wanted(
     from_seq: int | None, from_time: str | None, key: str | None, key_base64: str | None, limit: int | None
-) -> Wanted:
+) -> RecordFilter:
     """The options, checked. Raises Problem."""
     if from_seq is not None and from_time is not None:
-        raise Problem("--from-seq and --from-time exclude each other")
+        raise CommandError("--from-seq and --from-time exclude each other")
     if key is not None and key_base64 is not None:
-        raise Problem("--key and --key-base64 exclude each other")
+        raise CommandError("--key and --key-base64 exclude each other")
     if from_seq is not None and from_seq > _SEQUENCE_MAX:
-        raise Problem(f"{from_seq} is above every sequence")
+        raise CommandError(f"{from_seq} is above every sequence")
     chosen = None if key is None else key.encode("utf-8", "surrogateescape")
     if key_base64 is not None:
         try:
             chosen = base64.b64decode(key_base64, validate=True)
         except (binascii.Error, ValueError):
-            raise Problem(f"{brief(key_base64)} is not base64") from None
-    return Wanted(from_seq, None if from_time is None else _moment(from_time), chosen, limit)
+            raise CommandError(f"{brief(key_base64)} is not base64") from None
+    return RecordFilter(from_seq, None if from_time is None else _moment(from_time), chosen, limit)
 
 
 def _moment(text: str) -> int:
@@ -59,20 +59,20 @@ def _moment(text: str) -> int:
         return int(text)
     try:
         return parse_time(text, now_ns=time.time_ns())
-    except Problem:
-        raise Problem(
+    except CommandError:
+        raise CommandError(
             f"{brief(text)} is not a time: write 2026-11-16T10:30, 10m for ten minutes ago, or nanoseconds"
         ) from None
 
 
-class Reading:
+class LogScan:
     """Batches of a log in order, past damage, which is told on stderr and remembered.
 
     Without `follow` they end where the log ended at the beginning: a busy writer is not run after.
     """
 
     def __init__(
-        self, here: Found, what: Wanted, told: set[str] | None = None, *, word: str = "shown"
+        self, here: LogListing, what: RecordFilter, told: set[str] | None = None, *, word: str = "shown"
     ) -> None:
         self._word = word  # what is done with the records
         self._here = here
@@ -137,10 +137,10 @@ class Reading:
             warn(sentence)
 
 
-def dump(path: Path, what: Wanted, *, as_json: bool) -> bool:
+def dump(path: Path, what: RecordFilter, *, as_json: bool) -> bool:
     """Print records as JSON lines; whether nothing was damaged."""
     short = sys.stdout.isatty() and not as_json
-    reading = Reading(found(path), what)
+    reading = LogScan(found(path), what)
     try:
         for records in reading.records():
             with printing(flush=False):
@@ -153,7 +153,7 @@ def dump(path: Path, what: Wanted, *, as_json: bool) -> bool:
     return reading.whole
 
 
-def tail(path: Path, count: int, what: Wanted, *, follow: bool, as_json: bool) -> bool:
+def tail(path: Path, count: int, what: RecordFilter, *, follow: bool, as_json: bool) -> bool:
     """Print the last records, and those that come; whether nothing was damaged."""
     here = found(path)
     told: set[str] = set()
@@ -163,7 +163,7 @@ def tail(path: Path, count: int, what: Wanted, *, follow: bool, as_json: bool) -
         return whole
     if not as_json:
         note(f"following {path}; Ctrl-C ends")
-    reading = Reading(here, replace(what, from_seq=start), told)
+    reading = LogScan(here, replace(what, from_seq=start), told)
     try:
         for records in reading.records(follow=True):
             _print(records, as_json=as_json)
@@ -178,7 +178,7 @@ def _print(records: list[Record], *, as_json: bool) -> None:
             sys.stdout.write((line(record, short=False) if as_json else human(record)) + "\n")
 
 
-def _last(here: Found, count: int, what: Wanted, told: set[str]) -> tuple[list[Record], int, bool]:
+def _last(here: LogListing, count: int, what: RecordFilter, told: set[str]) -> tuple[list[Record], int, bool]:
     """The last records, the sequence where following goes on, and whether nothing was damaged on the way.
 
     Sequences tell how far to go back; where records were cleaned away, or a key is wanted, further.
@@ -189,7 +189,7 @@ def _last(here: Found, count: int, what: Wanted, told: set[str]) -> tuple[list[R
     back = max(count, 1)
     while True:
         start = max(oldest, end - back + 1)
-        reading = Reading(here, replace(what, from_seq=start), told)
+        reading = LogScan(here, replace(what, from_seq=start), told)
         kept: deque[Record] = deque(maxlen=count)
         seen = end
         try:
@@ -203,7 +203,7 @@ def _last(here: Found, count: int, what: Wanted, told: set[str]) -> tuple[list[R
         back *= 16
 
 
-def last_sequence(here: Found) -> int | None:
+def last_sequence(here: LogListing) -> int | None:
     """The last sequence there is now, one more if bytes of another follow; None if that cannot be told."""
     if not here.entries:
         return None

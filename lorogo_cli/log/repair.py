@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import printing
-from lorogo_cli.log.found import Found, found
-from lorogo_cli.log.survey import Damage, State, Verdict, lost_words, survey
+from lorogo_cli.log.found import LogListing, found
+from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, SegmentDamage, lost_words, survey
 from lorogo_cli.log.verify import damage_facts, gap_sentence, left_out_sentence, lost_range, lost_shown
 from lorogo_cli.render.output import say, say_json, say_table, working
 from lorogo_cli.render.values import show_count, show_size
-from lorogo_log import Recovery
+from lorogo_log import RecoveryMode
 from lorogo_log.format import names
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.recovery.recovery import recover, salvage
@@ -28,15 +28,15 @@ from lorogo_log.storage.disk import Directory, DiskDirectory
 from lorogo_log.storage.segment import Segment, scan
 
 if TYPE_CHECKING:
-    from lorogo_cli.log.replica import Source
-    from lorogo_log.transfer.wire import Entry
+    from lorogo_cli.log.replica import ReplicaSource
+    from lorogo_log.transfer.wire import SegmentEntry
 
 
 SECRET_ENVIRONMENT = "LOROGO_LOG_SECRET"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepairStep:
     """What is to be done with one file."""
 
     name: str
@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RepairOptions:
     """What was asked for."""
 
     apply: bool = False
@@ -63,16 +63,16 @@ def secret_of(file: Path | None) -> bytes | None:
     try:
         secret = file.read_bytes().rstrip(b"\r\n")
     except OSError as error:
-        raise Problem(f"the secret in {file} cannot be read: {error.strerror}") from None
+        raise CommandError(f"the secret in {file} cannot be read: {error.strerror}") from None
     if not secret:
-        raise Problem(f"{file} is empty: it should hold the replicas' secret")
+        raise CommandError(f"{file} is empty: it should hold the replicas' secret")
     return secret
 
 
-def repair(path: Path, wish: Wish, *, as_json: bool) -> bool:
+def repair(path: Path, wish: RepairOptions, *, as_json: bool) -> bool:
     """Print the plan or what was done; whether no damage is left."""
     if wish.fill_gaps and wish.replica is None:
-        raise Problem("--fill-gaps fetches what is missing: say from where, with --from HOST:PORT")
+        raise CommandError("--fill-gaps fetches what is missing: say from where, with --from HOST:PORT")
     here = found(path)
     with nullcontext() if wish.replica is None else _source(wish.replica, here, wish.secret) as source:
         if wish.apply:
@@ -82,7 +82,7 @@ def repair(path: Path, wish: Wish, *, as_json: bool) -> bool:
         _refuse_unreadable(verdicts)
         steps = plan(here, verdicts, source, wish)
         elsewhere = [] if wish.fill_gaps else _missing(verdicts, source)
-    report = Report(
+    report = RepairReport(
         path,
         steps,
         [fault for verdict in verdicts for fault in verdict.damage],
@@ -96,13 +96,13 @@ def repair(path: Path, wish: Wish, *, as_json: bool) -> bool:
     return not report.left and not here.strangers
 
 
-def _source(address: str, here: Found, secret: bytes | None) -> "Source":
-    from lorogo_cli.log.replica import Source
+def _source(address: str, here: LogListing, secret: bytes | None) -> "ReplicaSource":
+    from lorogo_cli.log.replica import ReplicaSource
 
-    return Source(address, here, secret)
+    return ReplicaSource(address, here, secret)
 
 
-def _missing(verdicts: list[Verdict], source: "Source | None") -> "list[Entry]":
+def _missing(verdicts: list[SegmentCheck], source: "ReplicaSource | None") -> "list[SegmentEntry]":
     """Segments that a replica has where this log has a gap, and behind its end."""
     if source is None or not verdicts:
         return []
@@ -111,28 +111,30 @@ def _missing(verdicts: list[Verdict], source: "Source | None") -> "list[Entry]":
     return inner + source.behind(verdicts[-1].name)
 
 
-def plan(here: Found, verdicts: list[Verdict], source: "Source | None", wish: Wish) -> list[Step]:
+def plan(
+    here: LogListing, verdicts: list[SegmentCheck], source: "ReplicaSource | None", wish: RepairOptions
+) -> list[RepairStep]:
     """What to do, file by file; nothing for what is good."""
     known = {entry.name for entry in here.entries}
     steps = [
-        Step(Path(stranger.path).name, "leave", f"it {stranger.reason}: move it away by hand")
+        RepairStep(Path(stranger.path).name, "leave", f"it {stranger.reason}: move it away by hand")
         for stranger in here.strangers
     ]
     if here.writer is not None:
         known |= set(here.directory.list())  # what is prepared or rewritten is in use
     steps += [
-        Step(name, "remove", "left by a crash, or prepared and not used")
+        RepairStep(name, "remove", "left by a crash, or prepared and not used")
         for name in sorted(here.directory.list())
         if name not in known and (names.is_temporary(name) or names.PREPARED.fullmatch(name))
     ]
     for verdict in verdicts:
         if names.PREPARED.fullmatch(verdict.name):
             new = names.segment_name(verdict.first_sequence, verdict.first_time)
-            steps.append(Step(verdict.name, "rename", f"to {new}: the rename was lost in a crash"))
+            steps.append(RepairStep(verdict.name, "rename", f"to {new}: the rename was lost in a crash"))
         steps += _steps(verdict, source, wish, newest=verdict is verdicts[-1])
     for entry in _missing(verdicts, source) if wish.fill_gaps else ():
         why = f"missing here; the replica has it: {_sequences(entry.first_sequence, entry.last_sequence)}"
-        steps.append(Step(entry.name, "fetch", why))
+        steps.append(RepairStep(entry.name, "fetch", why))
     return steps
 
 
@@ -140,7 +142,7 @@ def _sequences(first: int, last: int) -> str:
     return f"sequence {first}" if first == last else f"sequences {first} to {last}"
 
 
-def _fetchable(verdict: Verdict, source: "Source | None") -> bool:
+def _fetchable(verdict: SegmentCheck, source: "ReplicaSource | None") -> bool:
     """Whether the replica has a copy that mends it: all that is known to have been there, and good."""
     if source is None:
         return False
@@ -152,58 +154,71 @@ def _fetchable(verdict: Verdict, source: "Source | None") -> bool:
     return "torn" in kinds and source.has(verdict.name, reach + 1)
 
 
-def _steps(verdict: Verdict, source: "Source | None", wish: Wish, *, newest: bool) -> Iterator[Step]:
+def _steps(
+    verdict: SegmentCheck, source: "ReplicaSource | None", wish: RepairOptions, *, newest: bool
+) -> Iterator[RepairStep]:
     faults = list(verdict.damage)
     match verdict.state:
-        case State.OPEN:
-            yield Step(verdict.name, "seal", "its writer did not close it; all records are there")
-        case State.TORN if _fetchable(verdict, source):
-            yield Step(verdict.name, "fetch", "the replica has more of it; the original is kept as .broken")
-        case State.TORN:
+        case SegmentCondition.OPEN:
+            yield RepairStep(verdict.name, "seal", "its writer did not close it; all records are there")
+        case SegmentCondition.TORN if _fetchable(verdict, source):
+            yield RepairStep(
+                verdict.name, "fetch", "the replica has more of it; the original is kept as .broken"
+            )
+        case SegmentCondition.TORN:
             cut = verdict.bytes - faults[0].offset
             why = f"{show_size(cut)} from byte {faults[0].offset} on, kept as .broken: {faults[0].reason}"
-            yield Step(verdict.name, "cut", why)
-        case State.DAMAGED if all(fault.kind in {"seal", "torn"} for fault in faults):
-            yield Step(verdict.name, "seal", "its trailer is not whole; all records are there")
-        case State.DAMAGED:
+            yield RepairStep(verdict.name, "cut", why)
+        case SegmentCondition.DAMAGED if all(fault.kind in {"seal", "torn"} for fault in faults):
+            yield RepairStep(verdict.name, "seal", "its trailer is not whole; all records are there")
+        case SegmentCondition.DAMAGED:
             lost = lost_shown(faults)
             have = show_count(verdict.records or 0, "record")
             if _fetchable(verdict, source):
-                yield Step(
+                yield RepairStep(
                     verdict.name, "fetch", "the replica has a good copy; the original is kept as .broken"
                 )
             elif not verdict.records and wish.salvage:
                 why = f"nothing in it can be read, {lost}: kept as .broken, an empty segment keeps its place"
-                yield Step(verdict.name, "put aside", why)
+                yield RepairStep(verdict.name, "put aside", why)
             elif verdict.foreign and newest:
                 why = "not a segment of a lorogo log: move it away by hand, or --from or --salvage mends it"
-                yield Step(verdict.name, "leave", why)
+                yield RepairStep(verdict.name, "leave", why)
             elif not verdict.records:
                 why = f"nothing in it can be read, {lost}; --from or --salvage mends it"
-                yield Step(verdict.name, "leave", why)
+                yield RepairStep(verdict.name, "leave", why)
             elif wish.salvage:
-                yield Step(verdict.name, "salvage", f"{have} kept, {lost}; the original is kept as .broken")
+                yield RepairStep(
+                    verdict.name, "salvage", f"{have} kept, {lost}; the original is kept as .broken"
+                )
             else:
-                yield Step(verdict.name, "leave", f"{have} served, {lost}; --from or --salvage mends it")
-        case State.GOOD | State.SEALED | State.WRITING | State.UNREADABLE:
+                yield RepairStep(
+                    verdict.name, "leave", f"{have} served, {lost}; --from or --salvage mends it"
+                )
+        case (
+            SegmentCondition.GOOD
+            | SegmentCondition.SEALED
+            | SegmentCondition.WRITING
+            | SegmentCondition.UNREADABLE
+        ):
             pass
 
 
-def _refuse_unreadable(verdicts: list[Verdict]) -> None:
+def _refuse_unreadable(verdicts: list[SegmentCheck]) -> None:
     """What this program does not understand is not touched at all."""
     for verdict in verdicts:
-        if verdict.state is State.UNREADABLE:
-            raise Problem(verdict.problem)
+        if verdict.state is SegmentCondition.UNREADABLE:
+            raise CommandError(verdict.problem)
 
 
-def _refuse_strangers(here: Found, verdicts: list[Verdict]) -> None:
+def _refuse_strangers(here: LogListing, verdicts: list[SegmentCheck]) -> None:
     """With these among the files no writer could open the log, and what they should be is unknown."""
     for stranger in here.strangers:
-        raise Problem(f"{stranger.path} {stranger.reason}: move it away first; nothing was changed")
+        raise CommandError(f"{stranger.path} {stranger.reason}: move it away first; nothing was changed")
     if verdicts and verdicts[-1].foreign:
         (fault, *_) = verdicts[-1].damage
         what = "wrong magic: not a segment of a lorogo log"
-        raise Problem(f"{fault.path}: {what}; move it away first; nothing was changed")
+        raise CommandError(f"{fault.path}: {what}; move it away first; nothing was changed")
 
 
 # -- the mending -----------------------------------------------------------------------------------------
@@ -213,7 +228,9 @@ def _refuse_strangers(here: Found, verdicts: list[Verdict]) -> None:
 def _alone(path: Path, directory: Directory) -> Iterator[None]:
     """No appender beside us. Raises LockedError."""
     if not os.access(path, os.W_OK | os.X_OK):
-        raise Problem(f"{path} cannot be changed: permission denied; run this as the user who owns the log")
+        raise CommandError(
+            f"{path} cannot be changed: permission denied; run this as the user who owns the log"
+        )
     lock = directory.lock(names.APPEND_LOCK, exclusive=True, wait_seconds=0)
     try:
         yield
@@ -221,12 +238,14 @@ def _alone(path: Path, directory: Directory) -> Iterator[None]:
         lock.release()
 
 
-def _found_alone(path: Path) -> Found:
+def _found_alone(path: Path) -> LogListing:
     """The log, while we hold its lock: the writer that the system sees is this process."""
     return replace(found(path), writer=None)
 
 
-def _apply(path: Path, directory: Directory, source: "Source | None", wish: Wish, *, as_json: bool) -> bool:
+def _apply(
+    path: Path, directory: Directory, source: "ReplicaSource | None", wish: RepairOptions, *, as_json: bool
+) -> bool:
     with working(f"mending {path}"), _alone(path, directory):
         here = _found_alone(path)
         before = list(survey(here))
@@ -238,7 +257,7 @@ def _apply(path: Path, directory: Directory, source: "Source | None", wish: Wish
         for verdict in before:
             if source is not None and _fetchable(verdict, source):
                 source.install(here, verdict.name)
-        recover(directory, Recovery.TAIL)
+        recover(directory, RecoveryMode.TAIL)
         if source is not None:
             _fill(path, source, missing)
         if wish.salvage:
@@ -259,7 +278,7 @@ def _apply(path: Path, directory: Directory, source: "Source | None", wish: Wish
     steps = [_done(step, bad) for step in steps]
     kept = sorted(set(now.broken) - set(here.broken))
     gaps = [verdict.gap for verdict in after if verdict.gap is not None]
-    report = Report(
+    report = RepairReport(
         path,
         steps,
         left,
@@ -275,15 +294,15 @@ def _apply(path: Path, directory: Directory, source: "Source | None", wish: Wish
     return not left
 
 
-def _done(step: Step, bad: set[str]) -> Step:
+def _done(step: RepairStep, bad: set[str]) -> RepairStep:
     """What came of a step: where nothing tells whose log it is, nothing can take a segment's place."""
     if step.action == "put aside" and step.name in bad:
         why = "no other segment tells which log this is: copy it from a backup, or move it away by hand"
-        return Step(step.name, "leave", why)
+        return RepairStep(step.name, "leave", why)
     return step
 
 
-def _fill(path: Path, source: "Source", missing: "list[Entry]") -> None:
+def _fill(path: Path, source: "ReplicaSource", missing: "list[SegmentEntry]") -> None:
     """Fetch what is missing: in between from behind, so that each leads to the next; then at the end."""
     newest = _found_alone(path).entries[-1].first_sequence if missing else 0
     inner = [entry for entry in missing if entry.first_sequence < newest]
@@ -297,17 +316,17 @@ def _salvage_all(path: Path, directory: Directory) -> None:
     here = _found_alone(path)
     with sealed_segments.cleaning(directory):
         for verdict in survey(here):
-            if verdict.state is State.DAMAGED and verdict.records:
+            if verdict.state is SegmentCondition.DAMAGED and verdict.records:
                 _salvage(directory, verdict)
     here = _found_alone(path)
-    if any(verdict.state is State.DAMAGED for verdict in survey(here)):
+    if any(verdict.state is SegmentCondition.DAMAGED for verdict in survey(here)):
         from lorogo_cli.log.replica import identity_of
 
         log_id, _ = identity_of(here)
-        recover(directory, Recovery.SALVAGE, log_id=log_id if any(log_id) else None)
+        recover(directory, RecoveryMode.SALVAGE, log_id=log_id if any(log_id) else None)
 
 
-def _salvage(directory: Directory, verdict: Verdict) -> None:
+def _salvage(directory: Directory, verdict: SegmentCheck) -> None:
     """Rewrite one segment from its good frames."""
     segment = Segment.open(directory, verdict.name)
     try:
@@ -322,17 +341,17 @@ def _salvage(directory: Directory, verdict: Verdict) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RepairReport:
     """A plan, or what was done."""
 
     path: Path
-    steps: list[Step]
+    steps: list[RepairStep]
     #: damage that is there (now)
-    left: list[Damage]
+    left: list[SegmentDamage]
     writer: int | None
     applied: bool = False
     #: damage that is gone, and its records with it
-    lost: list[Damage] = field(default_factory=list)
+    lost: list[SegmentDamage] = field(default_factory=list)
     #: the .broken files that were made
     kept: list[str] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -341,10 +360,10 @@ class Report:
     #: no replica was asked yet
     asks: bool = False
     #: what the replica has and this log has not
-    elsewhere: "list[Entry]" = field(default_factory=list)
+    elsewhere: "list[SegmentEntry]" = field(default_factory=list)
 
 
-def _show(report: Report, *, as_json: bool) -> None:
+def _show(report: RepairReport, *, as_json: bool) -> None:
     with printing():
         if as_json:
             say_json(_facts(report), pretty=False)
@@ -365,7 +384,7 @@ def _show(report: Report, *, as_json: bool) -> None:
             say(sentence)
 
 
-def _elsewhere(report: Report) -> str:
+def _elsewhere(report: RepairReport) -> str:
     """What the replica could give, if that is wanted."""
     ranges = ", ".join(_sequences(one.first_sequence, one.last_sequence) for one in report.elsewhere)
     return (
@@ -374,7 +393,7 @@ def _elsewhere(report: Report) -> str:
     )
 
 
-def _facts(report: Report) -> dict[str, object]:
+def _facts(report: RepairReport) -> dict[str, object]:
     least, most = lost_range(report.lost)
     return {
         "directory": str(report.path),
@@ -392,7 +411,7 @@ def _facts(report: Report) -> dict[str, object]:
     }
 
 
-def _before(report: Report) -> Iterator[str]:
+def _before(report: RepairReport) -> Iterator[str]:
     """What a plan means."""
     actions = {step.action for step in report.steps}
     where = shlex.quote(str(report.path))
@@ -412,7 +431,7 @@ def _before(report: Report) -> Iterator[str]:
         yield f"process {report.writer} is writing to the log: --apply is refused until it has stopped"
 
 
-def _after(report: Report) -> Iterator[str]:
+def _after(report: RepairReport) -> Iterator[str]:
     """What was done means."""
     for name in report.kept:
         yield f"kept: {name}"

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from lorogo_cli.errors import Problem, brief, one_line
-from lorogo_cli.log.found import Found
+from lorogo_cli.errors import CommandError, brief, one_line
+from lorogo_cli.log.found import LogListing
 from lorogo_log.errors import CorruptionError, FormatError, LogError
 from lorogo_log.format import names
 from lorogo_log.format.layout import REWRITTEN
@@ -17,7 +17,7 @@ from lorogo_log.recovery.recovery import reseal
 from lorogo_log.storage.disk import Directory, write_all
 from lorogo_log.storage.segment import Segment, scan
 from lorogo_log.transfer.segment_transfer import SegmentClient
-from lorogo_log.transfer.wire import Entry
+from lorogo_log.transfer.wire import SegmentEntry
 
 _SECONDS = 30.0
 _PIECE_BYTES = 1 << 20
@@ -28,14 +28,14 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
     if not colon or not host or not 0 < number < 1 << 16:
-        raise Problem(f"{brief(text)} is not an address: write HOST:PORT, as in 10.0.0.5:7400")
+        raise CommandError(f"{brief(text)} is not an address: write HOST:PORT, as in 10.0.0.5:7400")
     return host.removeprefix("[").removesuffix("]"), number
 
 
-class Source:
+class ReplicaSource:
     """One connection to somebody who has the log too."""
 
-    def __init__(self, address: str, here: Found, secret: bytes | None = None) -> None:
+    def __init__(self, address: str, here: LogListing, secret: bytes | None = None) -> None:
         self._address = address
         where = parse_address(address)
         log_id, partition = identity_of(here)
@@ -63,7 +63,7 @@ class Source:
         entry = self._entries.get(name)
         return entry is not None and entry.last_sequence >= max(last_sequence, entry.first_sequence)
 
-    def between(self, first: int, last: int) -> list[Entry]:
+    def between(self, first: int, last: int) -> list[SegmentEntry]:
         """What it has of a gap here: good segments that are wholly in it."""
         return [
             entry
@@ -71,9 +71,9 @@ class Source:
             if entry.sealed and first <= entry.first_sequence and entry.last_sequence <= last
         ]
 
-    def behind(self, name: str) -> list[Entry]:
+    def behind(self, name: str) -> list[SegmentEntry]:
         """What it has behind a segment that both have, as far as each follows the one before it."""
-        found: list[Entry] = []
+        found: list[SegmentEntry] = []
         before = self._entries.get(name)
         for entry in sorted(self._entries.values(), key=lambda one: one.first_sequence):
             if before is None or entry.first_sequence <= before.first_sequence:
@@ -85,7 +85,7 @@ class Source:
             before = entry
         return found
 
-    def install(self, here: Found, name: str) -> None:
+    def install(self, here: LogListing, name: str) -> None:
         """Put its copy in place of ours, which is kept as `.broken`. Raises Problem; then ours stays."""
         entry = self._entries[name]
         _require_fit(here, entry)
@@ -96,9 +96,9 @@ class Source:
             else:
                 self._install_open(here.directory, entry, good)
         except (CorruptionError, FormatError) as error:
-            raise Problem(f"the copy at {self._address} is no good either: {one_line(error)}") from None
+            raise CommandError(f"the copy at {self._address} is no good either: {one_line(error)}") from None
 
-    def _install_open(self, directory: Directory, entry: Entry, good: bytes) -> None:
+    def _install_open(self, directory: Directory, entry: SegmentEntry, good: bytes) -> None:
         """One that is being written there: what is on its disk now is taken and sealed here."""
         temporary = f"{entry.name}.open{names.TEMPORARY}"
         file = created(directory, temporary)
@@ -122,17 +122,19 @@ class Source:
         finally:
             dropped(directory, temporary)
 
-    def _pieces(self, entry: Entry, size: int, good: bytes) -> Iterator[bytes]:
+    def _pieces(self, entry: SegmentEntry, size: int, good: bytes) -> Iterator[bytes]:
         """The file there, which must begin as what is good here."""
         at = 0
         while at < size:
             with self._asking():
                 piece = self._client.read(entry, at=at, size=min(_PIECE_BYTES, size - at))
             if not piece:
-                raise Problem(f"{self._address} broke off in the middle of {entry.name}")
+                raise CommandError(f"{self._address} broke off in the middle of {entry.name}")
             mine = good[at : at + len(piece)]
             if piece[: len(mine)] != mine:
-                raise Problem(f"{entry.name} of the replica holds other records: its history is another one")
+                raise CommandError(
+                    f"{entry.name} of the replica holds other records: its history is another one"
+                )
             yield piece
             at += len(piece)
 
@@ -143,12 +145,12 @@ class Source:
             yield
         except OSError as error:
             why = error.strerror or one_line(error)
-            raise Problem(f"no replica answers at {self._address}: {why}") from None
+            raise CommandError(f"no replica answers at {self._address}: {why}") from None
         except (LogError, struct.error) as error:
-            raise Problem(f"the replica at {self._address} cannot help: {one_line(error)}") from None
+            raise CommandError(f"the replica at {self._address} cannot help: {one_line(error)}") from None
 
 
-def identity_of(here: Found) -> tuple[bytes, int]:
+def identity_of(here: LogListing) -> tuple[bytes, int]:
     """Which log and partition this is, as a good segment says; zeros if none does."""
     for entry in here.entries:
         try:
@@ -172,7 +174,7 @@ def _file_pieces(directory: Directory, name: str) -> Iterator[bytes]:
         file.close()
 
 
-def _good_part(here: Found, entry: Entry) -> bytes:
+def _good_part(here: LogListing, entry: SegmentEntry) -> bytes:
     """The header and the frames before the first damage, if the copy must begin with the same bytes."""
     try:
         segment = Segment.open(here.directory, entry.name)
@@ -189,7 +191,7 @@ def _good_part(here: Found, entry: Entry) -> bytes:
         segment.close()
 
 
-def _require_fit(here: Found, entry: Entry) -> None:
+def _require_fit(here: LogListing, entry: SegmentEntry) -> None:
     """The copy must follow the segment before it and lead to the one after it. Raises Problem."""
     before = [one for one in here.entries if one.first_sequence < entry.first_sequence]
     after = [one for one in here.entries if one.first_sequence > entry.first_sequence]
@@ -197,19 +199,19 @@ def _require_fit(here: Found, entry: Entry) -> None:
         footer = segment.footer
         joins = footer.end_offset == entry.first_offset
         if footer.last_sequence >= entry.first_sequence or (joins and footer.chain_out != entry.chain_before):
-            raise Problem(
+            raise CommandError(
                 f"{entry.name} of the replica does not follow {segment.name}: its history is another one"
             )
     if after and (segment := _peek(here, after[0].name)) is not None:
         header = segment.header
         joins = segment.damage is None and header.first_offset == entry.end_offset
         if entry.last_sequence >= header.first_sequence or (joins and header.chain != entry.chain):
-            raise Problem(
+            raise CommandError(
                 f"{entry.name} of the replica does not lead to {segment.name}: its history is another one"
             )
 
 
-def _peek(here: Found, name: str) -> Segment | None:
+def _peek(here: LogListing, name: str) -> Segment | None:
     """A segment's header and footer; None if there is nothing to compare with."""
     try:
         segment = Segment.open(here.directory, name)

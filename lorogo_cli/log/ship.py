@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import warn
 from lorogo_cli.render.output import progress_bar, say, say_json
 from lorogo_cli.render.values import show_count, show_size
 from lorogo_log import Reader
 from lorogo_protocol.ids import is_token
-from lorogo_server.journal.archive import Archive
-from lorogo_server.journal.shipment import Shelf, to_ship
+from lorogo_server.journal.archive import ArchiveStorage
+from lorogo_server.journal.shipment import PartitionArchive, to_ship
 from lorogo_server.recovery.restore_sources import find
 
 _SERVER_ID = "server-id"
@@ -30,14 +30,14 @@ class _Copied:
 
 def ship(directory: Path, url: str, *, server: str, as_json: bool) -> bool:
     """Copy what the archive does not have; False if something could not be."""
-    archive = Archive(url)
+    archive = ArchiveStorage(url)
     copied = _Copied()
     # replicas are shipped by the server whose journals they are copies of
     inside = [source for source in find(str(directory)) if _REPLICAS not in _below(directory, source.name)]
     with progress_bar() as progress:
         for source in inside:
             folder = Path(source.name)
-            shelf = Shelf(archive, server or _server_of(folder), folder.name)
+            shelf = PartitionArchive(archive, server or _server_of(folder), folder.name)
             _ship_one(shelf, source.reader, copied, partial(progress, f"copying {folder}"))
     if as_json:
         say_json(
@@ -61,7 +61,9 @@ def ship(directory: Path, url: str, *, server: str, as_json: bool) -> bool:
     return not copied.left
 
 
-def _ship_one(shelf: Shelf, reader: Reader, copied: _Copied, show: Callable[[int, int], None]) -> None:
+def _ship_one(
+    shelf: PartitionArchive, reader: Reader, copied: _Copied, show: Callable[[int, int], None]
+) -> None:
     segments = reader.segments()
     wanted = {info.name for info in to_ship(shelf, reader)}
     copied.there += sum(info.sealed and info.name not in wanted for info in segments)
@@ -97,4 +99,4 @@ def _server_of(folder: Path) -> str:
             continue
         if is_token(server_id):
             return server_id
-    raise Problem(f"it is not known whose journal {folder} is: say it with --server ID")
+    raise CommandError(f"it is not known whose journal {folder} is: say it with --server ID")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from lorogo_cli.log.errors import disk_sentence, not_readable
-from lorogo_cli.log.found import Found
+from lorogo_cli.log.found import LogListing
 from lorogo_log import limits
 from lorogo_log.errors import CorruptionError, FormatError, TornError
 from lorogo_log.format import names
@@ -32,7 +32,7 @@ _LOOKS = 5
 _LOOK_SECONDS = 0.05
 
 
-class State(StrEnum):
+class SegmentCondition(StrEnum):
     """What a segment is worth."""
 
     GOOD = "good"
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class SegmentDamage:
     """One place that does not check."""
 
     kind: str  # torn, corrupt, seal
@@ -78,20 +78,20 @@ def lost_words(first: int, last: int | None, *, bound: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SegmentCheck:
     """One segment, read whole (or, for `ls`, as far as its footer tells)."""
 
     name: str
     first_sequence: int
     first_time: int
-    state: State
+    state: SegmentCondition
     last_sequence: int | None = None
     last_time: int | None = None
     records: int | None = None
     bytes: int = 0
     sealed: bool = False
     rewritten: bool = False
-    damage: tuple[Damage, ...] = ()
+    damage: tuple[SegmentDamage, ...] = ()
     #: why it cannot be read
     problem: str = ""
     #: named as a segment, and nothing of a log in it
@@ -114,7 +114,7 @@ def _opened(directory: Directory, entry: SegmentName) -> Iterator[Segment]:
         segment.close()
 
 
-def following(here: Found, number: int) -> SegmentName | None:
+def following(here: LogListing, number: int) -> SegmentName | None:
     """The segment after one."""
     return here.entries[number + 1] if number + 1 < len(here.entries) else None
 
@@ -122,18 +122,18 @@ def following(here: Found, number: int) -> SegmentName | None:
 # -- ls --------------------------------------------------------------------------------------------------
 
 
-def glance(here: Found, number: int) -> Verdict | None:
+def glance(here: LogListing, number: int) -> SegmentCheck | None:
     """A segment by its header and footer; one without a footer is read. None: it went away meanwhile."""
     entry = here.entries[number]
     try:
         with _opened(here.directory, entry) as segment:
             footer = segment.footer
             if footer is not None:
-                return Verdict(
+                return SegmentCheck(
                     entry.name,
                     entry.first_sequence,
                     entry.first_time,
-                    State.DAMAGED if segment.damage else State.SEALED,
+                    SegmentCondition.DAMAGED if segment.damage else SegmentCondition.SEALED,
                     footer.last_sequence,
                     footer.last_time if footer.records else None,
                     footer.records,
@@ -150,7 +150,7 @@ def glance(here: Found, number: int) -> Verdict | None:
 # -- verify ----------------------------------------------------------------------------------------------
 
 
-def judged(here: Found, number: int) -> Verdict | None:
+def judged(here: LogListing, number: int) -> SegmentCheck | None:
     """A segment, read whole. None: it went away meanwhile, or holds nothing yet."""
     entry, after = here.entries[number], following(here, number)
     try:
@@ -164,17 +164,21 @@ def judged(here: Found, number: int) -> Verdict | None:
     return None  # expired or cleaned
 
 
-def _judged(here: Found, entry: SegmentName, after: SegmentName | None) -> Verdict | None:
+def _judged(here: LogListing, entry: SegmentName, after: SegmentName | None) -> SegmentCheck | None:
     try:
         verdict = _steady(here, entry, after)
     except FileNotFoundError:
         raise
     except FormatError as error:
         why = not_readable(error)
-        return Verdict(entry.name, entry.first_sequence, entry.first_time, State.UNREADABLE, problem=why)
+        return SegmentCheck(
+            entry.name, entry.first_sequence, entry.first_time, SegmentCondition.UNREADABLE, problem=why
+        )
     except OSError as error:
         why = disk_sentence(error, Path(here.directory.path, entry.name))
-        return Verdict(entry.name, entry.first_sequence, entry.first_time, State.UNREADABLE, problem=why)
+        return SegmentCheck(
+            entry.name, entry.first_sequence, entry.first_time, SegmentCondition.UNREADABLE, problem=why
+        )
     if here.writer is None or verdict.sealed:
         return verdict
     if names.PREPARED.fullmatch(entry.name) and not verdict.records:
@@ -182,7 +186,7 @@ def _judged(here: Found, entry: SegmentName, after: SegmentName | None) -> Verdi
     return _while_written(verdict, newest=after is None)
 
 
-def _steady(here: Found, entry: SegmentName, after: SegmentName | None) -> Verdict:
+def _steady(here: LogListing, entry: SegmentName, after: SegmentName | None) -> SegmentCheck:
     """What is found twice: a writer may be at it, and damage stands still where a commit does not."""
     verdict = _judge(here.directory, entry, after)
     for _ in range(_LOOKS):
@@ -195,20 +199,22 @@ def _steady(here: Found, entry: SegmentName, after: SegmentName | None) -> Verdi
         both = tuple(fault for fault in verdict.damage if fault in before.damage)
         if not both:
             # the file moves: somebody writes, also where the system does not tell who
-            verdict = replace(verdict, state=State.WRITING, damage=())
+            verdict = replace(verdict, state=SegmentCondition.WRITING, damage=())
         else:
             verdict = replace(verdict, damage=both)
     return verdict
 
 
-def _while_written(verdict: Verdict, *, newest: bool) -> Verdict:
+def _while_written(verdict: SegmentCheck, *, newest: bool) -> SegmentCheck:
     """The end of a segment that a process is writing or sealing is no damage."""
     moving = {"torn", "seal"} if newest else {"seal"}
     damage = tuple(fault for fault in verdict.damage if fault.kind not in moving)
-    return replace(verdict, state=State.DAMAGED if damage else State.WRITING, damage=damage)
+    return replace(
+        verdict, state=SegmentCondition.DAMAGED if damage else SegmentCondition.WRITING, damage=damage
+    )
 
 
-def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) -> Verdict:
+def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) -> SegmentCheck:
     report = sealed_segments.verify(directory, entry, newest=after is None)
     try:
         with _opened(directory, entry) as segment:
@@ -219,13 +225,13 @@ def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) 
 
 def _weigh(
     segment: Segment, entry: SegmentName, after: SegmentName | None, report: sealed_segments.SegmentReport
-) -> Verdict:
+) -> SegmentCheck:
     footer, header = segment.footer, segment.header
-    verdict = Verdict(
+    verdict = SegmentCheck(
         entry.name,
         entry.first_sequence,
         entry.first_time,
-        State.GOOD,
+        SegmentCondition.GOOD,
         records=report.records,
         bytes=segment.file.size(),
         sealed=footer is not None,
@@ -254,7 +260,7 @@ def _weigh(
         last = next_sequence - 1 if good else None
         verdict = replace(
             verdict,
-            state=State.OPEN,
+            state=SegmentCondition.OPEN,
             last_sequence=last,
             last_time=last_time,
             least_time=min((head.first_time for _, head in good if head.count), default=None),
@@ -262,10 +268,10 @@ def _weigh(
         )
         if not good and after is None and names.parse_segment(entry.name):
             reason = "no whole commit is in it, and a segment gets its name only with the first"
-            empty = Damage(
+            empty = SegmentDamage(
                 "corrupt", segment.path, SEGMENT_HEADER_BYTES, reason, None, (header.first_sequence, None)
             )
-            return replace(verdict, state=State.DAMAGED, damage=(empty,))
+            return replace(verdict, state=SegmentCondition.DAMAGED, damage=(empty,))
     end = footer.last_sequence if footer else after.first_sequence - 1 if after else None
     missing = end is not None and next_sequence <= end and not header.flags & REWRITTEN
 
@@ -287,15 +293,17 @@ def _weigh(
         torn = isinstance(fault, TornError) or open_end
         where = (fault.path, fault.offset, fault.reason, fault.resume)
         if torn and fault.offset >= SEGMENT_HEADER_BYTES:
-            damage.append(Damage("torn", *where))
+            damage.append(SegmentDamage("torn", *where))
         else:
             gone = lost(fault.offset, fault.resume)
-            damage.append(Damage("corrupt", *where, gone, not good and footer is None and _bound(gone)))
+            damage.append(
+                SegmentDamage("corrupt", *where, gone, not good and footer is None and _bound(gone))
+            )
     if footer is None and not any(fault.resume is None for fault in faults):
         stopped = scan(segment).end
         if missing:
             damage.append(
-                Damage(
+                SegmentDamage(
                     "corrupt",
                     segment.path,
                     stopped,
@@ -309,9 +317,11 @@ def _weigh(
             reason = (
                 "the trailer is not whole, all records are there; the next writer seals the segment again"
             )
-            damage.append(Damage("seal", segment.path, stopped, reason))
+            damage.append(SegmentDamage("seal", segment.path, stopped, reason))
     kinds = {one.kind for one in damage}
-    state = State.DAMAGED if kinds - {"torn"} else State.TORN if kinds else verdict.state
+    state = (
+        SegmentCondition.DAMAGED if kinds - {"torn"} else SegmentCondition.TORN if kinds else verdict.state
+    )
     return replace(verdict, state=state, damage=tuple(damage))
 
 
@@ -325,7 +335,7 @@ def _bound(lost: tuple[int, int | None] | None) -> bool:
 
 def _without_frames(
     directory: Directory, entry: SegmentName, after: SegmentName | None, fault: CorruptionError
-) -> Verdict:
+) -> SegmentCheck:
     """A segment whose header does not check and that holds no good frame either."""
     file = directory.open(entry.name)
     try:
@@ -338,23 +348,25 @@ def _without_frames(
     last = footer.last_sequence if footer else after.first_sequence - 1 if after else None
     lost = (entry.first_sequence, last) if last is None or last >= entry.first_sequence else None
     reason = blank or f"{fault.reason}, and no good frame follows"
-    return Verdict(
+    return SegmentCheck(
         entry.name,
         entry.first_sequence,
         entry.first_time,
-        State.DAMAGED,
+        SegmentCondition.DAMAGED,
         records=0,
         bytes=size,
         damage=(
-            Damage("corrupt", fault.path, fault.offset, reason, None, lost, footer is None and _bound(lost)),
+            SegmentDamage(
+                "corrupt", fault.path, fault.offset, reason, None, lost, footer is None and _bound(lost)
+            ),
         ),
         foreign=footer is None and bool(head.strip(b"\0")) and not SEGMENT_MAGIC.startswith(head),
     )
 
 
-def survey(here: Found) -> Iterator[Verdict]:
+def survey(here: LogListing) -> Iterator[SegmentCheck]:
     """Every segment, read whole, one after another, with the gaps between them."""
-    before: Verdict | None = None
+    before: SegmentCheck | None = None
     for number in range(len(here.entries)):
         verdict = judged(here, number)
         if verdict is None:
@@ -365,7 +377,7 @@ def survey(here: Found) -> Iterator[Verdict]:
         yield verdict
 
 
-def _with_gap(before: Verdict | None, verdict: Verdict) -> Verdict:
+def _with_gap(before: SegmentCheck | None, verdict: SegmentCheck) -> SegmentCheck:
     """What lies between two segments: missing, or never given."""
     if before is None or not before.sealed or before.last_sequence is None:
         return verdict

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
-from lorogo_cli.log.errors import Told, printing
-from lorogo_cli.log.found import Found, found
+from lorogo_cli.errors import CommandError
+from lorogo_cli.log.errors import AlreadyReported, printing
+from lorogo_cli.log.found import LogListing, found
 from lorogo_cli.log.ls import facts, remarks, stranger_facts
 from lorogo_cli.log.progress import progress
-from lorogo_cli.log.survey import Damage, State, Verdict, survey
+from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, SegmentDamage, survey
 from lorogo_cli.render.output import say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
 
@@ -19,17 +19,17 @@ COLUMNS = ("SEGMENT", "SEQUENCES", "SERVED", "SIZE", "STATE")
 def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
     """Print what was found; whether all of it is good. Raises Problem if something could not be read."""
     here = found(path)
-    verdicts: list[Verdict] = []
+    verdicts: list[SegmentCheck] = []
     with progress("verifying", here.bytes()) as advance:
         for verdict in survey(here):
             verdicts.append(verdict)
             advance(verdict.bytes)
     faults = [fault for verdict in verdicts for fault in verdict.damage]
-    unreadable = [verdict for verdict in verdicts if verdict.state is State.UNREADABLE]
+    unreadable = [verdict for verdict in verdicts if verdict.state is SegmentCondition.UNREADABLE]
     if len(unreadable) == len(verdicts) and unreadable:
-        raise Problem(unreadable[0].problem)
+        raise CommandError(unreadable[0].problem)
     if verdicts and all(verdict.foreign for verdict in verdicts):
-        raise Problem(f"{faults[0].path} {_NO_SEGMENT}")
+        raise CommandError(f"{faults[0].path} {_NO_SEGMENT}")
     gaps = [verdict.gap for verdict in verdicts if verdict.gap is not None]
     good = not faults and not here.strangers and not unreadable and not (no_gaps and gaps)
     with printing():
@@ -38,7 +38,7 @@ def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
         else:
             _show(path, here, verdicts, gaps)
     if unreadable:
-        raise Told(unreadable[0].problem)
+        raise AlreadyReported(unreadable[0].problem)
     return good
 
 
@@ -51,7 +51,7 @@ _TORN = (
 )
 
 
-def _show(path: Path, here: Found, verdicts: list[Verdict], gaps: list[tuple[int, int]]) -> None:
+def _show(path: Path, here: LogListing, verdicts: list[SegmentCheck], gaps: list[tuple[int, int]]) -> None:
     if verdicts:
         say_table(COLUMNS, [_cells(verdict) for verdict in verdicts])
     for gap in gaps:
@@ -86,7 +86,7 @@ def left_out_sentence(first: int, last: int) -> str:
     )
 
 
-def _cells(verdict: Verdict) -> tuple[str, ...]:
+def _cells(verdict: SegmentCheck) -> tuple[str, ...]:
     last = "" if verdict.last_sequence is None else str(verdict.last_sequence)
     return (
         verdict.name,
@@ -97,7 +97,7 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def lost_range(faults: Iterable[Damage]) -> tuple[int, int | None]:
+def lost_range(faults: Iterable[SegmentDamage]) -> tuple[int, int | None]:
     """How many sequences cannot be served, at least and at most (None: nobody can tell), each once.
 
     After cleaning, not all of them were records.
@@ -119,7 +119,7 @@ def lost_range(faults: Iterable[Damage]) -> tuple[int, int | None]:
     return least, None if endless else most
 
 
-def lost_shown(faults: Iterable[Damage]) -> str:
+def lost_shown(faults: Iterable[SegmentDamage]) -> str:
     """The same for people."""
     least, most = lost_range(faults)
     if most is None:
@@ -127,11 +127,11 @@ def lost_shown(faults: Iterable[Damage]) -> str:
     return f"{least or 'none'} lost" if least == most else f"at least {least}, at most {most} lost"
 
 
-def _conclusion(path: Path, here: Found, verdicts: list[Verdict]) -> list[str]:
+def _conclusion(path: Path, here: LogListing, verdicts: list[SegmentCheck]) -> list[str]:
     faults = [fault for verdict in verdicts for fault in verdict.damage]
     served = show_count(sum(verdict.records or 0 for verdict in verdicts), "record")
     place = f"{show_count(len(verdicts), 'segment')}, {show_size(sum(verdict.bytes for verdict in verdicts))}"
-    unread = sum(verdict.state is State.UNREADABLE for verdict in verdicts)
+    unread = sum(verdict.state is SegmentCondition.UNREADABLE for verdict in verdicts)
     if not verdicts and not here.strangers:
         return ["no segments yet: nothing to check"]
     if unread:
@@ -149,14 +149,14 @@ def _conclusion(path: Path, here: Found, verdicts: list[Verdict]) -> list[str]:
     if faults:
         hint = f"`lorogo log repair {shlex.quote(str(path))}` says what can be done"
         said.append(f"nothing was changed; next: {hint}")
-    if any(verdict.state is State.WRITING for verdict in verdicts):
+    if any(verdict.state is SegmentCondition.WRITING for verdict in verdicts):
         said.append("a process is writing to it: what came after the look is not counted")
     if here.broken:
         said.append(f"put aside earlier, in {show_count(len(here.broken), 'file')}: {', '.join(here.broken)}")
     return said
 
 
-def _summary(path: Path, here: Found, verdicts: list[Verdict], *, good: bool) -> dict[str, object]:
+def _summary(path: Path, here: LogListing, verdicts: list[SegmentCheck], *, good: bool) -> dict[str, object]:
     faults = [fault for verdict in verdicts for fault in verdict.damage]
     least, most = lost_range(faults)
     return {
@@ -179,7 +179,7 @@ def _summary(path: Path, here: Found, verdicts: list[Verdict], *, good: bool) ->
     }
 
 
-def damage_facts(fault: Damage) -> dict[str, object]:
+def damage_facts(fault: SegmentDamage) -> dict[str, object]:
     """A damaged place for scripts."""
     return {
         "kind": fault.kind,

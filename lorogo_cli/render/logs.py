@@ -2,7 +2,7 @@
 
 import os
 
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 
 LEVELS = ("debug", "info", "warning", "error")
 ENVIRONMENT = "LOROGO_LOG"
@@ -14,7 +14,7 @@ def level_of(default: str, *, verbose: bool, environment: str) -> str:
         return "debug"
     chosen = environment.strip().lower() or default
     if chosen not in LEVELS:
-        raise Problem(f"{ENVIRONMENT} is {brief(environment)}: it can be {', '.join(LEVELS)}")
+        raise CommandError(f"{ENVIRONMENT} is {brief(environment)}: it can be {', '.join(LEVELS)}")
     return chosen
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import show_json
 
 STDOUT = "-"
@@ -14,14 +14,14 @@ def check_writable(target: str) -> None:
         return
     path = Path(target)
     if not path.absolute().parent.is_dir():
-        raise Problem(f"there is no folder for {path}")
+        raise CommandError(f"there is no folder for {path}")
     new = not path.exists()
     try:
         path.open("ab").close()
         if new:
             path.unlink()  # a run that does not come to its end leaves no empty file
     except OSError as error:
-        raise Problem(f"{path} cannot be written: {error.strerror}") from None
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def write(target: str, value: object) -> None:

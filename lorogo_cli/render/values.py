@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _LASTING_PART = re.compile(r"([0-9]{1,9})([smhdw])")
@@ -18,13 +18,13 @@ def parse_json(text: str, what: str = "") -> object:
     try:
         value: object = json.loads(text, parse_constant=_refuse)
     except RecursionError:
-        raise Problem(f"{what or brief(text)} is nested too deep") from None
+        raise CommandError(f"{what or brief(text)} is nested too deep") from None
     except ValueError as error:
         if what:
             where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
-            raise Problem(f"{what} is not JSON{where}") from None
+            raise CommandError(f"{what} is not JSON{where}") from None
         example = shlex.quote(json.dumps(_unquoted(text)[:40], ensure_ascii=False))
-        raise Problem(f"{brief(text)} is not JSON; text needs double quotes, as in {example}") from None
+        raise CommandError(f"{brief(text)} is not JSON; text needs double quotes, as in {example}") from None
     return value
 
 
@@ -48,7 +48,7 @@ def parse_size(text: str) -> int:
     """Bytes: 1048576, 1024k, 64MiB, 1G; all in powers of 1024. Raises Problem."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise Problem(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
+        raise CommandError(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
     return int(match[1]) << _SHIFTS[match[2].lower()]
 
 
@@ -56,7 +56,7 @@ def parse_lasting(text: str) -> int:
     """Seconds: 90s, 8h, 1h30m, 30d, 2w. Raises Problem."""
     words = text.strip().lower()
     if _LASTING.fullmatch(words) is None:
-        raise Problem(f"{brief(text)} does not say how long: write 90s, 30m, 8h, 30d or 2w")
+        raise CommandError(f"{brief(text)} does not say how long: write 90s, 30m, 8h, 30d or 2w")
     return sum(int(count) * _SECONDS[unit] for count, unit in _LASTING_PART.findall(words))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.config.choice import Chosen
+from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.config.flags import takes
 from lorogo_cli.config.use import nats_of, start_logs
 from lorogo_cli.connect.options import Verbose
@@ -17,7 +17,7 @@ app = typer.Typer(invoke_without_command=True)
 
 @app.callback()
 @takes("auth")
-def auth(settings: Chosen) -> None:
+def auth(settings: ResolvedSettings) -> None:
     """Let people with tokens into NATS, and nobody else, until Ctrl-C. Several of it may run.
 
     While none runs nobody new comes in; who is in stays. `lorogo auth setup DIR` makes all that it needs.

@@ -9,10 +9,10 @@ from pathlib import Path
 from lorogo_cli.connect import closed_folder
 from lorogo_cli.connect.client import unreachable
 from lorogo_cli.connect.runtime import stop_signals
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say
 from lorogo_cli.render.program_name import typed
-from lorogo_cli.services.service_keys import Guard, warn_of_minting
+from lorogo_cli.services.service_keys import ServiceKeys, warn_of_minting
 from lorogo_transport.auth import accounts, seeds
 from lorogo_transport.auth.auth_service import NEEDED, WrongSeed, check_issuer, running
 from lorogo_transport.auth.key_source import KeySource
@@ -26,23 +26,23 @@ _NOT_OPEN = "; an open NATS needs no `lorogo auth`"
 async def auth(url: str, found: KeySource | None, folder: Path | None) -> None:
     """Run until SIGTERM or Ctrl-C."""
     if found is None:
-        raise Problem(
+        raise CommandError(
             "`lorogo auth` needs the keys that verify tokens: --keys FILE; `lorogo auth setup DIR` makes them"
         )
     warn_of_minting(found)
     needed = seeds_of(folder)
     with stop_signals() as stop:
         try:
-            await Guard(found).check_nats(url, else_say=_NOT_OPEN)
+            await ServiceKeys(found).check_nats(url, else_say=_NOT_OPEN)
             async with running(url, found, needed) as service:
                 await check_issuer(url, service)
                 say("lorogo auth is running    (Ctrl-C stops it)")
                 await stop.wait()
                 say("stopping")
         except WrongSeed as error:
-            raise Problem(str(error)) from None
+            raise CommandError(str(error)) from None
         except NotAuthorized:
-            raise Problem(
+            raise CommandError(
                 "NATS does not know the seeds of `lorogo auth`: run it with the nats.conf that"
                 " `lorogo auth setup` wrote beside them"
             ) from None
@@ -61,7 +61,7 @@ def seeds_of(folder: Path | None) -> dict[str, str]:
             what=f"the seed of {name}",
         )
         if seed is None:
-            raise Problem(
+            raise CommandError(
                 f"the seed of {name} is missing: --seeds names the folder that `lorogo auth setup` made, or"
                 f" LOROGO_{word}_SEED_FILE a file"
             )

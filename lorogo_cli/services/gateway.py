@@ -7,28 +7,28 @@ import structlog
 
 from lorogo_cli.connect.runtime import stop_signals
 from lorogo_cli.connect.telemetry import telemetry
-from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say
-from lorogo_cli.services.service_keys import Guard, Unanswered
+from lorogo_cli.services.service_keys import AccessCheckUnanswered, ServiceKeys
 
 try:
     from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
 except ModuleNotFoundError as error:  # installed without the extra
-    raise Problem(f"this needs {error.name}: pip install 'lorogo[gateway]'") from None
+    raise CommandError(f"this needs {error.name}: pip install 'lorogo[gateway]'") from None
 
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0  # between two looks at a NATS that does not answer
 
 
-async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
+async def gateway(url: str, guard: ServiceKeys, settings: GatewaySettings) -> None:
     """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile, and nobody is let in."""
     host = settings.host
     with stop_signals() as stop:
         looking = await _look(guard, url)
         try:
             if guard.keys is not None and guard.seed is None and "@" not in url:  # nor a password
-                raise Problem(
+                raise CommandError(
                     "a closed NATS wants to know who we are: --nats-seed DIR/gateway.seed"
                     " (`lorogo auth setup DIR` makes it)"
                 )
@@ -47,7 +47,7 @@ async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
                 await _until(stop, looking)
                 say("stopping")
         except CannotListen as error:
-            raise Problem(f"{one_line(error)}; --host and --port choose others") from None
+            raise CommandError(f"{one_line(error)}; --host and --port choose others") from None
         finally:
             if looking is not None:
                 looking.cancel()
@@ -55,27 +55,27 @@ async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
             looking.result()
 
 
-async def _look(guard: Guard, url: str) -> "asyncio.Task[None] | None":
+async def _look(guard: ServiceKeys, url: str) -> "asyncio.Task[None] | None":
     """Look whether NATS lets strangers in; while nobody answers there, go on looking in a task."""
     try:
         await _check(guard, url)
-    except Unanswered as error:
+    except AccessCheckUnanswered as error:
         log.warning("waiting for NATS", problem=one_line(error))
         return asyncio.create_task(_look_on(guard, url), name="strangers")
     return None
 
 
-async def _check(guard: Guard, url: str) -> None:
+async def _check(guard: ServiceKeys, url: str) -> None:
     await guard.check_nats(url)
     await guard.check_open(url)
 
 
-async def _look_on(guard: Guard, url: str) -> None:
+async def _look_on(guard: ServiceKeys, url: str) -> None:
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         try:
             await _check(guard, url)
-        except Unanswered:
+        except AccessCheckUnanswered:
             continue
         log.warning("NATS answers, the waiting is over")  # as loud as its beginning was
         return
@@ -99,4 +99,4 @@ def chosen(**settings: Any) -> GatewaySettings:
     try:
         return GatewaySettings(**settings)
     except ValueError as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None

@@ -16,8 +16,8 @@ from typing import Final
 
 import structlog
 
-from lorogo_cli.config.probe_address import Listen
-from lorogo_cli.errors import Problem
+from lorogo_cli.config.probe_address import ListenAddress
+from lorogo_cli.errors import CommandError
 from lorogo_server import Server
 from lorogo_transport.tasks import Tasks
 
@@ -33,7 +33,7 @@ _STATUSES: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Servi
 _USAGE: Final = {"problem": "ask GET /healthz or GET /readyz"}
 
 
-class Standing:
+class ServerReadiness:
     """How a server stands; `server` is there once it serves."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Standing:
 
 
 @asynccontextmanager
-async def probes(listen: Listen | None, standing: Standing) -> AsyncIterator[list[str]]:
+async def probes(listen: ListenAddress | None, standing: ServerReadiness) -> AsyncIterator[list[str]]:
     """Answer until the end of the block, at the addresses it gives; None: at none. Raises Problem."""
     if listen is None:
         yield []
@@ -60,7 +60,7 @@ async def probes(listen: Listen | None, standing: Standing) -> AsyncIterator[lis
         server = await asyncio.start_server(door.came, listen.host, listen.port, limit=_HEAD_BYTES_MAX)
     except OSError as error:
         words = error.strerror or str(error)
-        raise Problem(
+        raise CommandError(
             f"--health-listen: nobody can listen on {listen.host}:{listen.port} ({words}); choose another"
         ) from None
     addresses = [_shown(one.getsockname()) for one in server.sockets]

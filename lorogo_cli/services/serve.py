@@ -10,17 +10,17 @@ from pathlib import Path
 
 import structlog
 
-from lorogo_cli.config.probe_address import Listen
+from lorogo_cli.config.probe_address import ListenAddress
 from lorogo_cli.connect.runtime import stop_signals
 from lorogo_cli.connect.telemetry import telemetry
-from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.services import worker_identity as identity
-from lorogo_cli.services.probe_server import Standing, probes
-from lorogo_cli.services.service_keys import Guard, Identity, Unanswered
+from lorogo_cli.services.probe_server import ServerReadiness, probes
+from lorogo_cli.services.service_keys import AccessCheckUnanswered, Identity, ServiceKeys
 from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
-from lorogo_server.sandbox.decode_sandbox import Taster
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.server import new_nanoid
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.clock import SystemClock
@@ -38,14 +38,14 @@ _BAD_INPUT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServeOptions:
     """What every worker needs to know."""
 
     url: str = field(repr=False)  # it may hold a password
     data: Path
     settings: ServerSettings
-    guard: Guard
-    health: Listen | None = None  # where probes are answered
+    guard: ServiceKeys
+    health: ListenAddress | None = None  # where probes are answered
 
     @property
     def closed(self) -> bool:
@@ -58,10 +58,10 @@ class Serving:
         return self.guard.server_identity()
 
 
-async def alone(serving: Serving) -> None:
+async def alone(serving: ServeOptions) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
     _check_journal_port(serving.settings, closed=serving.closed)
-    standing = Standing()
+    standing = ServerReadiness()
     with (
         stop_signals() as stop,
         identity.held(serving.data, 0, new_nanoid, closed=serving.closed) as server_id,
@@ -72,14 +72,14 @@ async def alone(serving: Serving) -> None:
                 await _serve(transport, serving, server_id, 0, standing, stop)
 
 
-async def worker(serving: Serving, number: int) -> None:
+async def worker(serving: ServeOptions, number: int) -> None:
     """One of several servers; ends too when its parent is gone, which closes our stdin."""
     with (
         stop_signals() as stop,
         identity.held(serving.data, number, new_nanoid, closed=serving.closed) as server_id,
     ):
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
-        standing = Standing()
+        standing = ServerReadiness()
         health = None if serving.health is None else serving.health.of_worker(number)
         try:
             async with probes(health, standing):
@@ -92,15 +92,15 @@ async def worker(serving: Serving, number: int) -> None:
 
 async def _serve(
     transport: JetStreamTransport,
-    serving: Serving,
+    serving: ServeOptions,
     server_id: str,
     number: int,
-    standing: Standing,
+    standing: ServerReadiness,
     stop: asyncio.Event,
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
-    pulse = Pulse(serving.url, seed=serving.guard.seed)
+    pulse = KeepaliveProcess(serving.url, seed=serving.guard.seed)
     keys = serving.guard.keys
     try:
         async with transport, AsyncExitStack() as stack:
@@ -112,7 +112,7 @@ async def _serve(
                     transport,
                     settings,
                     pulse=pulse,
-                    taster=Taster(spare=False),
+                    taster=DecodeSandbox(spare=False),
                     data=folder,
                     authority=authority,
                     tracer_provider=spans,
@@ -130,20 +130,20 @@ async def _serve(
         raise _not_so(error, settings) from error
 
 
-def _not_so(error: TransportError, settings: ServerSettings) -> TransportError | Problem:
+def _not_so(error: TransportError, settings: ServerSettings) -> TransportError | CommandError:
     """The same, in words of the option that asked for it."""
     if settings.replicas > 1 and "replicas" in str(error):
-        return Problem(
+        return CommandError(
             f"--replicas {settings.replicas} needs a NATS cluster of so many servers: {one_line(error)}"
         )
     if isinstance(error, StorageFull) and subjects.PRESENCE_STREAM in str(error):
         size = settings.kept_presence_bytes_max
-        return Problem(
+        return CommandError(
             f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
             " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
         )
     if isinstance(error, StorageFull) and subjects.REVOKED_STREAM in str(error):
-        return Problem(
+        return CommandError(
             f"JetStream has not {limits.REVOKED_BYTES_MAX} bytes to set aside for what is revoked:"
             f" {one_line(error)}; give NATS more (max_file_store, disk)"
         )
@@ -161,11 +161,11 @@ def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
         " Set LOROGO_JOURNAL_SECRET, the same for all servers"
     )
     if closed:
-        raise Problem(words)
+        raise CommandError(words)
     log.warning(words, listen=host)
 
 
-async def _connect_first(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
+async def _connect_first(serving: ServeOptions, stop: asyncio.Event) -> JetStreamTransport | None:
     """One that answers probes waits for NATS, for whoever watches it sees that; another says so and ends.
 
     None if it is to stop meanwhile.
@@ -175,7 +175,7 @@ async def _connect_first(serving: Serving, stop: asyncio.Event) -> JetStreamTran
         try:
             await serving.guard.check_nats(serving.url)
             return await connect(serving.url, name="lorogo server", **serving.identity)
-        except (Unanswered, Unreachable) as error:
+        except (AccessCheckUnanswered, Unreachable) as error:
             if serving.health is None or isinstance(error, NotAuthorized):
                 raise serving.guard.not_let_in(error) if isinstance(error, Unreachable) else error from None
             log.warning("waiting for NATS", problem=one_line(error))
@@ -184,7 +184,7 @@ async def _connect_first(serving: Serving, stop: asyncio.Event) -> JetStreamTran
     return None
 
 
-async def _connect_patiently(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
+async def _connect_patiently(serving: ServeOptions, stop: asyncio.Event) -> JetStreamTransport | None:
     """A worker that is started again while NATS is away waits for it; None if it is to stop."""
     failures = 0
     while not stop.is_set():
@@ -214,7 +214,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 
 
 async def parent(
-    serving: Serving, workers: int, arguments: Sequence[str], handed: Mapping[str, str] | None = None
+    serving: ServeOptions, workers: int, arguments: Sequence[str], handed: Mapping[str, str] | None = None
 ) -> None:
     """Run worker processes, start those that crash again, and stop them all gracefully.
 
@@ -232,10 +232,10 @@ async def parent(
                 for number in range(workers)
             ]
         if any(task.result() == _BAD_INPUT for task in fleet):
-            raise Problem("a worker cannot run as it was told; its own words are above")
+            raise CommandError("a worker cannot run as it was told; its own words are above")
 
 
-async def _check(serving: Serving, workers: int) -> None:
+async def _check(serving: ServeOptions, workers: int) -> None:
     """What would make every worker fail is said once, here."""
     await serving.guard.check_nats(serving.url)
     try:
@@ -252,7 +252,7 @@ async def _check(serving: Serving, workers: int) -> None:
     except Unreachable as error:
         raise serving.guard.not_let_in(error) from None
     except TransportError as error:
-        raise Problem(one_line(_not_so(error, serving.settings))) from None
+        raise CommandError(one_line(_not_so(error, serving.settings))) from None
     for number in range(workers):
         if serving.health is not None:
             serving.health.of_worker(number)

@@ -10,15 +10,15 @@ from typing import TypedDict
 
 import structlog
 
-from lorogo_cli.config.choice import Chosen
+from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.connect.client import unreachable
 from lorogo_cli.connect.options import KEYS_ENVIRONMENT
-from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.errors import CommandError, one_line
 from lorogo_protocol import subjects
 from lorogo_transport.auth.anonymous_access import lets_strangers_in
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized, Unreachable
-from lorogo_transport.ports import Bus, Refusal
+from lorogo_transport.ports import Bus, PermissionViolation
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +26,7 @@ _PROBE = f"{subjects.accepted('_')}.probe"  # one word more than any document's:
 _LOOK_SECONDS = 5.0
 
 
-class Unanswered(Problem):
+class AccessCheckUnanswered(CommandError):
     """NATS does not say whether it lets strangers in: it is away."""
 
 
@@ -40,24 +40,24 @@ class Identity(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class ServiceKeys:
     """Keys that verify tokens, or none: then everybody may do everything. And who we are to NATS."""
 
     keys: KeySource | None
     seed: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, settings: Chosen) -> "Guard":
+    def of(cls, settings: ResolvedSettings) -> "ServiceKeys":
         """As was chosen. Raises Problem, SecretUnusable, InvalidKey."""
         found = keys_in(settings)
         if found is None and not settings["open"]:
-            raise Problem(
+            raise CommandError(
                 f"`lorogo {settings.section}` needs the keys that verify tokens: --keys FILE"
                 " (`lorogo auth setup DIR` makes them), or --open if everybody who reaches it may read and"
                 " change every document"
             )
         if found is not None and settings["open"]:
-            raise Problem(
+            raise CommandError(
                 f"{settings.called('open')} contradicts {settings.called('keys_file')}:"
                 " with keys everybody needs a token"
             )
@@ -98,21 +98,23 @@ class Guard:
         try:
             stranger = await lets_strangers_in(url, _LOOK_SECONDS)
         except Unreachable as error:
-            raise Unanswered(str(unreachable(error, closed=True))) from None
+            raise AccessCheckUnanswered(str(unreachable(error, closed=True))) from None
         if stranger:
-            raise Problem(
+            raise CommandError(
                 "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"
                 f" the configuration of one that does not{else_say}"
             )
 
-    def not_let_in(self, error: Unreachable) -> Problem:
+    def not_let_in(self, error: Unreachable) -> CommandError:
         """Why a server is not connected, and what to do about it."""
         if not isinstance(error, NotAuthorized):
             return unreachable(error, closed=self.keys is not None)
         folder = "of the folder whose nats.conf NATS runs with"
         if self.seed is None:
-            return Problem(f"NATS asks who we are: --nats-seed DIR/server.seed, {folder} ({one_line(error)})")
-        return Problem(f"NATS does not know this seed: --nats-seed DIR/server.seed, {folder}")
+            return CommandError(
+                f"NATS asks who we are: --nats-seed DIR/server.seed, {folder} ({one_line(error)})"
+            )
+        return CommandError(f"NATS does not know this seed: --nats-seed DIR/server.seed, {folder}")
 
     async def check_open(self, url: str) -> None:
         """Without keys, everybody would come in by our seed if NATS is closed. Raises Problem, Unanswered."""
@@ -121,9 +123,9 @@ class Guard:
         try:
             stranger = await lets_strangers_in(url, _LOOK_SECONDS)
         except Unreachable as error:
-            raise Unanswered(str(unreachable(error))) from None
+            raise AccessCheckUnanswered(str(unreachable(error))) from None
         if not stranger:
-            raise Problem(
+            raise CommandError(
                 "this NATS is closed, and --open would let everybody in by our seed: say --keys DIR/keys.jwks"
                 " instead of --open"
             )
@@ -132,7 +134,7 @@ class Guard:
         """With keys, NATS must let us speak as a server: no client would hear of edits. Raises Problem."""
         if self.keys is None:
             return
-        refused: list[Refusal] = []
+        refused: list[PermissionViolation] = []
         unwatch = bus.watch_refusals(refused.append)
         try:
             await bus.publish(_PROBE, b"")
@@ -140,7 +142,7 @@ class Guard:
         finally:
             unwatch()
         if any(one.publish and one.subject == _PROBE for one in refused):
-            raise Problem(
+            raise CommandError(
                 "this seed is not a server's, NATS does not let it say which edits were accepted:"
                 " --nats-seed DIR/server.seed, of the folder that `lorogo auth setup DIR` made"
             )
@@ -163,7 +165,7 @@ def warn_of_minting(keys: KeySource) -> None:
         )
 
 
-def keys_in(settings: Chosen) -> KeySource | None:
+def keys_in(settings: ResolvedSettings) -> KeySource | None:
     """The keys that were chosen. Raises SecretUnusable, InvalidKey."""
     choice = settings.choices["keys_file"]
     if choice.value is None:

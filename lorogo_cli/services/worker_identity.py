@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_server import identity
 from lorogo_server.identity import HomeInUse, HomeUnusable
 
@@ -36,9 +36,9 @@ def held(
             _check_open(home / _CLOSED, closed=closed, option=option)
             yield server_id
     except HomeInUse as error:
-        raise Problem(f"{error}: give this one its own with {option}") from None
+        raise CommandError(f"{error}: give this one its own with {option}") from None
     except HomeUnusable as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def _check_open(mark: Path, *, closed: bool, option: str) -> None:
@@ -47,7 +47,7 @@ def _check_open(mark: Path, *, closed: bool, option: str) -> None:
         if closed:
             mark.touch(0o640)
         elif mark.exists():
-            raise Problem(
+            raise CommandError(
                 f"{mark.parent} has documents of a closed lorogo, which everybody could read here:"
                 f" choose another folder with {option}, or remove {mark} if they may be open"
             )

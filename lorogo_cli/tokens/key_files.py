@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json, say_table
 from lorogo_client.tokens import new_key
 from lorogo_protocol.errors import LorogoError
@@ -34,7 +34,7 @@ def new(
         with _locked(public):
             before = _read(public) if _exists(public) else {"keys": []}
             if any(one["kid"] == key.key_id for one in before["keys"]):
-                raise Problem(f"{str(public)!r} has a key {key.key_id!r} already: give another --id")
+                raise CommandError(f"{str(public)!r} has a key {key.key_id!r} already: give another --id")
             write_secret(out, _text(key.private()), "the key")
             try:
                 _write(public, {**before, "keys": [*before["keys"], key.public()]})
@@ -72,9 +72,11 @@ def remove(key_id: str, public: Path, *, as_json: bool) -> None:
         before = _read(public)
         there = [one["kid"] for one in before["keys"]]
         if key_id not in there:
-            raise Problem(f"there is no key {key_id!r} in {str(public)!r}: it has {', '.join(there)}")
+            raise CommandError(f"there is no key {key_id!r} in {str(public)!r}: it has {', '.join(there)}")
         if len(there) == 1:
-            raise Problem(f"{key_id!r} is the last key in {str(public)!r}: add another first (`keys new`)")
+            raise CommandError(
+                f"{key_id!r} is the last key in {str(public)!r}: add another first (`keys new`)"
+            )
         _write(public, {**before, "keys": [one for one in before["keys"] if one["kid"] != key_id]})
     if as_json:
         say_json({"removed": key_id, "keys": [one for one in there if one != key_id]}, pretty=False)
@@ -109,7 +111,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError) as error:
-        raise Problem(f"{str(path)[:100]!r} cannot be looked at: {error}") from None
+        raise CommandError(f"{str(path)[:100]!r} cannot be looked at: {error}") from None
 
 
 def _text(value: object) -> str:
@@ -122,7 +124,7 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError):
-        raise Problem(f"there is no folder for {str(path)[:100]!r}") from None
+        raise CommandError(f"there is no folder for {str(path)[:100]!r}") from None
     deadline = time.monotonic() + _LOCK_SECONDS
     try:
         while True:
@@ -131,7 +133,7 @@ def _locked(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise Problem(f"somebody else is changing {str(path)!r}: try again") from None
+                    raise CommandError(f"somebody else is changing {str(path)!r}: try again") from None
                 time.sleep(0.02)
         yield
     finally:

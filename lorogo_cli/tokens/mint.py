@@ -9,7 +9,7 @@ from typing import Any
 
 from lorogo_cli.connect.options import TOKEN_ENVIRONMENT
 from lorogo_cli.doc.versions import show_age, show_time
-from lorogo_cli.errors import Problem, brief
+from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import parse_lasting
 from lorogo_cli.services.service_keys import keys_of
@@ -29,17 +29,19 @@ def mint(
     """Mint and print, or write."""
     documents = _documents(grants)
     if out is not None and os.path.realpath(out) == os.path.realpath(key):
-        raise Problem("--out is the key itself: the token goes to another file")
+        raise CommandError("--out is the key itself: the token goes to another file")
     if out is not None and not itself(str(out)):  # write_secret says that
         _check_free(out)
     seconds = parse_lasting(expires)
     if seconds > _SECONDS_MAX:
-        raise Problem(f"--expires {brief(expires)} is more than ten years from now: choose less, as in 30d")
+        raise CommandError(
+            f"--expires {brief(expires)} is more than ten years from now: choose less, as in 30d"
+        )
     signing = _signing_key(key)
     try:
         text = minting.mint(signing, subject=subject, documents=documents, expires=seconds, token_id=token_id)
     except ValueError as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
     if out is None:
         say(text)
     else:
@@ -89,7 +91,7 @@ def _signing_key(path: Path) -> Key:
         return minting.load_key(path)
     except LorogoError:
         if _is_public(path):
-            raise Problem(
+            raise CommandError(
                 f"{str(path)!r} has public keys, which verify tokens: what mints is the private one,"
                 " tokens.jwk where `lorogo auth setup` made them"
             ) from None
@@ -110,9 +112,9 @@ def _check_free(out: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Problem(f"the token cannot be written: {str(out)!r}: {error.strerror}") from None
+        raise CommandError(f"the token cannot be written: {str(out)!r}: {error.strerror}") from None
     if not empty and not tokens.looks_like(read_file(out, "what is in --out")[0]):
-        raise Problem(f"{str(out)!r} has something else than a token in it: choose another --out")
+        raise CommandError(f"{str(out)!r} has something else than a token in it: choose another --out")
 
 
 def _documents(grants: Sequence[str]) -> dict[str, str]:
@@ -120,9 +122,9 @@ def _documents(grants: Sequence[str]) -> dict[str, str]:
     for grant in grants:
         pattern, equals, access = grant.rpartition("=")  # an id may have = in it, access may not
         if not equals or not pattern:
-            raise Problem(f"{brief(grant)} is no grant: write 'minutes-*=write'")
+            raise CommandError(f"{brief(grant)} is no grant: write 'minutes-*=write'")
         if documents.get(pattern, access) != access:
-            raise Problem(f"{brief(pattern)} is granted both {documents[pattern]} and {brief(access)}")
+            raise CommandError(f"{brief(pattern)} is granted both {documents[pattern]} and {brief(access)}")
         documents[pattern] = access
     return documents
 
@@ -130,7 +132,7 @@ def _documents(grants: Sequence[str]) -> dict[str, str]:
 def _token(path: Path | None) -> tuple[str, str]:
     """The token, and where it is from."""
     if path is not None and tokens.looks_like(str(path)):
-        raise Problem(
+        raise CommandError(
             "a token is never an argument, everybody on this machine can list those: give a file, or stdin"
         )
     if path is not None and str(path) != "-":
@@ -139,7 +141,9 @@ def _token(path: Path | None) -> tuple[str, str]:
     if path is None and (text := read_secret(path=None, environment=TOKEN_ENVIRONMENT, what="the token")):
         return text, TOKEN_ENVIRONMENT if os.environ.get(TOKEN_ENVIRONMENT) else f"{TOKEN_ENVIRONMENT}_FILE"
     if path is None and sys.stdin.isatty():
-        raise Problem(f"which token? Name a file with --token-file, set {TOKEN_ENVIRONMENT}, or pipe it in")
+        raise CommandError(
+            f"which token? Name a file with --token-file, set {TOKEN_ENVIRONMENT}, or pipe it in"
+        )
     return sys.stdin.buffer.read(SECRET_BYTES_MAX).decode(errors="replace").strip(), "stdin"
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from lorogo_cli.connect.client import shown, unreachable
-from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.connect.options import SEED_ENVIRONMENT
 from lorogo_cli.doc.versions import show_time
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json
 from lorogo_cli.render.values import parse_lasting, show_count
 from lorogo_protocol import revocation, tokens
@@ -37,7 +37,7 @@ async def revoke(
 ) -> None:
     """Write the entry; when this returns it is stored, and everybody who is connected hears of it."""
     if sum(one is not None for one in (token_id, subject, token_file)) != 1:
-        raise Problem("what is to be revoked? Give a token's id, or --subject, or --token-file")
+        raise CommandError("what is to be revoked? Give a token's id, or --subject, or --token-file")
     until = None if lasting is None else time.time() + parse_lasting(lasting)
     if token_file is not None:
         token = tokens.peek(read_secret_file(token_file, "the token"))
@@ -45,11 +45,11 @@ async def revoke(
     seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
     if token_id is not None:
         _check_id(token_id)
-        servers = await _write(Way(url, seed=seed), token_id, None, until)
+        servers = await _write(ConnectionOptions(url, seed=seed), token_id, None, until)
         what, said = {"token_id": token_id}, f"the token {token_id}"
     else:
         assert subject is not None
-        servers = await _write(Way(url, seed=seed), None, _checked(subject), until)
+        servers = await _write(ConnectionOptions(url, seed=seed), None, _checked(subject), until)
         what, said = {"subject": subject}, f"every token that {subject} has"
     audit.record(
         "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
@@ -74,7 +74,7 @@ async def revoke(
 async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
     """Mark the list of revoked tokens as complete as it is: no copy of it is left."""
     seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
-    way = Way(url, seed=seed)
+    way = ConnectionOptions(url, seed=seed)
     with _problems(way):
         async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
             revocations = Revocations(transport, SystemClock())
@@ -88,7 +88,9 @@ async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
     say(f"the list of revoked tokens counts as complete: it has {entries} of them")
 
 
-async def _write(way: Way, token_id: str | None, subject: str | None, until: float | None) -> tuple[str, ...]:
+async def _write(
+    way: ConnectionOptions, token_id: str | None, subject: str | None, until: float | None
+) -> tuple[str, ...]:
     """The servers that have it on their disks."""
     with _problems(way):
         async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
@@ -103,37 +105,41 @@ async def _write(way: Way, token_id: str | None, subject: str | None, until: flo
 
 
 @contextmanager
-def _problems(way: Way) -> Iterator[None]:
+def _problems(way: ConnectionOptions) -> Iterator[None]:
     """What NATS refuses, in a sentence."""
     try:
         yield
     except NotAuthorized as error:
         if way.known:
-            raise Problem(f"NATS at {shown(way)} does not know who revokes: {error}") from None
-        raise Problem(
+            raise CommandError(f"NATS at {shown(way)} does not know who revokes: {error}") from None
+        raise CommandError(
             f"NATS at {shown(way)} asks who revokes: --nats-seed names the seed of an operator"
         ) from None
     except Unreachable as error:
         raise unreachable(error) from None
     except PermissionDenied:
-        raise Problem("this NATS user may not revoke: --nats-seed names the seed of an operator") from None
+        raise CommandError(
+            "this NATS user may not revoke: --nats-seed names the seed of an operator"
+        ) from None
     except StreamMissing:
-        raise Problem(f"no lorogo server has ever run on {shown(way)}: there is nothing to revoke") from None
+        raise CommandError(
+            f"no lorogo server has ever run on {shown(way)}: there is nothing to revoke"
+        ) from None
 
 
 def _check_id(token_id: str) -> None:
     if tokens.looks_like(token_id):
-        raise Problem("that is a token, not its id, and all who list processes saw it: use --token-file")
+        raise CommandError("that is a token, not its id, and all who list processes saw it: use --token-file")
     try:
         revocation.token_key(token_id)
     except ValueError as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def _checked(subject: str) -> str:
     try:
         return tokens.checked_subject(subject)
     except ValueError:
-        raise Problem(
+        raise CommandError(
             f"no token has the subject {subject[:40]!r}: it is 1 to 128 printable characters"
         ) from None

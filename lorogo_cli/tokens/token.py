@@ -22,7 +22,7 @@ keys_app = typer.Typer(
 app.add_typer(keys_app, name="keys")
 
 
-class Kind(StrEnum):
+class KeyAlgorithm(StrEnum):
     """Kinds of keys."""
 
     EDDSA = "EdDSA"
@@ -97,8 +97,9 @@ def keys_new(
         ),
     ] = None,
     kind: Annotated[
-        Kind, typer.Option("--kind", help="EdDSA: who verifies cannot mint. HS256: one secret for both.")
-    ] = Kind.EDDSA,
+        KeyAlgorithm,
+        typer.Option("--kind", help="EdDSA: who verifies cannot mint. HS256: one secret for both."),
+    ] = KeyAlgorithm.EDDSA,
     key_id: Annotated[
         str | None, typer.Option("--id", metavar="KID", help="Its name; random unless it is given.")
     ] = None,

@@ -14,15 +14,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from lorogo_client.auth.guarded_transport import Guarded
-from lorogo_client.auth.token_provider import Holder
-from lorogo_client.context import Badge, Context
+from lorogo_client.auth.guarded_transport import TokenTransport
+from lorogo_client.auth.token_provider import TokenProvider
+from lorogo_client.context import ClientContext, ConnectionToken
 from lorogo_client.delivery.replies import Replies
 from lorogo_client.delivery.snapshot_check import SnapshotChecks
-from lorogo_client.delivery.starter import Starter
+from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_client.errors import SessionClosed, TooManyDocuments
 from lorogo_client.settings import ClientSettings
-from lorogo_client.tracing import Tracing
+from lorogo_client.tracing import ClientTracing
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized
@@ -40,13 +40,13 @@ _RENEW_SECONDS_MIN = 1.0  # between two questions for a fresh token
 _LOOK_SECONDS_MAX = 30.0  # a machine that slept wakes up with an old token
 
 
-class Renewing(Transport, Protocol):
+class RenewableTransport(Transport, Protocol):
     """A transport that can be asked to connect anew, because the token is another."""
 
     def renew(self) -> None: ...
 
 
-class Dial(Protocol):
+class Connector(Protocol):
     """Makes a connection that names these documents, with the token that the function gives (if with any).
 
     `patient`: it comes after a while whether NATS has answered or not, and goes on trying.
@@ -54,29 +54,29 @@ class Dial(Protocol):
 
     def __call__(
         self, documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
-    ) -> Awaitable[Renewing]: ...
+    ) -> Awaitable[RenewableTransport]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ClientResources:
     """What all connections of a client have in common."""
 
     clock: Clock
     rng: random.Random
     new_id: Callable[[], str]
     settings: ClientSettings
-    holder: Holder
+    holder: TokenProvider
     store: "LocalStore | None"
     guarded: bool  # only what a token may do
-    tracing: Tracing | None = None
+    tracing: ClientTracing | None = None
 
 
-class Link:
+class PooledConnection:
     """One connection, and what goes over it."""
 
-    def __init__(self, transport: Transport, shared: Shared, badge: Badge) -> None:
-        seen: Transport = Guarded(transport) if shared.guarded else transport
-        self.context = Context(
+    def __init__(self, transport: Transport, shared: ClientResources, badge: ConnectionToken) -> None:
+        seen: Transport = TokenTransport(transport) if shared.guarded else transport
+        self.context = ClientContext(
             transport=seen,
             clock=shared.clock,
             rng=shared.rng,
@@ -84,7 +84,7 @@ class Link:
             settings=shared.settings,
             caller=Caller(transport.bus, shared.clock, shared.new_id),
             replies=Replies(transport.bus),
-            starter=Starter(
+            starter=DocumentStarter(
                 seen, shared.clock, shared.rng, shared.new_id, shared.settings, guarded=shared.guarded
             ),
             holder=shared.holder,
@@ -115,15 +115,15 @@ class _Place:
 
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     uses: int = 0
-    link: Link | None = None
-    transport: Renewing | None = None
+    link: PooledConnection | None = None
+    transport: RenewableTransport | None = None
     timer: asyncio.TimerHandle | None = None
 
 
-class Links:
+class ConnectionPool:
     """All connections of one client."""
 
-    def __init__(self, shared: Shared, dial: Dial | None) -> None:
+    def __init__(self, shared: ClientResources, dial: Connector | None) -> None:
         """Without `dial` there is only the first connection, whatever the token grants."""
         self.holder = shared.holder
         self._shared = shared
@@ -131,15 +131,15 @@ class Links:
         self.clock = shared.clock
         self.snapshot_checks = SnapshotChecks()
         self._dial = dial
-        self._first: Link | None = None
+        self._first: PooledConnection | None = None
         self._first_transport: Transport | None = None  # if it is ours
-        self._renewing: list[Renewing] = []
+        self._renewing: list[RenewableTransport] = []
         self._places: dict[str, _Place] = {}
         self._tasks = Tasks(self._broke)
         self._closed = False
 
     @property
-    def first(self) -> Context:
+    def first(self) -> ClientContext:
         """Of the connection that names no document."""
         assert self._first is not None
         return self._first.context
@@ -154,19 +154,19 @@ class Links:
 
         Raises TokenRefused, Unreachable, NotAuthorized, and what the token's source raises.
         """
-        badge = Badge()
+        badge = ConnectionToken()
         if not self.holder.renewable or given is not None or not self._shared.guarded:
             badge.text = await self.holder.fresh()
         if given is None:
             patient = self._shared.store is not None
             self._first_transport = given = await self._dialled((), badge, patient=patient)
-        self._first = Link(given, self._shared, badge)
+        self._first = PooledConnection(given, self._shared, badge)
         await self._first.start()
         if self.holder.renewable:
             self._tasks.spawn(self._keep_fresh(), name="token")
 
     @asynccontextmanager
-    async def use(self, document_id: str) -> AsyncIterator[Context]:
+    async def use(self, document_id: str) -> AsyncIterator[ClientContext]:
         """The connection for this document, for as long as the body runs. Raises as `take`."""
         context = await self.take(document_id)
         try:
@@ -174,7 +174,7 @@ class Links:
         finally:
             self.give_back(document_id, context)
 
-    async def take(self, document_id: str) -> Context:
+    async def take(self, document_id: str) -> ClientContext:
         """The connection for this document, until it is given back.
 
         Raises TooManyDocuments, SessionClosed, Unreachable, NotAuthorized.
@@ -192,7 +192,7 @@ class Links:
         if place.timer is not None:
             place.timer.cancel()
             place.timer = None
-        context: Context | None = None
+        context: ClientContext | None = None
         try:
             async with place.opening:
                 if place.link is None:
@@ -204,7 +204,7 @@ class Links:
                 self._used(document_id, place)
         return context
 
-    def give_back(self, document_id: str, context: Context) -> None:
+    def give_back(self, document_id: str, context: ClientContext) -> None:
         """Whoever took it needs it no more."""
         place = self._places.get(document_id)
         if place is not None and place.link is not None and place.link.context is context:
@@ -234,11 +234,11 @@ class Links:
             await self._end(self._places.pop(idle))
 
     async def _connect(self, document_id: str, place: _Place) -> None:
-        badge = Badge()
+        badge = ConnectionToken()
         # while NATS is away it is waited for, as by those who are on the first connection
         patient = self._shared.store is not None or not self.first.bus.connected
         transport = await self._dialled((document_id,), badge, patient=patient)
-        link = Link(transport, self._shared, badge)
+        link = PooledConnection(transport, self._shared, badge)
         started = False
         try:
             await link.start()
@@ -251,7 +251,9 @@ class Links:
             raise SessionClosed("the client is closed")
         place.link, place.transport = link, transport
 
-    async def _dialled(self, documents: Sequence[str], badge: Badge, *, patient: bool) -> Renewing:
+    async def _dialled(
+        self, documents: Sequence[str], badge: ConnectionToken, *, patient: bool
+    ) -> RenewableTransport:
         assert self._dial is not None
 
         async def token() -> str:

@@ -13,7 +13,7 @@ from lorogo_transport.ports import (
     Bus,
     Headers,
     ServiceInfo,
-    Stored,
+    StoredMessage,
     Stream,
     StreamSpec,
     StreamState,
@@ -29,7 +29,7 @@ def beyond_token(what: str) -> NotAllowed:
     return NotAllowed(f"{what} {_NEEDS}")
 
 
-class Guarded:
+class TokenTransport:
     """A `ports.Transport` of one who has a token."""
 
     def __init__(self, inner: Transport) -> None:
@@ -83,22 +83,22 @@ class _Guarded:
         self._check_writable()
         await self._inner.append_unconfirmed(subject, data, headers=headers, expected_last=expected_last)
 
-    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         raise self._reading()
 
-    async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
+    async def get(self, sequence: int, *, timeout: float = 5.0) -> StoredMessage | None:
         raise self._reading()
 
-    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> StoredMessage | None:
         raise self._reading()
 
-    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[StoredMessage]:
         raise self._reading()
 
-    def newest(self, pattern: str) -> AsyncIterator[Stored]:
+    def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
         raise self._reading()
 
-    def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
+    def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         raise self._reading()
 
     async def state(self, *, timeout: float = 5.0) -> StreamState:

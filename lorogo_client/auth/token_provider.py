@@ -28,7 +28,7 @@ _CACHE_MAX = 10_000
 _REFUSED = "refuses our credentials"  # NATS does not say why
 
 
-class Holder:
+class TokenProvider:
     """Who has a token, or none: then it may do everything that NATS lets it."""
 
     def __init__(self, source: TokenSource | None, clock: Clock, *, seconds: float) -> None:

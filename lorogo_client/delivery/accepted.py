@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lorogo_protocol import chunks, limits, replies
 from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, Assembler
+from lorogo_protocol.chunks import Assembled, ChunkAssembler
 from lorogo_transport.ports import Headers
 
 _HELD_MAX = 1024
@@ -16,7 +16,7 @@ _HELD_BYTES_MAX = 4 * limits.ACCEPTED_INLINE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class AcceptedUpdate:
     """One accepted update."""
 
     log_id: str
@@ -26,13 +26,13 @@ class Arrived:
     payload: bytes | None  # None: it was only announced
 
 
-class Arrivals:
+class AcceptedAssembler:
     """Puts the messages of one document together."""
 
     def __init__(self) -> None:
-        self._assembler = Assembler(unfinished_bytes_max=_HELD_BYTES_MAX, unfinished_updates_max=64)
+        self._assembler = ChunkAssembler(unfinished_bytes_max=_HELD_BYTES_MAX, unfinished_updates_max=64)
 
-    def add(self, headers: Headers, data: bytes, *, own: bool, now: float) -> Arrived | None:
+    def add(self, headers: Headers, data: bytes, *, own: bool, now: float) -> AcceptedUpdate | None:
         """The update that this message completes; None: more is to come. Raises MalformedMessage.
 
         Of our `own` only the place in the chain is of interest, not the bytes.
@@ -50,7 +50,7 @@ class Arrivals:
                     pass
                 case _:
                     return None  # a damaged one shows as a gap
-        return Arrived(
+        return AcceptedUpdate(
             log_id=headers.get(h.LOG_ID, ""),
             sequence=replies.number(headers, h.SEQUENCE),
             previous=replies.number(headers, h.PREVIOUS),
@@ -59,14 +59,14 @@ class Arrivals:
         )
 
 
-class Chain:
+class AcceptedChain:
     """Where we stand in the owner's sequence, and what came while a sync was under way."""
 
     def __init__(self) -> None:
         self.head = 0  # the last update that we took
         self.top = 0  # the highest sequence that we know to be in
         self._whole = 0  # up to here a sync brought everything, also what had waited
-        self._held: list[Arrived] | None = None
+        self._held: list[AcceptedUpdate] | None = None
         self._held_bytes = 0
         self._overflowed = False
 
@@ -78,7 +78,7 @@ class Chain:
         """Keep what arrives until `synced`; bounded."""
         self._held, self._held_bytes, self._overflowed = [], 0, False
 
-    def keep(self, arrived: Arrived) -> None:
+    def keep(self, arrived: AcceptedUpdate) -> None:
         """Hold one update; beyond the bound all are dropped, and `synced` tells of it."""
         assert self._held is not None
         self._held_bytes += len(arrived.payload or b"")
@@ -87,7 +87,7 @@ class Chain:
         else:
             self._held.append(arrived)
 
-    def synced(self, sequence: int) -> tuple[list[Arrived], bool]:
+    def synced(self, sequence: int) -> tuple[list[AcceptedUpdate], bool]:
         """The sync brought everything up to `sequence`: what was held, and whether some was dropped."""
         held, self._held = self._held or [], None
         self.head = self.top = self._whole = sequence
@@ -97,11 +97,11 @@ class Chain:
         """The sync failed; another will follow."""
         self._held = None
 
-    def follows(self, arrived: Arrived) -> bool:
+    def follows(self, arrived: AcceptedUpdate) -> bool:
         """Whether nothing is missing before it."""
         return arrived.previous == self.head
 
-    def took(self, arrived: Arrived) -> None:
+    def took(self, arrived: AcceptedUpdate) -> None:
         self.head = arrived.sequence
         self.top = max(self.top, arrived.sequence)
 

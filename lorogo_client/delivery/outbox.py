@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lorogo_client.delivery.retry_policy import Next, backoff, decide
+from lorogo_client.delivery.retry_policy import ReplyAction, backoff, decide
 from lorogo_client.settings import ClientSettings
 from lorogo_protocol.digest import digest
 from lorogo_protocol.replies import Ack, Nack, Reply
@@ -19,7 +19,7 @@ _SETTLED_MAX = 4096  # own log ids that are remembered to recognise their accept
 
 
 @dataclass(slots=True)
-class Flight:
+class OutgoingUpdate:
     """An update that has its log id."""
 
     log_id: str
@@ -36,7 +36,7 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueuedCommit:
     """A commit, or several merged, that was never sent."""
 
     commit: int  # the first of them
@@ -50,11 +50,11 @@ class Outbox:
     def __init__(self, settings: ClientSettings, *, remembered_max: int = _SETTLED_MAX) -> None:
         self._settings = settings
         self._remembered_max = remembered_max
-        self._queue: deque[Queued] = deque()
+        self._queue: deque[QueuedCommit] = deque()
         self._queue_bytes = 0
-        self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
+        self._flights: OrderedDict[str, OutgoingUpdate] = OrderedDict()  # oldest first
         self._flight_bytes = 0
-        self._waiting: OrderedDict[str, Flight] = OrderedDict()  # for an answer; longest first
+        self._waiting: OrderedDict[str, OutgoingUpdate] = OrderedDict()  # for an answer; longest first
         self._settled: OrderedDict[str, None] = OrderedDict()
         self._commits = 0
 
@@ -133,16 +133,16 @@ class Outbox:
     ) -> None:
         """Begin with what a store kept: what may have been sent, and what surely was not."""
         for first, last, log_id, payload in sent:
-            self._fly(Flight(log_id, payload, digest(payload), first, last, stored=True))
+            self._fly(OutgoingUpdate(log_id, payload, digest(payload), first, last, stored=True))
         for commit, payload in unsent:
-            self._queue.append(Queued(commit, payload))
+            self._queue.append(QueuedCommit(commit, payload))
             self._queue_bytes += len(payload)
         self._commits = commits
 
     def add(self, payload: bytes, log_id: str = "") -> int:
         """Take a local commit; returns its number. Never refuses: the bytes are in the document."""
         self._commits += 1
-        self._queue.append(Queued(self._commits, payload, log_id))
+        self._queue.append(QueuedCommit(self._commits, payload, log_id))
         self._queue_bytes += len(payload)
         return self._commits
 
@@ -153,7 +153,7 @@ class Outbox:
         """
         if len(self._queue) < 2:
             return
-        groups: list[list[Queued]] = [[]]
+        groups: list[list[QueuedCommit]] = [[]]
         size, bytes_max = 0, min(MERGED_BYTES_MAX, self._settings.update_bytes_max)
         for queued in self._queue:
             if groups[-1] and size + len(queued.payload) > bytes_max:
@@ -167,13 +167,13 @@ class Outbox:
             # a merged update is known by its first commit: who waits for any of them waits for all
             merged = group[0]
             if len(group) > 1:
-                merged = Queued(merged.commit, join([one.payload for one in group]))
+                merged = QueuedCommit(merged.commit, join([one.payload for one in group]))
             self._queue.append(merged)
             self._queue_bytes += len(merged.payload)
 
     def replace(
         self, payloads: Sequence[bytes], new_id: Callable[[], str], *, now: float, jitter: float
-    ) -> list[Flight]:
+    ) -> list[OutgoingUpdate]:
         """Updates that together hold everything which is not ACKed, instead of what was here.
 
         If what was here had been sent, they go out after a pause: else an owner that keeps saying no
@@ -185,7 +185,9 @@ class Outbox:
         self._commits = max(first, self._commits)
         for payload in payloads:
             name = new_id()
-            flight = Flight(name, payload, digest(payload), first, self._commits, attempts=attempts, due=now)
+            flight = OutgoingUpdate(
+                name, payload, digest(payload), first, self._commits, attempts=attempts, due=now
+            )
             self._fly(flight)
             if attempts:
                 self._again(flight, now, jitter)
@@ -204,7 +206,7 @@ class Outbox:
 
     # --- what goes out
 
-    def next_to_send(self, now: float, new_id: Callable[[], str]) -> Flight | None:
+    def next_to_send(self, now: float, new_id: Callable[[], str]) -> OutgoingUpdate | None:
         """The update to send now, in order; None if there is none, or no room in the window."""
         if (first := self._first_parked()) is not None:
             return first if first.due <= now else None  # in order: what comes after it waits with it
@@ -214,7 +216,7 @@ class Outbox:
         commit, payload = queued.commit, queued.payload
         self._queue_bytes -= len(payload)
         last = self._queue[0].commit - 1 if self._queue else self._commits
-        flight = Flight(queued.log_id or new_id(), payload, digest(payload), commit, last)
+        flight = OutgoingUpdate(queued.log_id or new_id(), payload, digest(payload), commit, last)
         flight.plain, flight.stored = commit == last, bool(queued.log_id)
         self._fly(flight)
         return flight
@@ -240,9 +242,9 @@ class Outbox:
             flight.unheard |= unheard
             self._again(flight, now, jitter)
 
-    def overdue(self, now: float) -> list[Flight]:
+    def overdue(self, now: float) -> list[OutgoingUpdate]:
         """Updates whose answer did not come in time."""
-        late: list[Flight] = []
+        late: list[OutgoingUpdate] = []
         for flight in self._waiting.values():
             if flight.due > now:
                 break
@@ -272,7 +274,9 @@ class Outbox:
             times.append(max(parked.due, sending_from))  # what comes after it waits with it
         return min(times, default=None)
 
-    def answer(self, reply: Reply, *, token: int, now: float, jitter: float) -> tuple[Next, Flight | None]:
+    def answer(
+        self, reply: Reply, *, token: int, now: float, jitter: float
+    ) -> tuple[ReplyAction, OutgoingUpdate | None]:
         """Take an answer; believed only with exact log id and digest.
 
         `token` is the newest lease token seen: an ACK with a lower one comes from a server that lost
@@ -280,14 +284,14 @@ class Outbox:
         """
         flight = self._flights.get(reply.log_id)
         if flight is None or flight.digest != reply.digest:
-            return Next.IGNORED, None
+            return ReplyAction.IGNORED, None
         match reply:
             case Ack(lease=lease):
                 if lease < token:
                     self._again(flight, now, jitter)
-                    return Next.FIND_OWNER, flight
+                    return ReplyAction.FIND_OWNER, flight
                 self._settle(flight)
-                return Next.SETTLED, flight
+                return ReplyAction.SETTLED, flight
             case Nack(reason=reason):
                 verdict = decide(reason)
                 self._again(flight, now, jitter)
@@ -324,27 +328,27 @@ class Outbox:
             and self._flight_bytes + len(self._queue[0].payload) <= settings.in_flight_bytes_max
         )
 
-    def _fly(self, flight: Flight) -> None:
+    def _fly(self, flight: OutgoingUpdate) -> None:
         self._flights[flight.log_id] = flight
         self._flight_bytes += len(flight.payload)
 
-    def _land(self, flight: Flight) -> None:
+    def _land(self, flight: OutgoingUpdate) -> None:
         del self._flights[flight.log_id]
         self._waiting.pop(flight.log_id, None)
         self._flight_bytes -= len(flight.payload)
 
-    def _park(self, flight: Flight, due: float) -> None:
+    def _park(self, flight: OutgoingUpdate, due: float) -> None:
         """It waits to be sent, rather than for an answer."""
         flight.due = due
         self._waiting.pop(flight.log_id, None)
 
-    def _first_parked(self) -> Flight | None:
+    def _first_parked(self) -> OutgoingUpdate | None:
         """The oldest that waits to be sent; usually there is none."""
         if len(self._waiting) == len(self._flights):
             return None
         return next(flight for log_id, flight in self._flights.items() if log_id not in self._waiting)
 
-    def _again(self, flight: Flight, now: float, jitter: float) -> None:
+    def _again(self, flight: OutgoingUpdate, now: float, jitter: float) -> None:
         settings = self._settings
         pause = backoff(
             max(0, flight.attempts - 1),
@@ -354,7 +358,7 @@ class Outbox:
         )
         self._park(flight, now + pause)
 
-    def _settle(self, flight: Flight) -> None:
+    def _settle(self, flight: OutgoingUpdate) -> None:
         self._land(flight)
         self._settled[flight.log_id] = None
         if len(self._settled) > self._remembered_max:

@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from lorogo_client.delivery.outbox import Flight
+from lorogo_client.delivery.outbox import OutgoingUpdate
 from lorogo_protocol import calls, chunks, replies, subjects
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.replies import Reply
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
 from lorogo_transport.headers import record_bytes
-from lorogo_transport.ports import Bus, Listening, Message, Transport
+from lorogo_transport.ports import Bus, Message, SubjectSubscription, Transport
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from lorogo_client.context import Context  # which has a `Replies`
+    from lorogo_client.context import ClientContext  # which has a `Replies`
 
 log = get_logger(__name__)
 
@@ -28,7 +28,7 @@ class Replies:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._takers: dict[str, Callable[[Reply], None]] = {}
-        self._subscription: Listening | None = None
+        self._subscription: SubjectSubscription | None = None
 
     async def start(self) -> None:
         self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_message)
@@ -61,7 +61,7 @@ class Replies:
             taker(reply)
 
 
-async def send(context: "Context", document_id: str, flight: Flight, inbox: str) -> None:
+async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdate, inbox: str) -> None:
     """Publish all chunks of an update; the owner's ACK, and nothing here, means that it is saved.
 
     A first try of few chunks is only published. A second try, and a long update, asks JetStream to
@@ -99,7 +99,7 @@ async def send(context: "Context", document_id: str, flight: Flight, inbox: str)
     await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
 
 
-async def _require_room(context: "Context", document_id: str, parts: Sequence[Chunk]) -> None:
+async def _require_room(context: "ClientContext", document_id: str, parts: Sequence[Chunk]) -> None:
     """Raises StorageFull if the owner says that the WAL takes no more of this size.
 
     An owner that does not say so is no reason to keep an update back.

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from lorogo_protocol.reasons import Reason
 
 
-class Next(Enum):
+class ReplyAction(Enum):
     """What an answer asks for."""
 
     SETTLED = auto()  # saved
@@ -19,21 +19,21 @@ class Next(Enum):
     IGNORED = auto()  # not about anything that we sent
 
 
-def decide(reason: Reason) -> Next:
+def decide(reason: Reason) -> ReplyAction:
     """What a NACK asks for."""
     match reason:
         case Reason.NOT_OWNER:
-            return Next.FIND_OWNER
+            return ReplyAction.FIND_OWNER
         case Reason.MISSING_DEPENDENCIES:
-            return Next.SYNC
+            return ReplyAction.SYNC
         case Reason.HISTORY_TRIMMED | Reason.PEER_REUSED:
-            return Next.REBASE
+            return ReplyAction.REBASE
         case Reason.DELETED:
-            return Next.DELETED
+            return ReplyAction.DELETED
         case Reason.STORAGE_FULL:
-            return Next.FULL
+            return ReplyAction.FULL
         case _:
-            return Next.AGAIN if reason.retriable else Next.REFUSED
+            return ReplyAction.AGAIN if reason.retriable else ReplyAction.REFUSED
 
 
 def backoff(attempt: int, *, least: float, most: float, jitter: float) -> float:

@@ -15,7 +15,7 @@ from lorogo_client.errors import DocumentFailed, NoSuchDocument, NotServed, Serv
 from lorogo_client.settings import ClientSettings
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease, subjects
-from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait
+from lorogo_protocol.lease import GiveUp, Ping, RequestStart, Serve, StatusEntry, Wait
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock
@@ -41,7 +41,7 @@ _TOKEN_DIGITS = 20
 
 
 @dataclass(slots=True)
-class Seen:
+class RevisionAge:
     """How long this process has seen one revision."""
 
     revision: int
@@ -52,11 +52,11 @@ class Seen:
         return self.seconds + (0.0 if self.since is None else now - self.since)
 
 
-class Sightings:
+class RevisionAges:
     """When this process first saw each document's revision. Pure; time comes in."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, RevisionAge] = {}
         self._connected = True
 
     def saw(self, document_id: str, revision: int, now: float, *, read: bool = True) -> float:
@@ -69,7 +69,7 @@ class Sightings:
             if seen is not None and not read and revision < seen.revision:
                 return seen.for_seconds(now)
             self._seen.pop(document_id, None)
-            seen = self._seen[document_id] = Seen(revision, 0.0, now if self._connected else None)
+            seen = self._seen[document_id] = RevisionAge(revision, 0.0, now if self._connected else None)
             if len(self._seen) > _SEEN_MAX:
                 del self._seen[next(iter(self._seen))]  # the oldest; it would be seen anew
         return seen.for_seconds(now)
@@ -91,7 +91,7 @@ class Sightings:
         return 0.0 if seen is None else seen.for_seconds(now)
 
 
-class Starter:
+class DocumentStarter:
     """Makes sure that documents are served."""
 
     def __init__(
@@ -112,13 +112,13 @@ class Starter:
         self.rng = rng
         self.new_id = new_id
         self.settings = settings
-        self.sightings = Sightings()
+        self.sightings = RevisionAges()
         self._attempts: dict[str, set[_Attempt]] = {}  # that are told of statuses, by document
 
     def connection(self, connected: bool) -> None:
         self.sightings.connection(connected, self.clock.now())
 
-    def heard(self, document_id: str, entry: Entry) -> None:
+    def heard(self, document_id: str, entry: StatusEntry) -> None:
         """A status was told on `loro.status.{id}`."""
         self.sightings.saw(document_id, entry.revision, self.clock.now(), read=False)
         for attempt in self._attempts.get(document_id, ()):
@@ -141,7 +141,7 @@ class Starter:
 
     async def served(
         self, document_id: str, *, timeout: float, listening: bool = False, creates: bool = True
-    ) -> Entry | None:
+    ) -> StatusEntry | None:
         """Return when an owner answers: its entry, or None if we may not read the bucket.
 
         `listening`: the caller has subscribed to its status, and says what it hears (`heard`).
@@ -173,7 +173,7 @@ class Starter:
 class _Attempt:
     """One call of `served`."""
 
-    def __init__(self, starter: Starter, document_id: str, *, listening: bool, creates: bool) -> None:
+    def __init__(self, starter: DocumentStarter, document_id: str, *, listening: bool, creates: bool) -> None:
         """`listening`: it gets every status, so that it need not subscribe."""
         self._creates = creates
         self._starter = starter
@@ -182,7 +182,7 @@ class _Attempt:
         self._listening = False
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
-        self._told: Entry | None = None
+        self._told: StatusEntry | None = None
         self._operation = ""  # of our own STARTING, or of a server's for us
         self._started = 0  # its revision
         self._leaves_move = True  # to the server
@@ -192,7 +192,7 @@ class _Attempt:
         self.why = ""
         self.full = False  # the disk of the server that answered last is full
 
-    async def by_client(self) -> Entry:
+    async def by_client(self) -> StatusEntry:
         """The client reads the status, and makes the STARTING move itself where somebody had the document."""
         starter, document_id = self._starter, self._document_id
         answered_revision = 0
@@ -220,7 +220,7 @@ class _Attempt:
                     return entry
                 case GiveUp(trace_id):
                     raise DocumentFailed(document_id, trace_id)
-                case Start(count, expected):
+                case RequestStart(count, expected):
                     await self._listen()  # before the move: whatever follows it is heard
                     self._operation, self._started = starter.new_id(), 0
                     free = entry is None or isinstance(entry.status, Down)
@@ -246,7 +246,7 @@ class _Attempt:
                         self.why = self.why or "another client or a server is starting it"
                         await self._look(min(seconds, _LOOK_SECONDS))
 
-    async def by_server(self) -> Entry | None:
+    async def by_server(self) -> StatusEntry | None:
         """Servers make the STARTING move for us."""
         starter, document_id = self._starter, self._document_id
         while True:
@@ -263,20 +263,20 @@ class _Attempt:
         if self._subscription is not None:
             await self._subscription.close()
 
-    def _come_up(self) -> Entry | None:
+    def _come_up(self) -> StatusEntry | None:
         """The UP that we heard after our own STARTING: its owner was there just now, so nobody asks it."""
         told = self._told
         came_up = told is not None and isinstance(told.status, Up) and 0 < self._started < told.revision
         return told if came_up else None
 
-    def _wish(self, entry: Entry | None, ping: bool | None, answered: bool) -> lease.Wish:
+    def _wish(self, entry: StatusEntry | None, ping: bool | None, answered: bool) -> lease.ClientStep:
         starter = self._starter
         revision = 0 if entry is None else entry.revision
         seen = starter.sightings.saw(self._document_id, revision, starter.clock.now())
         stale = starter.settings.stale_seconds
         return lease.wish(entry, seen_seconds=seen, ping=ping, init_answered=answered, stale_seconds=stale)
 
-    async def _move(self, status: Starting, expected: int, entry: Entry | None) -> int:
+    async def _move(self, status: Starting, expected: int, entry: StatusEntry | None) -> int:
         """The revision of our STARTING; 0 if somebody was faster or nobody knows.
 
         Failures and the trace of the last are handed on: a server that writes ERROR counts and names them.
@@ -394,7 +394,7 @@ class _Attempt:
             self._starter.heard(self._document_id, entry)
             self.told(entry)
 
-    def told(self, entry: Entry) -> None:
+    def told(self, entry: StatusEntry) -> None:
         """This is the status now."""
         if not self._listening:
             return

@@ -11,7 +11,7 @@ from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, U
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX
-from lorogo_protocol.pages import EVERYTHING, Entry, Start
+from lorogo_protocol.pages import EVERYTHING, FeedStart, PageEntry
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
@@ -25,7 +25,7 @@ DOCUMENTS_MAX = 100_000
 _ODD_MAX = 64
 
 
-class Verdict(Enum):
+class FeedDecision(Enum):
     """What to do with a record."""
 
     GIVE = "give"
@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class Given:
+class DeliveredChanges:
     """What was given of one document."""
 
     whole: bool  # from its beginning: what is missing in it is missing
@@ -53,39 +53,39 @@ def whole(value: object) -> int:
     return value
 
 
-class Memory:
+class FeedMemory:
     """The documents that a feed has seen."""
 
-    def __init__(self, start: Start = EVERYTHING, *, documents_max: int = DOCUMENTS_MAX) -> None:
+    def __init__(self, start: FeedStart = EVERYTHING, *, documents_max: int = DOCUMENTS_MAX) -> None:
         self.start = start
         self.forgot = False  # a document was dropped: it might be given twice
         self._documents_max = documents_max
-        self._documents: dict[str, Given] = {}  # the last one heard of is at the end
+        self._documents: dict[str, DeliveredChanges] = {}  # the last one heard of is at the end
 
     def __len__(self) -> int:
         return len(self._documents)
 
-    def look(self, entry: Entry) -> Verdict:
+    def look(self, entry: PageEntry) -> FeedDecision:
         """What to do with a record; changes nothing."""
-        given = self._documents.get(entry.document) or Given(self._is_whole())
+        given = self._documents.get(entry.document) or DeliveredChanges(self._is_whole())
         record = entry.record
         match record:
             case UpdateRecord():
                 if _known(given, record) or _before(record) < given.stage:
-                    return Verdict.PASS  # the second: by an owner that had not heard of the deletion
+                    return FeedDecision.PASS  # the second: by an owner that had not heard of the deletion
                 if given.stage < _before(record) or (given.whole and any(_holes(given, record))):
-                    return Verdict.HOLD
-                return Verdict.GIVE
+                    return FeedDecision.HOLD
+                return FeedDecision.GIVE
             case BaseRecord():
-                return Verdict.HOLD if any(_lacks(given, record)) else Verdict.PASS
+                return FeedDecision.HOLD if any(_lacks(given, record)) else FeedDecision.PASS
             case DeletedRecord() | RestoredRecord():
                 if given.stage > _before(record):
-                    return Verdict.PASS
-                return Verdict.GIVE if given.stage == _before(record) else Verdict.HOLD
+                    return FeedDecision.PASS
+                return FeedDecision.GIVE if given.stage == _before(record) else FeedDecision.HOLD
             case ErasedRecord(erased_ns=erased_ns):
-                return Verdict.GIVE if erased_ns > given.erased_ns else Verdict.PASS
+                return FeedDecision.GIVE if erased_ns > given.erased_ns else FeedDecision.PASS
 
-    def give(self, entry: Entry) -> FeedItem:
+    def give(self, entry: PageEntry) -> FeedItem:
         """The record as an item; it is given from here on."""
         given, record, document = self._of(entry.document), entry.record, entry.document
         match record:
@@ -117,7 +117,7 @@ class Memory:
             case BaseRecord():
                 raise AssertionError("a base is never given")
 
-    def settle(self, entry: Entry, *, away: bool) -> Gap | None:
+    def settle(self, entry: PageEntry, *, away: bool) -> Gap | None:
         """Nobody has what is missing before a held record: go on without it, and say so.
 
         A feed that began in the middle cannot tell what is older than itself from what is missing. It
@@ -156,7 +156,7 @@ class Memory:
         return [self.forgot, rows]
 
     @classmethod
-    def decode(cls, value: Any, start: Start) -> "Memory":
+    def decode(cls, value: Any, start: FeedStart) -> "FeedMemory":
         """From `encode()`. Raises ValueError, TypeError, AttributeError."""
         forgot, rows = value
         memory = cls(start)
@@ -167,12 +167,14 @@ class Memory:
             if not isinstance(document, str) or len(document) > DOCUMENT_ID_CHARS_MAX or len(odd) > _ODD_MAX:
                 raise ValueError("a document with a name that is too long, or with too many updates")
             numbers = {whole(peer): whole(end) for peer, end in counters.items()}
-            given = Given(bool(known), whole(stage), whole(erased_ns), numbers, list(map(whole, odd)))
+            given = DeliveredChanges(
+                bool(known), whole(stage), whole(erased_ns), numbers, list(map(whole, odd))
+            )
             memory._documents[document] = given
         return memory
 
-    def _of(self, document: str) -> Given:
-        given = self._documents.pop(document, None) or Given(self._is_whole())
+    def _of(self, document: str) -> DeliveredChanges:
+        given = self._documents.pop(document, None) or DeliveredChanges(self._is_whole())
         self._documents[document] = given
         if len(self._documents) > self._documents_max:
             del self._documents[next(iter(self._documents))]
@@ -184,7 +186,7 @@ class Memory:
         return self.start.everything and not self.forgot
 
 
-def _known(given: Given, record: UpdateRecord) -> bool:
+def _known(given: DeliveredChanges, record: UpdateRecord) -> bool:
     if not record.spans:
         return _name(record) in given.odd
     counters = given.counters
@@ -197,7 +199,7 @@ def _before(record: UpdateRecord | DeletedRecord | RestoredRecord) -> int:
     return stage - 1 if isinstance(record, RestoredRecord) else stage
 
 
-def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:
+def _holes(given: DeliveredChanges, record: UpdateRecord) -> Iterator[Span]:
     """Changes of the same peers before those of the update that were not given."""
     for peer, first, _ in record.spans:
         have = given.counters.get(peer, 0)
@@ -205,7 +207,7 @@ def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:
             yield peer, have, first
 
 
-def _lacks(given: Given, record: BaseRecord) -> Iterator[Span]:
+def _lacks(given: DeliveredChanges, record: BaseRecord) -> Iterator[Span]:
     """Changes in a base that were not given."""
     try:
         named = crdt.counters(record.vector)
@@ -217,7 +219,7 @@ def _lacks(given: Given, record: BaseRecord) -> Iterator[Span]:
             yield peer, have, end
 
 
-def _join(given: Given, ends: Iterable[tuple[int, int]]) -> None:
+def _join(given: DeliveredChanges, ends: Iterable[tuple[int, int]]) -> None:
     for peer, end in ends:
         if end > given.counters.get(peer, 0):
             given.counters[peer] = end

@@ -12,40 +12,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lorogo_client.feed.items import FeedItem
-from lorogo_client.feed.memory import Memory, Verdict
-from lorogo_protocol.pages import Entry, Page
+from lorogo_client.feed.memory import FeedDecision, FeedMemory
+from lorogo_protocol.pages import FeedPage, PageEntry
 from lorogo_protocol.records import ErasedRecord
 
 
 @dataclass(slots=True)
-class Source:
+class FeedSource:
     """One journal, as far as it was read."""
 
     journal: str
     read: str = ""  # the position behind the last page
-    entries: deque[Entry] = field(default_factory=deque)  # read and not taken
+    entries: deque[PageEntry] = field(default_factory=deque)  # read and not taken
     ended: int = 0  # the newest barrier since which it was asked and had no more
     away: bool = False  # it does not answer, and nothing waits for it any more
     held: int = 0  # the barrier that began when its next record was held; 0: it is not
 
 
-class Merge:
+class FeedMerge:
     """The journals of a feed and what was given of them."""
 
-    def __init__(self, memory: Memory, positions: Mapping[str, str] | None = None) -> None:
+    def __init__(self, memory: FeedMemory, positions: Mapping[str, str] | None = None) -> None:
         self.memory = memory
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, FeedSource] = {}
         self.barrier = 0  # counts the times that a journal was held
         self.searched = 0  # the newest barrier since which servers were looked for
-        self._full: dict[str, Source] = {}  # those with records; who gave one goes to the end
+        self._full: dict[str, FeedSource] = {}  # those with records; who gave one goes to the end
         self._moved: set[str] = set()
         for journal, read in (positions or {}).items():
-            self.sources[journal] = Source(journal, read)
+            self.sources[journal] = FeedSource(journal, read)
 
-    def source(self, journal: str) -> Source:
+    def source(self, journal: str) -> FeedSource:
         """That journal; it belongs to the feed from here on."""
         if journal not in self.sources:
-            self.sources[journal] = Source(journal)
+            self.sources[journal] = FeedSource(journal)
         return self.sources[journal]
 
     @property
@@ -53,7 +53,7 @@ class Merge:
         """Whether a journal waits for the others."""
         return any(source.held for source in self._full.values())
 
-    def add(self, journal: str, page: Page, asked: int) -> None:
+    def add(self, journal: str, page: FeedPage, asked: int) -> None:
         """A page came; `asked` is what `barrier` was when it was asked for."""
         source = self.source(journal)
         source.away = False
@@ -85,17 +85,17 @@ class Merge:
         """Where each journal goes on: at the first record that was not taken."""
         return {source.journal: _resume(source) for source in self.sources.values()}
 
-    def _take_from(self, source: Source) -> FeedItem | None:
+    def _take_from(self, source: FeedSource) -> FeedItem | None:
         entries, memory = source.entries, self.memory
         while entries:
             entry = entries[0]
             match memory.look(entry):
-                case Verdict.PASS:
+                case FeedDecision.PASS:
                     self._took(source)
-                case Verdict.GIVE:
+                case FeedDecision.GIVE:
                     self._took(source)
                     return memory.give(entry)
-                case Verdict.HOLD:
+                case FeedDecision.HOLD:
                     if not source.held:
                         self.barrier += 1
                         source.held = self.barrier
@@ -108,12 +108,12 @@ class Merge:
                         return gap
         return None
 
-    def _took(self, source: Source) -> None:
+    def _took(self, source: FeedSource) -> None:
         source.entries.popleft()
         self._moved.add(source.journal)
         source.held = 0
 
-    def _may_go_on(self, source: Source) -> bool:
+    def _may_go_on(self, source: FeedSource) -> bool:
         if self.searched < source.held:
             return False
         mine = _rank(source)
@@ -126,12 +126,12 @@ class Merge:
         )
 
 
-def _rank(source: Source) -> tuple[int, str]:
+def _rank(source: FeedSource) -> tuple[int, str]:
     record = source.entries[0].record
     assert not isinstance(record, ErasedRecord)
     return record.lease, source.journal
 
 
-def _resume(source: Source) -> str:
+def _resume(source: FeedSource) -> str:
     """Where to read from: behind the last page, or at the first of its records that was not taken."""
     return f"{source.entries[0].place}:0:0" if source.entries else source.read

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import msgpack
 
-from lorogo_client.feed.memory import Memory, whole
+from lorogo_client.feed.memory import FeedMemory, whole
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_document_id, is_token
-from lorogo_protocol.pages import DOCUMENTS_MAX, Start
+from lorogo_protocol.pages import DOCUMENTS_MAX, FeedStart
 
 _MARK = "lf1-"
 _CHARS_MAX = 1 << 28
@@ -70,12 +70,12 @@ class FeedPosition:
                 raise ValueError("a part of it is missing")
             start, documents, positions, memory = msgpack.unpackb(packed, raw=False, strict_map_key=False)
             epoch, sequence, time_ns = map(whole, start)
-            begun = Start(epoch, sequence, time_ns)
+            begun = FeedStart(epoch, sequence, time_ns)
             return FeedState(
                 begun,
                 None if documents is None else _named(documents),
                 _places(positions, journals_max),
-                Memory.decode(memory, begun),
+                FeedMemory.decode(memory, begun),
             )
         except (
             ValueError,
@@ -93,10 +93,10 @@ class FeedPosition:
 class FeedState:
     """A position, unpacked."""
 
-    start: Start
+    start: FeedStart
     documents: frozenset[str] | None
     positions: Mapping[str, str]  # by journal
-    memory: Memory
+    memory: FeedMemory
 
 
 def _named(documents: object) -> frozenset[str]:

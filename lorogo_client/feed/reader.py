@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from lorogo_client.context import Context
+from lorogo_client.context import ClientContext
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import FeedUnavailable
 from lorogo_client.feed.items import FeedItem
-from lorogo_client.feed.merge import Merge, Source
+from lorogo_client.feed.merge import FeedMerge, FeedSource
 from lorogo_client.feed.position import FeedPosition, FeedState
 from lorogo_protocol import pages, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.pages import Ask, Page
+from lorogo_protocol.pages import FeedPage, PageRequest
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.errors import Disconnected, TransportError
 from lorogo_transport.ports import Subscription
@@ -37,13 +37,15 @@ _SEARCH_SECONDS_MIN: Final = 0.1
 class UpdateFeed:
     """Every accepted update, once, in order: `async for item in feed`. Left, it stops asking."""
 
-    def __init__(self, context: Context, state: FeedState, only: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self, context: ClientContext, state: FeedState, only: Callable[[str], bool] | None = None
+    ) -> None:
         self._only = only
         self._context = context
         self._settings = context.settings
         self._start = state.start
         self._documents = state.documents
-        self._merge = Merge(state.memory, state.positions)
+        self._merge = FeedMerge(state.memory, state.positions)
         self._pullers: dict[str, _Puller] = {}
         self._servers: dict[str, str] = {}  # by journal
         self._tasks = Tasks(self._fail)
@@ -171,7 +173,7 @@ class UpdateFeed:
 
     # --- journals ---------------------------------------------------------------------------------
 
-    def _pull(self, source: Source) -> None:
+    def _pull(self, source: FeedSource) -> None:
         if source.journal not in self._pullers:
             self._pullers[source.journal] = puller = _Puller(source)
             self._tasks.spawn(self._pull_on(puller))
@@ -195,18 +197,20 @@ class UpdateFeed:
                 puller.look()
                 self._changed.set()
 
-    def _wanted(self, page: Page) -> Page:
+    def _wanted(self, page: FeedPage) -> FeedPage:
         """The page without what this reader must not hear of."""
         if self._only is None:
             return page
         return replace(page, entries=tuple(one for one in page.entries if self._only(one.document)))
 
-    async def _ask(self, source: Source) -> Page | None:
+    async def _ask(self, source: FeedSource) -> FeedPage | None:
         """The next page; None if it must be asked for anew."""
         server_id = self._servers[source.journal]
         settings, merge, anew = self._settings, self._merge, self._anew
         wait = 0.0 if merge.holding and source.ended < merge.barrier else settings.feed_wait_seconds
-        ask = Ask(source.journal, source.read, self._start, self._documents, settings.feed_page_bytes, wait)
+        ask = PageRequest(
+            source.journal, source.read, self._start, self._documents, settings.feed_page_bytes, wait
+        )
         asking = asyncio.ensure_future(
             self._context.caller.ask(
                 subjects.server_feed(server_id),
@@ -259,7 +263,7 @@ class UpdateFeed:
 class _Puller:
     """The asking for one journal."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FeedSource) -> None:
         self.source = source
         self.room = asyncio.Event()  # few enough records wait here
         self.room.set()

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedPosition, FeedState
 from lorogo_protocol import subjects
 from lorogo_protocol.ids import check_document_id
-from lorogo_protocol.pages import DOCUMENTS_MAX, EVERYTHING, Start
+from lorogo_protocol.pages import DOCUMENTS_MAX, EVERYTHING, FeedStart
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Transport
 
@@ -50,17 +50,17 @@ async def begin(transport: Transport, since: Since, documents: frozenset[str] | 
                 raise ValueError("a position goes on with the documents that it began with")
             return state
         case datetime():
-            start = Start(time_ns=(since - _UNIX) // timedelta(microseconds=1) * 1000)
+            start = FeedStart(time_ns=(since - _UNIX) // timedelta(microseconds=1) * 1000)
         case 0:
             start = EVERYTHING
         case int():
             start = await _behind(transport, since)
         case _:
             start = await _now(transport)
-    return FeedState(start, documents, {}, Memory(start))
+    return FeedState(start, documents, {}, FeedMemory(start))
 
 
-async def _now(transport: Transport) -> Start:
+async def _now(transport: Transport) -> FeedStart:
     try:
         state = await transport.stream(subjects.WAL_STREAM).state()
     except StreamMissing:
@@ -68,11 +68,11 @@ async def _now(transport: Transport) -> Start:
     return await _behind(transport, state.last_sequence)
 
 
-async def _behind(transport: Transport, sequence: int) -> Start:
+async def _behind(transport: Transport, sequence: int) -> FeedStart:
     """Behind that sequence of the current epoch; its time, where it can be had, makes finding it quick."""
     epoch = await _epoch(transport)
     stored = await transport.stream(subjects.WAL_STREAM).get(sequence) if sequence else None
-    return Start(epoch, sequence, 0 if stored is None else max(0, stored.time_ns - _STEP_BACK_NS))
+    return FeedStart(epoch, sequence, 0 if stored is None else max(0, stored.time_ns - _STEP_BACK_NS))
 
 
 async def _epoch(transport: Transport) -> int:

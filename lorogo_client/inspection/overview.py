@@ -12,12 +12,12 @@ from lorogo_protocol import calls, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_document_id
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.limits import STALE_SECONDS
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import NoResponders, RequestTimeout
-from lorogo_transport.ports import Stored, Transport
+from lorogo_transport.ports import StoredMessage, Transport
 from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 
@@ -30,13 +30,13 @@ _NAMES_SHARE = 0.05  # of the time may go into reading them, however many ask
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class DocumentSummary:
     """What is stored of a document."""
 
     document_id: str
-    last: Stored | None  # of its messages in the WAL
+    last: StoredMessage | None  # of its messages in the WAL
     snapshot: SnapshotHead | None
-    status: Entry | None
+    status: StatusEntry | None
 
     @property
     def known(self) -> bool:
@@ -69,17 +69,17 @@ def is_erased(head: SnapshotHead | None) -> bool:
     return head is not None and head.facts.get("erased_ns", "0") not in {"", "0"}
 
 
-async def look(transport: Transport, document_id: str) -> Sight:
+async def look(transport: Transport, document_id: str) -> DocumentSummary:
     """What is stored of a document. Starts and creates nothing."""
     last, head, entry = await asyncio.gather(
         transport.stream(subjects.WAL_STREAM).last(subjects.wal(document_id)),
         snapshots(transport).head(document_id),
         Statuses(transport).read(document_id),
     )
-    return Sight(document_id, last, head, entry)
+    return DocumentSummary(document_id, last, head, entry)
 
 
-async def of_one(transport: Transport, sight: Sight, *, now_ns: int) -> Row:
+async def of_one(transport: Transport, sight: DocumentSummary, *, now_ns: int) -> Row:
     """The row of a document that was looked at."""
     document_id = sight.document_id
     messages = await transport.stream(subjects.WAL_STREAM).count(subjects.wal(document_id))
@@ -114,7 +114,7 @@ async def rows(transport: Transport, *, now_ns: int) -> list[Row]:
 
 
 def row(
-    document_id: str, entry: Entry | None, head: SnapshotHead | None, messages: int, *, now_ns: int
+    document_id: str, entry: StatusEntry | None, head: SnapshotHead | None, messages: int, *, now_ns: int
 ) -> Row:
     """One document: its state, who has it, since when, how big."""
     row: Row = {
@@ -144,7 +144,7 @@ def row(
     return row
 
 
-def edited_ns(last: Stored | None, head: SnapshotHead | None) -> int | None:
+def edited_ns(last: StoredMessage | None, head: SnapshotHead | None) -> int | None:
     """When the document was last edited, by the stream's clock; None: not known.
 
     The last message of the WAL tells it; without one the last dated version of the snapshot, or when
@@ -186,7 +186,7 @@ class _Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CataloguePage:
     """Some documents by id; `next` begins the page after, None: there is none."""
 
     rows: list[Row]
@@ -209,7 +209,7 @@ class Catalogue:
 
     async def page(
         self, *, after: str = "", prefix: str = "", limit: int, only: Callable[[str], bool] | None = None
-    ) -> Page:
+    ) -> CataloguePage:
         """At most `limit` documents that begin with `prefix` and come after `after`, if given `only` some."""
         names = await self._all_names()
         ids = names.ids
@@ -224,7 +224,7 @@ class Catalogue:
                 await asyncio.sleep(0)
         shown = wanted[:limit]
         more = shown[-1] if len(wanted) > limit else None
-        return Page(await self._rows(shown, names.messages), more)
+        return CataloguePage(await self._rows(shown, names.messages), more)
 
     async def _rows(self, ids: Sequence[str], messages: Mapping[str, int]) -> list[Row]:
         entries, heads, lasts = await asyncio.gather(
@@ -240,7 +240,7 @@ class Catalogue:
             found.append(shown | {"edited_ns": edited_ns(lasts.get(one), head)})
         return found
 
-    async def _lasts(self, ids: Sequence[str]) -> dict[str, Stored]:
+    async def _lasts(self, ids: Sequence[str]) -> dict[str, StoredMessage]:
         wal = self._transport.stream(subjects.WAL_STREAM)
         wanted = [subjects.wal(one) for one in ids]
         return {subjects.document_of(stored.subject): stored async for stored in wal.newest_of(wanted)}

@@ -13,11 +13,11 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Body
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.pages import Ask, Start
+from lorogo_protocol.pages import FeedStart, PageRequest
 from lorogo_protocol.records import Span, UpdateRecord
 from lorogo_protocol.replies import number, sentence
 from lorogo_transport.errors import StreamMissing
-from lorogo_transport.ports import Headers, Stored, Transport
+from lorogo_transport.ports import Headers, StoredMessage, Transport
 from lorogo_transport.rpc.calls import Caller
 from lorogo_transport.rpc.discovery import FoundServer, find_servers
 from lorogo_transport.stores.snapshots import SnapshotHead
@@ -69,7 +69,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class SnapshotCoverage:
     """How far the stored snapshot goes."""
 
     epoch: int
@@ -78,7 +78,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class UpdateTrace:
     """All that is known of one update."""
 
     log_id: str
@@ -86,7 +86,7 @@ class Trace:
     wal: tuple[InWal, ...] = ()
     journals: tuple[InJournal, ...] = ()
     rejected: tuple[Quarantined, ...] = ()
-    snapshot: Covered | None = None
+    snapshot: SnapshotCoverage | None = None
     in_document: bool | None = None  # by its owner's version; None: nobody serves it, or it cannot be told
     unasked: tuple[str, ...] = ()  # servers whose journals could not be read, and why
 
@@ -104,7 +104,7 @@ async def trace(
     document: str = "",
     since_ns: int = 0,
     on_all: Callable[[], None] = lambda: None,
-) -> Trace:
+) -> UpdateTrace:
     """Look everywhere. Without a document, journals and refusals tell which it is.
 
     If they do not, the WAL of all documents is read; `on_all` is told before. Raises TransportError.
@@ -118,13 +118,13 @@ async def trace(
     wal = await _in_wal(transport, log_id, name)
     name = name or next((one.document for one in wal), "")
     if not name:
-        return Trace(log_id, unasked=unasked)
+        return UpdateTrace(log_id, unasked=unasked)
     head = await snapshots(transport).head(name)
     inside = await _in_document(caller, name, [span for one in journals for span in one.spans])
-    return Trace(log_id, name, wal, journals, rejected, _covered(head), inside, unasked)
+    return UpdateTrace(log_id, name, wal, journals, rejected, _covered(head), inside, unasked)
 
 
-def verdict(found: Trace) -> str:
+def verdict(found: UpdateTrace) -> str:
     """In one sentence, for people."""
     many = len({one.server for one in found.journals})
     kept = f"in the journal{'s' if many > 1 else ''} of {many} server{'s' if many > 1 else ''}"
@@ -152,7 +152,7 @@ def verdict(found: Trace) -> str:
     return "not known: it did not reach NATS, or what kept it has expired"
 
 
-def _compacted(found: Trace) -> bool:
+def _compacted(found: UpdateTrace) -> bool:
     """Whether the stored snapshot goes beyond where the WAL held it."""
     snapshot = found.snapshot
     if snapshot is None:
@@ -177,7 +177,9 @@ async def _in_journals(
             except LorogoError as error:
                 return f"{server.server_id}: {error}"
 
-    wanted = Ask("", "", Start(time_ns=since_ns), frozenset({document}) if document else None, log_id=log_id)
+    wanted = PageRequest(
+        "", "", FeedStart(time_ns=since_ns), frozenset({document}) if document else None, log_id=log_id
+    )
     answers = await asyncio.gather(
         *(one(server, journal) for server in servers for journal in server.journals)
     )
@@ -186,11 +188,11 @@ async def _in_journals(
 
 
 async def _in_journal(
-    caller: Caller, server: FoundServer, journal: str, wanted: Ask
+    caller: Caller, server: FoundServer, journal: str, wanted: PageRequest
 ) -> AsyncIterator[InJournal]:
     after, subject = "", subjects.server_feed(server.server_id)
     while True:
-        ask = Ask(journal, after, wanted.start, wanted.documents, log_id=wanted.log_id)
+        ask = PageRequest(journal, after, wanted.start, wanted.documents, log_id=wanted.log_id)
         body: Body = await caller.ask(
             subject, ask.body(), timeout=_PAGE_SECONDS, whom=f"server {server.server_id}"
         )
@@ -238,7 +240,7 @@ async def _in_rejected(transport: Transport, log_id: str, document: str) -> tupl
 
 
 async def _in_wal(transport: Transport, log_id: str, document: str) -> tuple[InWal, ...]:
-    parts: dict[str, list[tuple[Stored, Chunk]]] = {}
+    parts: dict[str, list[tuple[StoredMessage, Chunk]]] = {}
     async for stored in _messages(transport, subjects.WAL_STREAM, subjects.wal(document or "*")):
         if stored.headers.get(h.LOG_ID) != log_id:
             continue
@@ -251,7 +253,7 @@ async def _in_wal(transport: Transport, log_id: str, document: str) -> tuple[InW
     return tuple(_together(name, messages) for name, messages in parts.items())
 
 
-def _together(document: str, messages: Sequence[tuple[Stored, Chunk]]) -> InWal:
+def _together(document: str, messages: Sequence[tuple[StoredMessage, Chunk]]) -> InWal:
     counts = [chunk.count for _, chunk in messages if chunk.final]
     there = {chunk.index for _, chunk in messages}
     return InWal(
@@ -263,7 +265,7 @@ def _together(document: str, messages: Sequence[tuple[Stored, Chunk]]) -> InWal:
     )
 
 
-async def _messages(transport: Transport, stream: str, subject: str) -> AsyncIterator[Stored]:
+async def _messages(transport: Transport, stream: str, subject: str) -> AsyncIterator[StoredMessage]:
     try:
         async for stored in transport.stream(stream).read(subject):
             yield stored
@@ -283,12 +285,12 @@ async def _in_document(caller: Caller, document: str, spans: Sequence[Span]) -> 
     return all(end <= known.get(peer, 0) for peer, _, end in spans)
 
 
-def _covered(head: SnapshotHead | None) -> Covered | None:
+def _covered(head: SnapshotHead | None) -> SnapshotCoverage | None:
     if head is None:
         return None
     numbers = [head.facts.get(name, "0") for name in ("epoch", "sequence")]
     epoch, sequence = (int(one) if one.isascii() and one.isdigit() else 0 for one in numbers)
-    return Covered(epoch, sequence, is_deleted(head))
+    return SnapshotCoverage(epoch, sequence, is_deleted(head))
 
 
 def _sequence(headers: Headers) -> int:

@@ -33,7 +33,7 @@ _WITH_POSITIONS = (ContainerType.Text, ContainerType.List, ContainerType.Movable
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class UnsavedEdits:
     """What is to be put on a document: its trees' edits, and diffs of whatever else was touched."""
 
     trees: dict[ContainerID, TreeEdits]
@@ -42,7 +42,7 @@ class Edits:
     renamed: dict[ContainerID, ContainerID]  # what is made under another name than its diff has
 
 
-def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> Edits:
+def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> UnsavedEdits:
     """What `old` has on top of `base`, for `put_on()` this `fresh` one. Raises CrdtError."""
     with crdt.guard():
         diffs = old.diff(base, old.oplog_frontiers).get_diff()
@@ -51,7 +51,7 @@ def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> Edits:
         trees = [container for container in shared if isinstance(_type(container), ContainerType.Tree)]
         lists = [container for container in shared if isinstance(_type(container), _WITH_POSITIONS)]
         if not lists and not trees:
-            return Edits({}, diffs, touched, {})
+            return UnsavedEdits({}, diffs, touched, {})
         bridge = old.fork()
         after = [places(bridge.get_tree(tree)) for tree in trees]
         bridge.set_detached_editing(True)
@@ -66,7 +66,7 @@ def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> Edits:
                     _align(container, bridge, fresh)
             bridge.commit()
             diffs = bridge.diff(bridge.state_frontiers, bridge.oplog_frontiers).get_diff()
-        edits = Edits(dict(zip(trees, map(tree_edits, before, after), strict=True)), [], touched, {})
+        edits = UnsavedEdits(dict(zip(trees, map(tree_edits, before, after), strict=True)), [], touched, {})
         stayed = {
             _meta(node) for was, now in zip(before, after, strict=True) for node in was.keys() & now.keys()
         }
@@ -74,7 +74,7 @@ def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> Edits:
         return edits
 
 
-def put_on(fresh: LoroDoc, edits: Edits) -> None:
+def put_on(fresh: LoroDoc, edits: UnsavedEdits) -> None:
     """Put them on it, without those inside of what others removed, and commit nothing. Raises CrdtError."""
     with crdt.guard():
         renamed = dict(edits.renamed)
@@ -87,7 +87,7 @@ def put_on(fresh: LoroDoc, edits: Edits) -> None:
 
 
 def _tell(
-    edits: Edits,
+    edits: UnsavedEdits,
     diffs: list[tuple[ContainerID, Diff]],
     stayed: set[ContainerID],
     bridge: LoroDoc,
@@ -145,7 +145,7 @@ def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
             align_movable_list(bridge.get_movable_list(container), fresh.get_movable_list(container))
 
 
-def _placed(edits: Edits, renamed: dict[ContainerID, ContainerID], fresh: LoroDoc) -> DiffBatch:
+def _placed(edits: UnsavedEdits, renamed: dict[ContainerID, ContainerID], fresh: LoroDoc) -> DiffBatch:
     """Without edits inside of what others removed: there is no place for them, and Loro may raise."""
     placed, made = DiffBatch(), renamed.keys() - edits.renamed.keys()  # those are made with their parents
     named = {new: old for old, new in edits.renamed.items()}

@@ -23,14 +23,14 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlacement:
     """Where a node is; siblings are sorted by their positions (fractional indexes)."""
 
     parent: Node | None
     position: str
 
 
-Places = dict[Node, Place]  # of all nodes that are there: parents first, siblings in their order
+Places = dict[Node, NodePlacement]  # of all nodes that are there: parents first, siblings in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TreeEdits:
 
 def places(tree: LoroTree) -> Places:
     return {
-        _node(node.id): Place(_node(node.parent) if node.parent else None, node.fractional_index)
+        _node(node.id): NodePlacement(_node(node.parent) if node.parent else None, node.fractional_index)
         for node in tree.get_nodes(with_deleted=False)
     }
 

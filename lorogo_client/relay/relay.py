@@ -15,14 +15,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
-from lorogo_client.context import Context
-from lorogo_client.delivery.accepted import Arrivals
+from lorogo_client.context import ClientContext
+from lorogo_client.delivery.accepted import AcceptedAssembler
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed
-from lorogo_client.relay.relay_course import Passed
-from lorogo_client.relay.relay_keeper import Duties, Keeper
-from lorogo_client.relay.relay_member import Listener, Member, State
-from lorogo_client.relay.relay_turn import Turn
+from lorogo_client.relay.relay_course import RelayedUpdate
+from lorogo_client.relay.relay_keeper import OwnerMonitor, RelayCallbacks
+from lorogo_client.relay.relay_member import Listener, Member, MemberState
+from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.syncing import Synced
 from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
@@ -48,14 +48,14 @@ Follower = tuple[Member, Callable[[bytes], None]]
 class Relay:
     """One document, shared by its members in this process."""
 
-    def __init__(self, context: Context, document_id: str) -> None:
+    def __init__(self, context: ClientContext, document_id: str) -> None:
         self.document_id = document_id
         self.members: dict[Member, None] = {}
         self.over: LorogoError | None = None  # for good
         self.hindrance: LorogoError | None = None  # why a join takes so long
         self._context = context
         self._bus = context.bus
-        duties = Duties(
+        duties = RelayCallbacks(
             self._pass_on,
             self._wake_lanes,
             self._resend,
@@ -64,9 +64,9 @@ class Relay:
             self._a_token,
             self._refused,
         )
-        self._keeper = Keeper(context, document_id, duties)
+        self._keeper = OwnerMonitor(context, document_id, duties)
         self._course = self._keeper.course
-        self._arrivals = Arrivals()
+        self._arrivals = AcceptedAssembler()
         self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
         self._senders: OrderedDict[str, tuple[Member, int]] = OrderedDict()  # and during which join of it
         self._starting = asyncio.Lock()
@@ -132,7 +132,7 @@ class Relay:
         followers = self._followers
         if followers is None:  # told once between two updates, however many join
             followers = self._followers = tuple(
-                (member, member.accept) for member in self.members if member.state is not State.OUT
+                (member, member.accept) for member in self.members if member.state is not MemberState.OUT
             )
         return followers
 
@@ -142,7 +142,9 @@ class Relay:
         if len(self._senders) > _SENDERS_MAX:
             self._senders.popitem(last=False)  # it is told its own update: that changes nothing
 
-    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None, token: str = "") -> Synced:
+    async def admit(
+        self, vector: bytes, ends: float, turn: JoinPermit | None = None, token: str = ""
+    ) -> Synced:
         """The owner's answer to a member at this vector; waits until there is one, and for its turn.
 
         Raises NotServed, DocumentFailed, DocumentDeleted, NotAllowed; the caller brings the deadline.
@@ -186,7 +188,7 @@ class Relay:
             for member in list(self.members):
                 member.end(error)
 
-    def _pass_on(self, update: Passed) -> None:
+    def _pass_on(self, update: RelayedUpdate) -> None:
         sender, joins = self._senders.pop(update.log_id, (None, 0))
         if sender is not None and sender.joins != joins:
             sender = None  # it has joined again, and may have begun anew

@@ -8,31 +8,31 @@ not kept any more) is for the members to ask: they join again.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lorogo_client.delivery.accepted import Arrived, Chain
+from lorogo_client.delivery.accepted import AcceptedChain, AcceptedUpdate
 from lorogo_client.replica import is_shallow
 from lorogo_client.session.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Reach
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Up
 
 _READ_BYTES_MAX = 64 * 1024  # of an update whose end we read; a gap may bring larger ones once more
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class RelayedUpdate:
     """An update for the members; `log_id` tells whose it is, "" nobody's."""
 
     payload: bytes
     log_id: str = ""
 
 
-class Course:
+class RelayDocumentState:
     """What one relay knows of its document."""
 
     def __init__(self) -> None:
-        self.chain = Chain()
+        self.chain = AcceptedChain()
         self.live = False  # a sync has said where we are, and members follow from there
         self.token = 0  # the newest lease token seen
         self.synced_lease = 0  # that of the last sync
@@ -40,7 +40,7 @@ class Course:
         self.need_owner = True  # we do not know that the owner is there
         self.need_sync = False
         self._reach = Reach(crdt.nothing_known())
-        self._announced: Arrived | None = None  # the last one that only a sync can bring
+        self._announced: AcceptedUpdate | None = None  # the last one that only a sync can bring
 
     @property
     def vector(self) -> bytes:
@@ -56,7 +56,7 @@ class Course:
             self.need_sync = True
         return lease >= self.token
 
-    def heard_status(self, entry: Entry) -> None:
+    def heard_status(self, entry: StatusEntry) -> None:
         """Note a newer status."""
         self.token = max(self.token, entry.token)
         if isinstance(entry.status, Up) and entry.token == self.token:
@@ -65,14 +65,14 @@ class Course:
         else:
             self.need_owner = True
 
-    def found_owner(self, entry: Entry | None) -> None:
+    def found_owner(self, entry: StatusEntry | None) -> None:
         """The owner answered; its entry was read from the leader, so its token is the truth."""
         if entry is not None:
             self.token = entry.token
         self.need_owner = False
         self.need_sync |= self.token != self.synced_lease
 
-    def arrived(self, update: Arrived) -> Passed | None:
+    def arrived(self, update: AcceptedUpdate) -> RelayedUpdate | None:
         """What to pass on now; None: nothing, it is kept, or a sync will bring it."""
         if not self.heard_lease(update.lease):
             return None
@@ -83,7 +83,7 @@ class Course:
             return None
         return self._take(update)
 
-    def _take(self, update: Arrived) -> Passed | None:
+    def _take(self, update: AcceptedUpdate) -> RelayedUpdate | None:
         payload = update.payload
         try:
             if not self.chain.follows(update) or payload is None:
@@ -96,9 +96,9 @@ class Course:
             self.need_sync = True
             return None
         self.chain.took(update)
-        return Passed(payload, update.log_id)
+        return RelayedUpdate(payload, update.log_id)
 
-    def _is_old(self, update: Arrived) -> bool:
+    def _is_old(self, update: AcceptedUpdate) -> bool:
         """Whether a sync has brought it already."""
         known = update.sequence <= self.chain.top and update.payload is not None
         return known and self._reach.covers(update.payload or b"")
@@ -114,20 +114,24 @@ class Course:
         self.chain.given_up()
         self.need_sync = True
 
-    def begin(self, answer: Synced) -> list[Passed]:
+    def begin(self, answer: Synced) -> list[RelayedUpdate]:
         """The first member's sync says where we are: what came meanwhile."""
         self._reach = Reach(answer.vector)
         self.generation = answer.generation
         self.live = True
         return list(self._caught_up(answer))
 
-    def fill(self, answer: Synced) -> list[Passed] | None:
+    def fill(self, answer: Synced) -> list[RelayedUpdate] | None:
         """A sync from our vector: what to pass on; None if members must ask for themselves."""
         if answer.generation != self.generation:
             return None
         if answer.mode == "snapshot" and (self.vector != crdt.nothing_known() or is_shallow(answer.payload)):
             return None
-        passed = [] if self._reach.includes(answer.vector) else [Passed(answer.payload, self._whose(answer))]
+        passed = (
+            []
+            if self._reach.includes(answer.vector)
+            else [RelayedUpdate(answer.payload, self._whose(answer))]
+        )
         self._reach.merge(answer.vector)
         return [*passed, *self._caught_up(answer)]
 
@@ -143,7 +147,7 @@ class Course:
         self.need_owner = True
         self.chain.given_up()
 
-    def _caught_up(self, answer: Synced) -> Iterator[Passed]:
+    def _caught_up(self, answer: Synced) -> Iterator[RelayedUpdate]:
         self.token = max(self.token, answer.lease)
         self.synced_lease = answer.lease
         self.need_sync |= self.token != answer.lease
@@ -151,7 +155,7 @@ class Course:
         self.need_sync |= dropped
         return self._following(held)
 
-    def _following(self, held: Iterable[Arrived]) -> Iterator[Passed]:
+    def _following(self, held: Iterable[AcceptedUpdate]) -> Iterator[RelayedUpdate]:
         for update in held:
             if not self.need_sync and (passed := self._take(update)) is not None:
                 yield passed

@@ -10,15 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lorogo_client.awaitables import within
-from lorogo_client.context import Context
+from lorogo_client.context import ClientContext
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import DocumentFailed, NotServed
-from lorogo_client.relay.relay_course import Course, Passed
-from lorogo_client.relay.relay_turn import Turn
+from lorogo_client.relay.relay_course import RelayDocumentState, RelayedUpdate
+from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.syncing import Synced, ask_since
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_transport.errors import NoResponders, RequestTimeout, TransportError
 
@@ -26,10 +26,10 @@ _SERVED_SHARE = 0.9  # of the time that is left: why nobody serves it tells more
 
 
 @dataclass(frozen=True, slots=True)
-class Duties:
+class RelayCallbacks:
     """What the keeper has a relay do."""
 
-    pass_on: Callable[[Passed], None]
+    pass_on: Callable[[RelayedUpdate], None]
     found: Callable[[], None]  # the owner is there: lanes may go on
     replaced: Callable[[], None]  # by another one: send again what has no answer
     lost: Callable[[str], None]  # everybody must join again
@@ -38,11 +38,11 @@ class Duties:
     refused: Callable[[str], None]  # the owner does not take that token (any more)
 
 
-class Keeper:
+class OwnerMonitor:
     """Keeps one relay's course."""
 
-    def __init__(self, context: Context, document_id: str, duties: Duties) -> None:
-        self.course = Course()
+    def __init__(self, context: ClientContext, document_id: str, duties: RelayCallbacks) -> None:
+        self.course = RelayDocumentState()
         self.life = 0  # changes whenever all members must join again
         self.doubted_at = 0.0  # when the owner was last pinged
         self.revision = 0  # the newest status heard
@@ -68,7 +68,7 @@ class Keeper:
         """The owner gave a sign of life."""
         self._heard_at = now
 
-    def heard_status(self, entry: Entry, now: float) -> None:
+    def heard_status(self, entry: StatusEntry, now: float) -> None:
         """Note a newer status."""
         missing = self.course.need_owner
         self.course.heard_status(entry)
@@ -100,7 +100,9 @@ class Keeper:
 
     # --- asking
 
-    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None, token: str = "") -> Synced:
+    async def admit(
+        self, vector: bytes, ends: float, turn: JoinPermit | None = None, token: str = ""
+    ) -> Synced:
         """The owner's answer to somebody at this vector, asked once; a turn is held with the answer.
 
         Raises NotServed, DocumentFailed, TransportError, Refused, MalformedMessage.
@@ -113,7 +115,7 @@ class Keeper:
             if answer is None and turn is not None:
                 turn.give_back()
 
-    async def _admitted(self, vector: bytes, ends: float, turn: Turn | None, token: str) -> Synced:
+    async def _admitted(self, vector: bytes, ends: float, turn: JoinPermit | None, token: str) -> Synced:
         if not self.course.live:
             async with self._opening:
                 if not self.course.live:
@@ -123,7 +125,7 @@ class Keeper:
             await turn.take()
         return await self._asked(vector, token=token)
 
-    async def _open(self, vector: bytes, ends: float, turn: Turn | None, token: str) -> Synced:
+    async def _open(self, vector: bytes, ends: float, turn: JoinPermit | None, token: str) -> Synced:
         """The first sync: its answer says where the relay stands."""
         life = self.life
         await self._context.bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync

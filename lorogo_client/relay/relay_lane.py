@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from lorogo_client.context import Context
-from lorogo_client.delivery.outbox import Flight, Outbox
+from lorogo_client.context import ClientContext
+from lorogo_client.delivery.outbox import Outbox, OutgoingUpdate
 from lorogo_client.delivery.replies import send
-from lorogo_client.delivery.retry_policy import Next
+from lorogo_client.delivery.retry_policy import ReplyAction
 from lorogo_client.errors import GivenUp, StorageFull, TooLargeUpdate, UpdateRefused
 from lorogo_client.session.receipt import Receipt
 from lorogo_protocol.errors import LorogoError
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 Sent = asyncio.Future[Receipt]
 
 
-class Owner(Protocol):
+class RelayOwner(Protocol):
     """What a lane knows of the document's owner, and asks of whoever looks for it."""
 
     def may_send(self) -> bool: ...
@@ -50,11 +50,11 @@ class Owner(Protocol):
     def deleted(self, erased: bool) -> None: ...
 
 
-class Lane:
+class MemberSendQueue:
     """What one member sends."""
 
     def __init__(
-        self, context: Context, document_id: str, owner: Owner, *, on_stuck: Callable[[str], None]
+        self, context: ClientContext, document_id: str, owner: RelayOwner, *, on_stuck: Callable[[str], None]
     ) -> None:
         self._context = context
         self._document_id = document_id
@@ -140,7 +140,7 @@ class Lane:
                 self._look(context.clock.now())
             await self._wake.wait()
 
-    async def _send(self, flight: Flight) -> None:
+    async def _send(self, flight: OutgoingUpdate) -> None:
         context = self._context
         inbox = context.replies.expect(flight.log_id, self._on_reply)
         if context.tracing is not None:
@@ -205,7 +205,7 @@ class Lane:
         if flight is None:
             return
         if isinstance(reply, Ack):
-            if verdict is Next.SETTLED:
+            if verdict is ReplyAction.SETTLED:
                 receipt = Receipt(reply.sequence, reply.lease, reply.durability, b"", reply.log_id)
                 self._settle(flight.log_id, receipt)
             else:
@@ -214,21 +214,21 @@ class Lane:
             return
         log.info("refused", document=self._document_id, log_id=flight.log_id, reason=reply.reason.value)
         match verdict:
-            case Next.SYNC if again:
+            case ReplyAction.SYNC if again:
                 pass  # an answer to the first try, and the second is about to go out
-            case Next.SYNC if leads or flight.attempts > 1:
+            case ReplyAction.SYNC if leads or flight.attempts > 1:
                 self._on_stuck("the owner lacks what an update builds on")
-            case Next.SYNC:
+            case ReplyAction.SYNC:
                 self._outbox.resend(flight.due)
                 self._soon()
-            case Next.FIND_OWNER:
+            case ReplyAction.FIND_OWNER:
                 self._owner.find()
                 self._soon()
-            case Next.DELETED:
+            case ReplyAction.DELETED:
                 self._owner.deleted(reply.message == ERASED)
-            case Next.FULL:
+            case ReplyAction.FULL:
                 self._settle(flight.log_id, StorageFull(reply.message))
-            case Next.REFUSED | Next.REBASE:
+            case ReplyAction.REFUSED | ReplyAction.REBASE:
                 kind = TooLargeUpdate if reply.reason is Reason.TOO_LARGE else UpdateRefused
                 self._settle(flight.log_id, kind(flight.log_id, reply.reason, reply.message))
             case _:

@@ -7,10 +7,10 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from lorogo_client.context import Context
+from lorogo_client.context import ClientContext
 from lorogo_client.errors import GivenUp, InvalidVersion, NotServed, SessionClosed, Timeout
-from lorogo_client.relay.relay_lane import Lane, Sent, fail
-from lorogo_client.relay.relay_turn import Turn
+from lorogo_client.relay.relay_lane import MemberSendQueue, Sent, fail
+from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_client.session.syncing import Synced
 from lorogo_protocol import crdt, ephemeral, subjects
@@ -55,7 +55,7 @@ class Joined:
     generation: int
 
 
-class State(Enum):
+class MemberState(Enum):
     """Whether a member follows."""
 
     OUT = auto()  # it was never in, or was told to join again
@@ -66,16 +66,16 @@ class State(Enum):
 class Member:
     """One who follows a document; made by `client.relay()`."""
 
-    def __init__(self, context: Context, relay: "Relay", listener: Listener, token: str = "") -> None:
+    def __init__(self, context: ClientContext, relay: "Relay", listener: Listener, token: str = "") -> None:
         self.id = context.new_id()
         self.token = token  # its own, if it has one: the owner is asked in its name
-        self.state = State.OUT
+        self.state = MemberState.OUT
         self.life = 0  # of the relay, when the join began
         self.joins = 0  # begun until now
         self._context = context
         self._relay = relay
         self._listener = listener
-        self._lane = Lane(context, relay.document_id, relay, on_stuck=self.lose)
+        self._lane = MemberSendQueue(context, relay.document_id, relay, on_stuck=self.lose)
         self._open = False  # whether updates may leave
         self._closed = False
         self._joining = asyncio.Lock()
@@ -86,7 +86,9 @@ class Member:
 
     # --- what its user calls
 
-    async def join(self, vector: bytes, timeout: float | None = None, turn: Turn | None = None) -> Joined:
+    async def join(
+        self, vector: bytes, timeout: float | None = None, turn: JoinPermit | None = None
+    ) -> Joined:
         """What the member lacks; from now on it hears of everything else.
 
         Await it directly: what was accepted meanwhile is told in the turns of the loop after it has returned.
@@ -156,11 +158,11 @@ class Member:
     @property
     def accept(self) -> Callable[[bytes], None]:
         """Who takes an accepted update now."""
-        return self._listener.accepted if self.state is State.IN else self._hold_accepted
+        return self._listener.accepted if self.state is MemberState.IN else self._hold_accepted
 
     def hear(self, data: bytes) -> None:
         """Presence of others."""
-        if self.state is State.IN:
+        if self.state is MemberState.IN:
             self._listener.aware(data)
         else:
             self._hold(self._listener.aware, data)
@@ -169,7 +171,7 @@ class Member:
         """What it has is not complete any more, or what it sent cannot be settled."""
         self._open = False
         self._lane.give_up(GivenUp(f"nothing is known about it: {why}"))
-        if self.state is not State.IN and not self._held_after_join:
+        if self.state is not MemberState.IN and not self._held_after_join:
             return
         self._out()
         self._call(lambda: self._listener.rejoin(why))
@@ -178,7 +180,7 @@ class Member:
         """The document is gone."""
         self._open = False
         self._lane.give_up(error)
-        if self.state is not State.JOINING or self._held_after_join:
+        if self.state is not MemberState.JOINING or self._held_after_join:
             self._out()
             self._call(lambda: self._listener.gone(error))
 
@@ -195,7 +197,7 @@ class Member:
 
     # --- inside
 
-    async def _admitted(self, vector: bytes, allowed: float, turn: Turn | None) -> Synced:
+    async def _admitted(self, vector: bytes, allowed: float, turn: JoinPermit | None) -> Synced:
         relay = self._relay
         ends = self._context.clock.now() + allowed
         answer: Synced | None = None
@@ -220,7 +222,7 @@ class Member:
             raise SessionClosed("the member has left")
 
     def _begin(self) -> None:
-        self.state, self.life = State.JOINING, self._relay.life
+        self.state, self.life = MemberState.JOINING, self._relay.life
         self.joins += 1
         self._held, self._held_bytes, self._overflowed = [], 0, False
         self._held_after_join = False
@@ -231,7 +233,7 @@ class Member:
             return
         held, self._held = self._held, []
         self._held_after_join = False
-        self.state = State.IN
+        self.state = MemberState.IN
         self._relay.audience_changed()
         if self._overflowed:
             self.lose("too much was accepted during the join")
@@ -251,7 +253,7 @@ class Member:
             self._held.append(partial(tell, data))
 
     def _out(self) -> None:
-        self.state = State.OUT
+        self.state = MemberState.OUT
         self._open = self._held_after_join = False
         self._held.clear()
         self._relay.audience_changed()

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Turn:
+class JoinPermit:
     """One place among those of a semaphore.
 
     A join takes it when its owner is known and about to be asked, so a document that nobody serves holds up

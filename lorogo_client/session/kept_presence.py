@@ -19,7 +19,7 @@ from lorogo_protocol import ephemeral, limits, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.ids import check_document_id
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.ports import Message, Stored, Subscription, Transport
+from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -108,19 +108,19 @@ class KeptPresence:
                 await self._stream.purge(subjects.presence_key(document_id))
             raise
 
-    async def _last(self, document_id: str) -> Stored | None:
+    async def _last(self, document_id: str) -> StoredMessage | None:
         key = subjects.presence_key(check_document_id(document_id))
         return await self._stream.last(key, timeout=self._settings.reply_seconds)
 
     def _merged(self, document_id: str, before: bytes, data: bytes) -> bytes:
         """Both, as one value. Raises PresenceTooLarge."""
-        kept = ephemeral.Presence(_TIMEOUT_SECONDS)
+        kept = ephemeral.PresenceStore(_TIMEOUT_SECONDS)
         if before:
             try:
                 kept.apply(before)
             except CrdtError as error:
                 log.warning("kept presence does not decode", document=document_id, problem=str(error))
-                kept = ephemeral.Presence(_TIMEOUT_SECONDS)
+                kept = ephemeral.PresenceStore(_TIMEOUT_SECONDS)
         kept.apply(data)
         value = kept.encode_all()
         if len(value) > self._bytes_max:
@@ -133,5 +133,5 @@ class KeptPresence:
         return value
 
 
-def _value(stored: Stored | None) -> bytes:
+def _value(stored: StoredMessage | None) -> bytes:
     return b"" if stored is None or stored.headers.get(_KV_OPERATION) else stored.data

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 
 from loro import DiffEvent
 
-from lorogo_client.delivery.accepted import Arrived, Chain
-from lorogo_client.delivery.outbox import Flight, Outbox
+from lorogo_client.delivery.accepted import AcceptedChain, AcceptedUpdate
+from lorogo_client.delivery.outbox import Outbox, OutgoingUpdate
 from lorogo_client.delivery.portions import is_cut
-from lorogo_client.delivery.retry_policy import Next
+from lorogo_client.delivery.retry_policy import ReplyAction
 from lorogo_client.errors import DocumentDeleted, StorageFull, TooLargeUpdate, UpdateRefused
-from lorogo_client.replica import Listeners, LocalReplica
+from lorogo_client.replica import LocalReplica, ReplicaListeners
 from lorogo_client.session.syncing import Synced, fresh_replica, needs_fresh
 from lorogo_client.session.weak_callbacks import weakly
 from lorogo_client.settings import ClientSettings
-from lorogo_client.store.records import Pending
-from lorogo_client.store.replay import Kept
+from lorogo_client.store.records import PendingUpdate
+from lorogo_client.store.replay import DocumentCopy
 from lorogo_client.store.restored_replica import restore
-from lorogo_client.store.store_writer import Keeping
+from lorogo_client.store.store_writer import StoreWriter
 from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Down, Up
@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Hearers:
+class MirrorCallbacks:
     """Who hears of what happens to the copy; called inside Loro, they must not raise."""
 
     on_local: Callable[[], None]  # something was committed here
@@ -61,14 +61,14 @@ class Mirror:
         document_id: str,
         settings: ClientSettings,
         new_id: Callable[[], str],
-        hearers: Hearers,
+        hearers: MirrorCallbacks,
         *,
         read_only: bool,
     ) -> None:
         self.document_id = document_id
         self.read_only = read_only
         self.outbox = Outbox(settings)
-        self.chain = Chain()
+        self.chain = AcceptedChain()
         self.need = Need()
         self.token = 0  # the newest lease token seen
         self.generation: int | None = None
@@ -86,15 +86,15 @@ class Mirror:
         self._settled_meanwhile: list[bytes] = []  # ACKed while a sync was under way
         self._rebasing: list[bytes] | None = None  # collects the update that a rebase makes
         self.damaged = False  # what the store kept is not whole: the owner must complete it
-        self.lost: list[Pending] = []  # unsaved edits that build on what is lost
-        self._loose: list[Pending] = []  # unsaved edits that may build on what the owner has
-        self.keeping = Keeping()
-        self._listeners = Listeners(weakly(self._on_local), weakly(self._on_remote))
+        self.lost: list[PendingUpdate] = []  # unsaved edits that build on what is lost
+        self._loose: list[PendingUpdate] = []  # unsaved edits that may build on what the owner has
+        self.keeping = StoreWriter()
+        self._listeners = ReplicaListeners(weakly(self._on_local), weakly(self._on_remote))
         self.replica = LocalReplica(self._listeners)
 
     # --- the store
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: DocumentCopy) -> None:
         """Begin with what the store kept."""
         restored = restore(kept)
         self.replica.retire()
@@ -181,7 +181,7 @@ class Mirror:
             self.need.sync = True
         return lease >= self.token
 
-    def heard_status(self, entry: Entry) -> None:
+    def heard_status(self, entry: StatusEntry) -> None:
         """Note a newer status."""
         self.token = max(self.token, entry.token)
         self.ended = isinstance(entry.status, Down) and entry.token == self._synced_lease
@@ -193,7 +193,7 @@ class Mirror:
             # we hear of that: else idle documents could never be unloaded while somebody reads.
             self.need.owner = True
 
-    def is_renewal(self, entry: Entry) -> bool:
+    def is_renewal(self, entry: StatusEntry) -> bool:
         """Whether it says only what we know: who answered our last sync owns it, and has nothing new."""
         need = self.need
         if need.owner or need.sync or not self.ready or not isinstance(entry.status, Up):
@@ -201,14 +201,14 @@ class Mirror:
         same = entry.token == self.token == self._synced_lease
         return same and not self.chain.behind(entry.head, entry.tail)
 
-    def found_owner(self, entry: Entry | None) -> None:
+    def found_owner(self, entry: StatusEntry | None) -> None:
         """The owner answered; its entry was read from the leader, so its token is the truth."""
         if entry is not None:
             self.token = entry.token
         self.need.owner = self.ended = False
         self.need.sync |= self.token != self._synced_lease
 
-    def arrived(self, update: Arrived) -> None:
+    def arrived(self, update: AcceptedUpdate) -> None:
         """Apply an accepted update, or keep it until the sync that is under way has ended."""
         if not self.heard_lease(update.lease):
             return
@@ -217,7 +217,7 @@ class Mirror:
         elif self.ready and not self.need.sync:
             self._take(update)
 
-    def _take(self, update: Arrived) -> None:
+    def _take(self, update: AcceptedUpdate) -> None:
         own = self.outbox.owns(update.log_id)
         try:
             if not self.chain.follows(update):
@@ -233,13 +233,13 @@ class Mirror:
             )
             self.need.sync = self.need.fresh = True
 
-    def _is_old(self, update: Arrived, *, own: bool) -> bool:
+    def _is_old(self, update: AcceptedUpdate, *, own: bool) -> bool:
         """Whether a sync has brought it already."""
         if own:
             return update.sequence <= self.chain.top
         return update.payload is not None and self.replica.covers(update.payload)
 
-    def _apply(self, update: Arrived) -> bool:
+    def _apply(self, update: AcceptedUpdate) -> bool:
         if update.payload is None:
             return False
         before, self.chain.head = self.chain.head, update.sequence  # what changes() tells
@@ -249,7 +249,7 @@ class Mirror:
         self.keeping.remote(update.payload)
         return True
 
-    def answered(self, reply: Reply, *, now: float, jitter: float) -> Flight | None:
+    def answered(self, reply: Reply, *, now: float, jitter: float) -> OutgoingUpdate | None:
         """Take an answer to one of our updates; the update, if it is settled."""
         if isinstance(reply, Ack):
             self.heard_lease(reply.lease)
@@ -257,7 +257,7 @@ class Mirror:
         if flight is None:
             return None
         match reply:
-            case Ack() if verdict is Next.SETTLED:
+            case Ack() if verdict is ReplyAction.SETTLED:
                 self.receipt = reply
                 self.keeping.settled(flight.log_id)
                 if self.chain.holding:
@@ -270,24 +270,24 @@ class Mirror:
                 self.need.owner = True  # the ACK of a server that lost the document
         return None
 
-    def _refused(self, verdict: Next, flight: Flight, reason: Reason, message: str) -> None:
+    def _refused(self, verdict: ReplyAction, flight: OutgoingUpdate, reason: Reason, message: str) -> None:
         match verdict:
-            case Next.FIND_OWNER:
+            case ReplyAction.FIND_OWNER:
                 self.need.owner = True
-            case Next.SYNC:
+            case ReplyAction.SYNC:
                 self.need.everything = self.need.sync = True
-            case Next.REBASE:
+            case ReplyAction.REBASE:
                 self.need.fresh = self.need.sync = True
-            case Next.DELETED:
+            case ReplyAction.DELETED:
                 self.fail(DocumentDeleted(self.document_id, erased=message == ERASED))
-            case Next.FULL:
+            case ReplyAction.FULL:
                 self.stalled = StorageFull(message)
-            case Next.REFUSED if reason is Reason.TOO_LARGE and is_cut(flight.payload):
+            case ReplyAction.REFUSED if reason is Reason.TOO_LARGE and is_cut(flight.payload):
                 self.need.everything = self.need.sync = True  # then it is sent in parts
-            case Next.REFUSED:
+            case ReplyAction.REFUSED:
                 kind = TooLargeUpdate if reason is Reason.TOO_LARGE else UpdateRefused
                 self.fail(kind(flight.log_id, reason, message))
-            case Next.AGAIN | Next.IGNORED | Next.SETTLED:
+            case ReplyAction.AGAIN | ReplyAction.IGNORED | ReplyAction.SETTLED:
                 pass
 
     # --- sync

@@ -47,7 +47,7 @@ class Rebased:
 Item = Change | Lagged | Rebased
 
 
-class Feed(Generic[T]):
+class NotificationQueue(Generic[T]):
     """An async iterator over what is pushed; when it is full, `overflow(dropped)` takes the place of all."""
 
     def __init__(self, length_max: int, overflow: Callable[[int, T], T]) -> None:
@@ -78,7 +78,7 @@ class Feed(Generic[T]):
             self._closed, self._error = True, error
             self._arrived.set()
 
-    def __aiter__(self) -> "Feed[T]":
+    def __aiter__(self) -> "NotificationQueue[T]":
         return self
 
     async def __anext__(self) -> T:
@@ -93,13 +93,13 @@ class Feed(Generic[T]):
         return self._items.popleft()
 
 
-def latest(first: T) -> "Feed[T]":
+def latest(first: T) -> "NotificationQueue[T]":
     """A feed in which the newest item replaces an unread one; it begins with `first`."""
-    feed: Feed[T] = Feed(1, lambda _, newest: newest)
+    feed: NotificationQueue[T] = NotificationQueue(1, lambda _, newest: newest)
     feed.push(first)
     return feed
 
 
-def changes(length_max: int) -> "Feed[Item]":
+def changes(length_max: int) -> "NotificationQueue[Item]":
     """A feed of changes that says when it had to drop some."""
-    return Feed(length_max, lambda missed, _: Lagged(missed + 1))
+    return NotificationQueue(length_max, lambda missed, _: Lagged(missed + 1))

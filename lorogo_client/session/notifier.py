@@ -3,11 +3,11 @@
 import asyncio
 
 from lorogo_client.session import notifications
-from lorogo_client.session.notifications import Feed, Item, State
+from lorogo_client.session.notifications import Item, NotificationQueue, State
 from lorogo_protocol.errors import LorogoError
 
 
-class Standing:
+class Notifier:
     """The listeners of one room."""
 
     def __init__(self, changes_max: int) -> None:
@@ -15,8 +15,8 @@ class Standing:
         self._changes_max = changes_max
         self._failure: LorogoError | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._states: list[Feed[State]] = []
-        self._changes: list[Feed[Item]] = []
+        self._states: list[NotificationQueue[State]] = []
+        self._changes: list[NotificationQueue[Item]] = []
 
     def tell(self, state: State) -> None:
         """Wake those who wait, and tell the state if it is another."""
@@ -50,7 +50,7 @@ class Standing:
         finally:
             self._waiters.discard(waiter)
 
-    def states(self) -> Feed[State]:
+    def states(self) -> NotificationQueue[State]:
         """The state now, and whenever it changes; the latest wins."""
         feed = notifications.latest(self.state)
         self._states.append(feed)
@@ -58,7 +58,7 @@ class Standing:
             feed.close(self._failure)
         return feed
 
-    def changes(self) -> Feed[Item]:
+    def changes(self) -> NotificationQueue[Item]:
         """What others change, from now on."""
         feed = notifications.changes(self._changes_max)
         self._changes.append(feed)
@@ -66,7 +66,7 @@ class Standing:
             feed.close(self._failure)
         return feed
 
-    def forget(self, states: list[Feed[State]], changes: list[Feed[Item]]) -> None:
+    def forget(self, states: list[NotificationQueue[State]], changes: list[NotificationQueue[Item]]) -> None:
         """A session leaves: its readers end."""
         for state_feed in states:
             state_feed.close()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from loro import EphemeralStoreEvent
 
 from lorogo_client.errors import ClientError, SessionClosed
-from lorogo_client.session.notifications import Feed, latest
+from lorogo_client.session.notifications import NotificationQueue, latest
 from lorogo_protocol import crdt, ephemeral, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import TransportError
@@ -50,12 +50,12 @@ class RoomPresence:
         self._subject = subjects.awareness(document_id)
         self._timeout_seconds = timeout_seconds
         self._bytes_max = bytes_max
-        self._presence = ephemeral.Presence(timeout_seconds)
+        self._presence = ephemeral.PresenceStore(timeout_seconds)
         self._mine: dict[str, LoroValue] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._somebody = Event()  # there is, or was a moment ago, an entry of anybody
-        self._feeds: list[Feed[Entries]] = []
+        self._feeds: list[NotificationQueue[Entries]] = []
         self._shown: Entries = {}
         self._stored: set[str] = set()  # keys that Loro's store has
         self._touched: dict[str, bool] = {}  # keys to show anew, and whether the store has them
@@ -64,7 +64,7 @@ class RoomPresence:
 
     def set(self, key: str, value: "LoroValue") -> None:
         """Our entry under this key, from now on."""
-        probe = ephemeral.Presence(self._timeout_seconds)
+        probe = ephemeral.PresenceStore(self._timeout_seconds)
         with crdt.guard():
             probe.store.set(key, value)
         size = len(probe.encode_all())
@@ -84,13 +84,13 @@ class RoomPresence:
         self._tell()
         return dict(self._shown)
 
-    def watch(self) -> Feed[Entries]:
+    def watch(self) -> NotificationQueue[Entries]:
         """What `all()` says, now and whenever it changes; the latest wins."""
         feed = latest(self.all())
         self._feeds.append(feed)
         return feed
 
-    def forget(self, feed: Feed[Entries]) -> None:
+    def forget(self, feed: NotificationQueue[Entries]) -> None:
         """A reader is done."""
         feed.close()
         with suppress(ValueError):
@@ -232,6 +232,6 @@ class Presence:
         """Every entry that has not expired, by its key."""
         return self._room().all()
 
-    def watch(self) -> Feed[Entries]:
+    def watch(self) -> NotificationQueue[Entries]:
         """What `all()` says, now and whenever it changes; the latest wins."""
         return self._room().watch()

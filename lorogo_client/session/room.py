@@ -14,8 +14,8 @@ from contextlib import suppress
 from loro import DiffEvent
 
 from lorogo_client.awaitables import within
-from lorogo_client.context import Context
-from lorogo_client.delivery.accepted import Arrivals
+from lorogo_client.context import ClientContext
+from lorogo_client.delivery.accepted import AcceptedAssembler
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import (
     ClientError,
@@ -25,11 +25,11 @@ from lorogo_client.errors import (
     NotServed,
     ServerFull,
 )
-from lorogo_client.session.mirror import Hearers, Mirror
+from lorogo_client.session.mirror import Mirror, MirrorCallbacks
 from lorogo_client.session.notifications import Change, Rebased, State
-from lorogo_client.session.notifier import Standing
+from lorogo_client.session.notifier import Notifier
 from lorogo_client.session.presence import RoomPresence
-from lorogo_client.session.room_copy import Archive
+from lorogo_client.session.room_copy import RoomCopy
 from lorogo_client.session.sender import Sender
 from lorogo_client.session.syncing import ask
 from lorogo_client.session.weak_callbacks import weakly
@@ -56,12 +56,12 @@ _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
 class Room:
     """A document that sessions of this process share."""
 
-    def __init__(self, context: Context, document_id: str, *, read_only: bool) -> None:
+    def __init__(self, context: ClientContext, document_id: str, *, read_only: bool) -> None:
         settings = context.settings
         self.document_id = document_id
         self.sessions = 0
-        self.standing = Standing(settings.changes_max)
-        hearers = Hearers(weakly(self._on_local), weakly(self._on_remote), weakly(self._on_rebased))
+        self.standing = Notifier(settings.changes_max)
+        hearers = MirrorCallbacks(weakly(self._on_local), weakly(self._on_remote), weakly(self._on_rebased))
         self.mirror = Mirror(document_id, settings, context.new_id, hearers, read_only=read_only)
         self.presence = RoomPresence(
             context.bus,
@@ -71,12 +71,12 @@ class Room:
         )
         self.hindrance: LorogoError | None = None  # why it takes so long
         self.closed = False
-        self.archive = Archive(context, document_id, self.mirror, on_change=weakly(self.tell))
+        self.archive = RoomCopy(context, document_id, self.mirror, on_change=weakly(self.tell))
         self._started = asyncio.Event()
         self._context = context
         self._settings = settings
         self._bus = context.bus
-        self._arrivals = Arrivals()
+        self._arrivals = AcceptedAssembler()
         self._revision = 0  # the newest status heard
         self._halted: DocumentFailed | None = None  # until the status changes
         self._denied: NotAllowed | None = None  # said by the owner or NATS, until one of them says otherwise

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-from lorogo_client.context import Context
+from lorogo_client.context import ClientContext
 from lorogo_client.errors import DocumentDeleted, NotStored, StoreDamaged, StoreFailed
 from lorogo_client.session.mirror import Mirror
 from lorogo_client.session.weak_callbacks import weakly
-from lorogo_client.store.store_writer import Keeping
+from lorogo_client.store.store_writer import StoreWriter
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -16,11 +16,11 @@ log = get_logger(__name__)
 _AGAIN_SECONDS = 0.05  # until a full queue of the log is asked again
 
 
-class Archive:
+class RoomCopy:
     """The store's side of one room; does nothing if the client has no store."""
 
     def __init__(
-        self, context: Context, document_id: str, mirror: Mirror, *, on_change: Callable[[], None]
+        self, context: ClientContext, document_id: str, mirror: Mirror, *, on_change: Callable[[], None]
     ) -> None:
         self._store = context.store
         self._seconds = context.settings.store_seconds
@@ -49,7 +49,7 @@ class Archive:
             return
         mirror = self._mirror
         shelf, kept = await self._store.take(self._document_id, read_only=mirror.read_only)
-        mirror.keeping = Keeping(shelf)
+        mirror.keeping = StoreWriter(shelf)
         if shelf is not None:
             shelf.on_change, shelf.rescue = weakly(self._changed), weakly(self._rescue)
         if kept is not None:

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable
 
-from lorogo_client.context import Context
-from lorogo_client.delivery.outbox import Flight
+from lorogo_client.context import ClientContext
+from lorogo_client.delivery.outbox import OutgoingUpdate
 from lorogo_client.delivery.pace import Pace
 from lorogo_client.delivery.replies import send
 from lorogo_client.errors import StorageFull
@@ -19,7 +19,7 @@ class Sender:
     """Sends what a mirror has ready, and hands it the answers."""
 
     def __init__(
-        self, context: Context, document_id: str, mirror: Mirror, on_answer: Callable[[], None]
+        self, context: ClientContext, document_id: str, mirror: Mirror, on_answer: Callable[[], None]
     ) -> None:
         self._context = context
         self._document_id = document_id
@@ -49,9 +49,9 @@ class Sender:
         for log_id in list(self._expected):
             self._forget(log_id)
 
-    def _next_flights(self) -> list[Flight]:
+    def _next_flights(self) -> list[OutgoingUpdate]:
         """What leaves now, in order: one, or with a store several, so that they wait for the disk once."""
-        outbox, flights = self._mirror.outbox, list[Flight]()
+        outbox, flights = self._mirror.outbox, list[OutgoingUpdate]()
         now = self._context.clock.now()
         together = self._mirror.keeping.active and not self._pace.limited
         while len(flights) < (_TOGETHER_MAX if together else 1):
@@ -62,7 +62,7 @@ class Sender:
             flights.append(flight)
         return flights
 
-    async def _send_all(self, flights: list[Flight], may_send: Callable[[], bool]) -> None:
+    async def _send_all(self, flights: list[OutgoingUpdate], may_send: Callable[[], bool]) -> None:
         """In the store first, then out; what could not be sent waits."""
         mirror, left = self._mirror, deque(flights)
         try:
@@ -76,7 +76,7 @@ class Sender:
             for flight in left:
                 self._unsent(flight)
 
-    async def _send(self, flight: Flight) -> None:
+    async def _send(self, flight: OutgoingUpdate) -> None:
         context, outbox = self._context, self._mirror.outbox
         self._expected.add(flight.log_id)
         inbox = context.replies.expect(flight.log_id, self._on_reply)
@@ -95,7 +95,7 @@ class Sender:
         else:
             outbox.sent(flight.log_id, context.clock.now())
 
-    def _unsent(self, flight: Flight) -> None:
+    def _unsent(self, flight: OutgoingUpdate) -> None:
         context = self._context
         self._mirror.outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
 

@@ -13,7 +13,7 @@ from lorogo_client.errors import (
     Timeout,
     Unsaved,
 )
-from lorogo_client.session.notifications import Feed, Item, State
+from lorogo_client.session.notifications import Item, NotificationQueue, State
 from lorogo_client.session.presence import Presence, RoomPresence
 from lorogo_client.session.receipt import Receipt
 from lorogo_client.session.room import Room
@@ -32,8 +32,8 @@ class Session:
         self._mirror = room.mirror
         self._close_seconds = close_seconds
         self._closed = False
-        self._states: list[Feed[State]] = []
-        self._changes: list[Feed[Item]] = []
+        self._states: list[NotificationQueue[State]] = []
+        self._changes: list[NotificationQueue[Item]] = []
         self.presence = Presence(self._open_presence, key)
 
     @property
@@ -145,7 +145,7 @@ class Session:
         if not await within(timeout, self._on_disk(commit)):
             raise Timeout(f"the store did not take the edits of {self.document_id} in {timeout:g} s")
 
-    def states(self) -> Feed[State]:
+    def states(self) -> NotificationQueue[State]:
         """The state now, and whenever it changes; the latest wins."""
         self._check_open()
         self._room.tell()
@@ -153,7 +153,7 @@ class Session:
         self._states.append(feed)
         return feed
 
-    def changes(self) -> Feed[Item]:
+    def changes(self) -> NotificationQueue[Item]:
         """Edits of others from now on: Change, Lagged if some were dropped, Rebased if `doc` is another.
 
         Ends when the session does, with the error if it failed for good.

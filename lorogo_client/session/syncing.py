@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lorogo_client.context import Context
+from lorogo_client.context import ClientContext
 from lorogo_client.replica import LocalReplica, is_shallow
 from lorogo_protocol import calls, crdt
 from lorogo_protocol.calls import Body, Refused
@@ -28,7 +28,7 @@ class Synced:
 
 
 async def ask(
-    context: Context,
+    context: ClientContext,
     document_id: str,
     replica: LocalReplica | None,
     *,
@@ -55,7 +55,7 @@ async def ask(
 
 
 async def ask_since(
-    context: Context, document_id: str, vector: bytes, *, generation: int | None = None, token: str = ""
+    context: ClientContext, document_id: str, vector: bytes, *, generation: int | None = None, token: str = ""
 ) -> Synced:
     """Sync without a replica: what the vector lacks, or a snapshot if that cannot be had.
 
@@ -81,7 +81,7 @@ def fresh_replica(answer: Synced) -> crdt.Replica:
     return crdt.Replica.from_snapshot(answer.payload)
 
 
-async def _call(context: Context, document_id: str, body: Body, token: str = "") -> dict[str, object]:
+async def _call(context: ClientContext, document_id: str, body: Body, token: str = "") -> dict[str, object]:
     seconds = context.settings.reply_seconds
     return await context.call("sync", document_id, {**body, "wire": WIRE}, timeout=seconds, token=token)
 

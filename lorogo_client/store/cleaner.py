@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from lorogo_client.store.stored_document import Place
+from lorogo_client.store.stored_document import CopyIndex
 from lorogo_log import Log, LogError
 from lorogo_log import Record as Stored
 from lorogo_transport.tasks import Tasks
@@ -20,7 +20,7 @@ _SEAL_SECONDS = 10.0
 class Cleaner:
     """Counts what is of no use any more, and cleans when that is more than what is."""
 
-    def __init__(self, log_: Log, places: Mapping[str, Place]) -> None:
+    def __init__(self, log_: Log, places: Mapping[str, CopyIndex]) -> None:
         self.cleanings = 0
         self._log = log_
         self._places = places

@@ -8,19 +8,19 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from lorogo_client.delivery.outbox import Flight
+from lorogo_client.delivery.outbox import OutgoingUpdate
 from lorogo_client.errors import StoreFailed
 from lorogo_client.store.records import (
-    Assigned,
-    Deleted,
-    Local,
-    Pending,
+    AckedUpdate,
+    AssignedLogId,
+    DeletionMark,
+    LocalCommit,
+    PendingUpdate,
     Record,
-    Remote,
-    Settled,
-    Snapshot,
+    RemoteUpdate,
+    StoreSnapshot,
 )
-from lorogo_client.store.stored_document import Place
+from lorogo_client.store.stored_document import CopyIndex
 from lorogo_log import DiskFullError, LogError, QueueFullError
 
 TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
@@ -30,7 +30,7 @@ _PARTS = 10  # of the time that a disk has to answer
 CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same when a document is closed: there may be very many of those
 
 
-class Appends(Protocol):
+class RecordSink(Protocol):
     """What a shelf needs of the store."""
 
     failure: StoreFailed | None
@@ -38,17 +38,17 @@ class Appends(Protocol):
     def append(self, document_id: str, record: Record) -> "asyncio.Future[int]":
         """Queue a record. Raises LogError."""
 
-    def replaced(self, place: Place, base: int, bytes_: int) -> None:
+    def replaced(self, place: CopyIndex, base: int, bytes_: int) -> None:
         """A snapshot is on the disk: so many bytes before it are of no use any more."""
 
     def fail(self, error: Exception) -> None:
         """Stop keeping anything."""
 
 
-class Shelf:
+class DocumentStore:
     """Where a room keeps its document."""
 
-    def __init__(self, store: Appends, document_id: str, place: Place) -> None:
+    def __init__(self, store: RecordSink, document_id: str, place: CopyIndex) -> None:
         self.document_id = document_id
         self.place = place
         self.behind = False  # only a snapshot helps
@@ -86,24 +86,26 @@ class Shelf:
         return self.keeps and self.place.tail_bytes > CLOSED_TAIL_BYTES_MIN + 2 * self.place.snapshot_bytes
 
     def local(self, commit: int, log_id: str, payload: bytes) -> None:
-        self._put(Local(self._next, commit, log_id, payload), commit)
+        self._put(LocalCommit(self._next, commit, log_id, payload), commit)
 
-    def assigned(self, flight: Flight) -> None:
+    def assigned(self, flight: OutgoingUpdate) -> None:
         """A flight gets its log id; nothing is written if the store knows it already."""
         if not flight.stored:
             payload = None if flight.plain else flight.payload
-            self._put(Assigned(self._next, flight.log_id, flight.first, flight.last, payload), flight.last)
+            self._put(
+                AssignedLogId(self._next, flight.log_id, flight.first, flight.last, payload), flight.last
+            )
             flight.stored = True
 
     def remote(self, payload: bytes) -> None:
-        self._put(Remote(self._next, payload))
+        self._put(RemoteUpdate(self._next, payload))
 
     def settled(self, log_id: str) -> None:
-        self._put(Settled(self._next, log_id))
+        self._put(AckedUpdate(self._next, log_id))
 
     def deleted(self) -> None:
         if not self.place.outline.deleted:
-            self._put(Deleted(self._next))
+            self._put(DeletionMark(self._next))
 
     def fall_behind(self) -> None:
         """What comes next can only be told by a snapshot."""
@@ -112,12 +114,12 @@ class Shelf:
             self.on_change()
 
     def snapshot(
-        self, generation: int | None, replica: bytes, outbox: Iterable[Pending], commits: int
+        self, generation: int | None, replica: bytes, outbox: Iterable[PendingUpdate], commits: int
     ) -> bool:
         """Replace everything; False if there was no room for it now."""
         if not self.keeps:
             return True
-        record = Snapshot(self._next, generation, replica, tuple(outbox), commits)
+        record = StoreSnapshot(self._next, generation, replica, tuple(outbox), commits)
         place, before = self.place, self.place.bytes
         self.behind = False
         future = self._put(record, record.commits)

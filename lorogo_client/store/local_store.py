@@ -9,28 +9,28 @@ from typing import Any
 
 from lorogo_client.errors import StoreFailed, StoreFull, StoreLocked
 from lorogo_client.store.cleaner import Cleaner
-from lorogo_client.store.document_store import Shelf
+from lorogo_client.store.document_store import DocumentStore
 from lorogo_client.store.records import (
-    Forgotten,
+    ForgottenMark,
     Record,
-    Snapshot,
+    StoreSnapshot,
     UnreadableRecord,
     decode,
     encode,
     size_of,
 )
-from lorogo_client.store.replay import Kept, replay
-from lorogo_client.store.stored_document import Place, StoredDocument, stored_document
+from lorogo_client.store.replay import DocumentCopy, replay
+from lorogo_client.store.stored_document import CopyIndex, StoredDocument, stored_document
 from lorogo_log import (
     DamageError,
     DiskFullError,
-    Failure,
     FileStorage,
     LockedError,
     Log,
     LogError,
-    Recovery,
+    RecoveryMode,
     Storage,
+    WriteFailure,
     replace_file,
 )
 from lorogo_protocol.digest import digest
@@ -56,12 +56,14 @@ class LocalStore:
             segment_bytes=SEGMENT_BYTES,
             ahead_bytes=_AHEAD_BYTES,
             storage=self._storage,
-            recovery=Recovery.SALVAGE,
-            failure=Failure(full=self._on_full),
+            recovery=RecoveryMode.SALVAGE,
+            failure=WriteFailure(full=self._on_full),
             on_damage=self._on_damage,
         )
-        self._places: dict[str, Place] = {}
-        self._shelves: dict[str, tuple[Shelf, bool]] = {}  # who keeps a document now, and if to read only
+        self._places: dict[str, CopyIndex] = {}
+        self._shelves: dict[
+            str, tuple[DocumentStore, bool]
+        ] = {}  # who keeps a document now, and if to read only
         self._cleaner = Cleaner(self._log, self._places)
 
     async def open(self) -> None:
@@ -111,7 +113,9 @@ class LocalStore:
         place = self._places.get(document_id)
         return place is not None and place.kept
 
-    async def take(self, document_id: str, *, read_only: bool) -> tuple[Shelf | None, Kept | None]:
+    async def take(
+        self, document_id: str, *, read_only: bool
+    ) -> tuple[DocumentStore | None, DocumentCopy | None]:
         """A shelf for whoever opens the document, and what is on it.
 
         A writer takes it over from a reader. A reader gets no shelf, only a look, while somebody
@@ -129,11 +133,11 @@ class LocalStore:
             if read_only:
                 return None, kept
             self.release(now[0])
-        shelf = Shelf(self, document_id, self._places.setdefault(document_id, Place()))
+        shelf = DocumentStore(self, document_id, self._places.setdefault(document_id, CopyIndex()))
         self._shelves[document_id] = (shelf, read_only)
         return shelf, kept
 
-    def release(self, shelf: Shelf) -> None:
+    def release(self, shelf: DocumentStore) -> None:
         """The document is closed."""
         shelf.end()
         holder = self._shelves.get(shelf.document_id)
@@ -155,7 +159,7 @@ class LocalStore:
         if place is None:
             return False
         before = place.bytes
-        record = Forgotten(place.outline.number + 1)
+        record = ForgottenMark(place.outline.number + 1)
         try:
             place.base = await self.append(document_id, record)
         except DiskFullError as error:
@@ -191,7 +195,7 @@ class LocalStore:
     def append(self, document_id: str, record: Record) -> "asyncio.Future[int]":
         return self._log.append_nowait(encode(record), key=document_id.encode())
 
-    def replaced(self, place: Place, base: int, bytes_: int) -> None:
+    def replaced(self, place: CopyIndex, base: int, bytes_: int) -> None:
         place.base, place.ahead = base, False
         self._cleaner.useless(bytes_)
 
@@ -232,7 +236,7 @@ class LocalStore:
         known = self._places.get(document_id)
         if known is None or not known.ahead:
             return
-        place = Place(base=known.base)
+        place = CopyIndex(base=known.base)
         async with self._cleaner.paused():
             try:
                 async for _, _, record in self._records(from_seq=known.base, key=document_id.encode()):
@@ -256,14 +260,14 @@ class LocalStore:
         async for sequence, document_id, record in self._records(from_seq=0):
             place = self._places.get(document_id)
             if place is None:
-                place = self._places[document_id] = Place(base=sequence)
+                place = self._places[document_id] = CopyIndex(base=sequence)
             place.add(record)
-            if isinstance(record, Snapshot | Forgotten):
+            if isinstance(record, StoreSnapshot | ForgottenMark):
                 place.base = sequence
             total += size_of(record)
         self._cleaner.useless(total - sum(place.bytes for place in self._places.values()))
 
-    async def _load(self, document_id: str) -> Kept | None:
+    async def _load(self, document_id: str) -> DocumentCopy | None:
         async with self._cleaner.paused():
             try:
                 if self.failure is None:

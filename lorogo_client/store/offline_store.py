@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from lorogo_client.errors import ClientError, StoreFailed
 from lorogo_client.store.records import Record, UnreadableRecord, decode
-from lorogo_client.store.replay import Kept, replay
+from lorogo_client.store.replay import DocumentCopy, replay
 from lorogo_client.store.restored_replica import restore
-from lorogo_client.store.stored_document import Place, StoredDocument, stored_document
+from lorogo_client.store.stored_document import CopyIndex, StoredDocument, stored_document
 from lorogo_log import DamageError, LogError, Reader, TornError
 
 __all__ = ["Store", "StoredDocument"]
@@ -38,9 +38,9 @@ class Store:
 
     def documents(self) -> list[StoredDocument]:
         """Every document, by its id."""
-        places: dict[str, Place] = {}
+        places: dict[str, CopyIndex] = {}
         for document_id, record in self._records():
-            places.setdefault(document_id, Place()).add(record)
+            places.setdefault(document_id, CopyIndex()).add(record)
         return [
             stored_document(document_id, place) for document_id, place in sorted(places.items()) if place.kept
         ]
@@ -57,7 +57,7 @@ class Store:
         """Damage that the calls so far have met, in words."""
         return [str(found) for found in self._damage]
 
-    def _kept(self, document_id: str) -> Kept:
+    def _kept(self, document_id: str) -> DocumentCopy:
         kept = replay(record for _, record in self._records(document_id))
         if kept is None:
             raise ClientError(f"{document_id} is not in the store {self.path}")

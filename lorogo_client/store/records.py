@@ -20,7 +20,7 @@ class UnreadableRecord(LorogoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingUpdate:
     """An update that is not ACKed: the commits that it holds, its log id ("": never sent), its bytes."""
 
     first: int
@@ -30,18 +30,18 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoreSnapshot:
     """All of a document: what came before it is replaced."""
 
     number: int
     generation: int | None  # None: never synced
     replica: bytes  # a Loro snapshot
-    outbox: tuple[Pending, ...]
+    outbox: tuple[PendingUpdate, ...]
     commits: int  # the newest commit's number
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalCommit:
     """A commit made here. With a log id it may have been sent."""
 
     number: int
@@ -51,7 +51,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class AssignedLogId:
     """Commits `first` to `last` leave under this id; without a payload, with the bytes that they had."""
 
     number: int
@@ -62,7 +62,7 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteUpdate:
     """What came from the owner."""
 
     number: int
@@ -70,7 +70,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class AckedUpdate:
     """An update was ACKed."""
 
     number: int
@@ -78,39 +78,41 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletionMark:
     """The owner said that the document is deleted."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgottenMark:
     """The app wants no copy any more: what came before is gone."""
 
     number: int
 
 
-Record = Snapshot | Local | Assigned | Remote | Settled | Deleted | Forgotten
+Record = (
+    StoreSnapshot | LocalCommit | AssignedLogId | RemoteUpdate | AckedUpdate | DeletionMark | ForgottenMark
+)
 
 
 def encode(record: Record) -> list[object]:
     """What the log packs."""
     match record:
-        case Snapshot(number, generation, replica, outbox, commits):
+        case StoreSnapshot(number, generation, replica, outbox, commits):
             entries = [[entry.first, entry.last, entry.log_id, entry.payload] for entry in outbox]
             return [VERSION, "snapshot", number, generation, replica, entries, commits]
-        case Local(number, commit, log_id, payload):
+        case LocalCommit(number, commit, log_id, payload):
             return [VERSION, "local", number, commit, log_id, payload]
-        case Assigned(number, log_id, first, last, payload):
+        case AssignedLogId(number, log_id, first, last, payload):
             return [VERSION, "assigned", number, log_id, first, last, payload]
-        case Remote(number, payload):
+        case RemoteUpdate(number, payload):
             return [VERSION, "remote", number, payload]
-        case Settled(number, log_id):
+        case AckedUpdate(number, log_id):
             return [VERSION, "settled", number, log_id]
-        case Deleted(number):
+        case DeletionMark(number):
             return [VERSION, "deleted", number]
-        case Forgotten(number):
+        case ForgottenMark(number):
             return [VERSION, "forgotten", number]
 
 
@@ -131,19 +133,19 @@ def decode(value: object) -> Record:
             list(outbox),
             int(commits),
         ]:
-            return Snapshot(number, generation, replica, tuple(map(_pending, outbox)), commits)
+            return StoreSnapshot(number, generation, replica, tuple(map(_pending, outbox)), commits)
         case [_, "local", int(number), int(commit), str(log_id), bytes(payload)]:
-            return Local(number, commit, log_id, payload)
+            return LocalCommit(number, commit, log_id, payload)
         case [_, "assigned", int(number), str(log_id), int(first), int(last), None | bytes() as payload]:
-            return Assigned(number, log_id, first, last, payload)
+            return AssignedLogId(number, log_id, first, last, payload)
         case [_, "remote", int(number), bytes(payload)]:
-            return Remote(number, payload)
+            return RemoteUpdate(number, payload)
         case [_, "settled", int(number), str(log_id)]:
-            return Settled(number, log_id)
+            return AckedUpdate(number, log_id)
         case [_, "deleted", int(number)]:
-            return Deleted(number)
+            return DeletionMark(number)
         case [_, "forgotten", int(number)]:
-            return Forgotten(number)
+            return ForgottenMark(number)
         case _:
             raise UnreadableRecord(f"not a record of a store: {_brief(value)}")
 
@@ -151,20 +153,20 @@ def decode(value: object) -> Record:
 def size_of(record: Record) -> int:
     """About how many bytes it takes in the log."""
     match record:
-        case Snapshot(replica=replica, outbox=outbox):
+        case StoreSnapshot(replica=replica, outbox=outbox):
             return 64 + len(replica) + sum(48 + len(entry.payload) for entry in outbox)
-        case Local(payload=payload) | Remote(payload=payload):
+        case LocalCommit(payload=payload) | RemoteUpdate(payload=payload):
             return 64 + len(payload)
-        case Assigned(payload=payload):
+        case AssignedLogId(payload=payload):
             return 64 + len(payload or b"")
         case _:
             return 64
 
 
-def _pending(value: object) -> Pending:
+def _pending(value: object) -> PendingUpdate:
     match value:
         case [int(first), int(last), str(log_id), bytes(payload)]:
-            return Pending(first, last, log_id, payload)
+            return PendingUpdate(first, last, log_id, payload)
         case _:
             raise UnreadableRecord(f"not an update of an outbox: {_brief(value)}")
 

@@ -8,26 +8,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from lorogo_client.store.records import (
-    Assigned,
-    Deleted,
-    Forgotten,
-    Local,
-    Pending,
+    AckedUpdate,
+    AssignedLogId,
+    DeletionMark,
+    ForgottenMark,
+    LocalCommit,
+    PendingUpdate,
     Record,
-    Remote,
-    Settled,
-    Snapshot,
+    RemoteUpdate,
+    StoreSnapshot,
 )
 
 
 @dataclass(slots=True)
-class Kept:
+class DocumentCopy:
     """A document as the store holds it."""
 
     generation: int | None = None
     replica: bytes = b""  # a Loro snapshot
     updates: list[bytes] = field(default_factory=list)  # to apply on it, in order
-    outbox: list[Pending] = field(default_factory=list)  # not ACKed, oldest first
+    outbox: list[PendingUpdate] = field(default_factory=list)  # not ACKed, oldest first
     commits: int = 0
     number: int = -1  # of the newest record
     deleted: bool = False
@@ -47,41 +47,41 @@ class Kept:
         return len(self.outbox)
 
 
-def replay(records: Iterable[Record]) -> Kept | None:
+def replay(records: Iterable[Record]) -> DocumentCopy | None:
     """The document; None if there is none."""
-    kept: Kept | None = None
+    kept: DocumentCopy | None = None
     for record in records:
         kept = step(kept, record)
     return None if kept is None or kept.forgotten else kept
 
 
-def step(kept: Kept | None, record: Record) -> Kept:
+def step(kept: DocumentCopy | None, record: Record) -> DocumentCopy:
     """One record more."""
     match record:
-        case Snapshot(number, generation, replica, outbox, commits):
-            return Kept(generation, replica, [], list(outbox), commits, number)
-        case Forgotten(number):
-            return Kept(number=number, forgotten=True)
+        case StoreSnapshot(number, generation, replica, outbox, commits):
+            return DocumentCopy(generation, replica, [], list(outbox), commits, number)
+        case ForgottenMark(number):
+            return DocumentCopy(number=number, forgotten=True)
     if kept is None or kept.forgotten:
-        kept = Kept()  # its snapshot is lost
+        kept = DocumentCopy()  # its snapshot is lost
     kept.missing += record.number != kept.number + 1
     kept.number = record.number
     match record:
-        case Local(_, commit, log_id, payload):
+        case LocalCommit(_, commit, log_id, payload):
             kept.updates.append(payload)
-            kept.outbox.append(Pending(commit, commit, log_id, payload))
+            kept.outbox.append(PendingUpdate(commit, commit, log_id, payload))
             kept.commits = commit
-        case Assigned(_, log_id, first, last, payload):
+        case AssignedLogId(_, log_id, first, last, payload):
             _assign(kept, log_id, first, last, payload)
-        case Remote(_, payload):
+        case RemoteUpdate(_, payload):
             kept.updates.append(payload)
-        case Settled(_, log_id):
+        case AckedUpdate(_, log_id):
             # the oldest are ACKed first: found at once, also among many
             for place, entry in enumerate(kept.outbox):
                 if entry.log_id == log_id:
                     del kept.outbox[place]
                     break
-        case Deleted():
+        case DeletionMark():
             kept.deleted = True
     return kept
 
@@ -89,25 +89,25 @@ def step(kept: Kept | None, record: Record) -> Kept:
 def lean(record: Record) -> Record:
     """The record without its bytes, for who only counts."""
     match record:
-        case Snapshot(outbox=outbox):
+        case StoreSnapshot(outbox=outbox):
             entries = tuple(replace(entry, payload=b"") for entry in outbox)
             return replace(record, replica=b"", outbox=entries)
-        case Local() | Remote():
+        case LocalCommit() | RemoteUpdate():
             return replace(record, payload=b"")
-        case Assigned(payload=bytes()):
+        case AssignedLogId(payload=bytes()):
             return replace(record, payload=b"")
         case _:
             return record
 
 
-def _assign(kept: Kept, log_id: str, first: int, last: int, payload: bytes | None) -> None:
-    before: list[Pending] = []
-    after: list[Pending] = []
+def _assign(kept: DocumentCopy, log_id: str, first: int, last: int, payload: bytes | None) -> None:
+    before: list[PendingUpdate] = []
+    after: list[PendingUpdate] = []
     for entry in kept.outbox:
         if not (first <= entry.first and entry.last <= last):
             (before if entry.first < first else after).append(entry)
         elif payload is None:
             payload = entry.payload
     if payload is not None:  # else the commit that it speaks of is lost
-        kept.outbox = [*before, Pending(first, last, log_id, payload), *after]
+        kept.outbox = [*before, PendingUpdate(first, last, log_id, payload), *after]
         kept.commits = max(kept.commits, last)

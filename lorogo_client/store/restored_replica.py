@@ -2,24 +2,24 @@
 
 from dataclasses import dataclass, field
 
-from lorogo_client.store.records import Pending
-from lorogo_client.store.replay import Kept
+from lorogo_client.store.records import PendingUpdate
+from lorogo_client.store.replay import DocumentCopy
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoredReplica:
     """A replica, and what of it no owner has confirmed."""
 
     replica: crdt.Replica
-    sent: list[Pending] = field(default_factory=list)  # may have been sent: id and bytes stay
-    unsent: list[Pending] = field(default_factory=list)
-    loose: list[Pending] = field(default_factory=list)  # cannot be applied to what is here
+    sent: list[PendingUpdate] = field(default_factory=list)  # may have been sent: id and bytes stay
+    unsent: list[PendingUpdate] = field(default_factory=list)
+    loose: list[PendingUpdate] = field(default_factory=list)  # cannot be applied to what is here
     whole: bool = True
 
 
-def restore(kept: Kept) -> Restored:
+def restore(kept: DocumentCopy) -> RestoredReplica:
     """The document as it was; of a damaged one, as much as fits together."""
     replica, whole = _base(kept)
     if not (whole and _applied_at_once(replica, kept.updates)):
@@ -27,14 +27,14 @@ def restore(kept: Kept) -> Restored:
     here = [entry for entry in kept.outbox if whole or _covered(replica, entry)]
     loose = [] if whole else [entry for entry in kept.outbox if entry not in here]
     unsent = kept.unsent()
-    restored = Restored(replica, loose=loose, whole=whole)
+    restored = RestoredReplica(replica, loose=loose, whole=whole)
     for place, entry in enumerate(kept.outbox):
         if whole or entry in here:
             (restored.sent if place < unsent else restored.unsent).append(entry)
     return restored
 
 
-def _base(kept: Kept) -> tuple[crdt.Replica, bool]:
+def _base(kept: DocumentCopy) -> tuple[crdt.Replica, bool]:
     if not kept.replica:
         return crdt.Replica(), kept.whole
     try:
@@ -54,7 +54,7 @@ def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
         return False
 
 
-def _one_by_one(kept: Kept) -> tuple[crdt.Replica, bool]:
+def _one_by_one(kept: DocumentCopy) -> tuple[crdt.Replica, bool]:
     """As much as fits together, without updates over which Loro panics (good ones can make it do that)."""
     replica, whole = _base(kept)
     taken: list[bytes] = []
@@ -74,7 +74,7 @@ def _one_by_one(kept: Kept) -> tuple[crdt.Replica, bool]:
     return replica, whole
 
 
-def _covered(replica: crdt.Replica, entry: Pending) -> bool:
+def _covered(replica: crdt.Replica, entry: PendingUpdate) -> bool:
     try:
         return replica.covers(entry.payload)
     except CrdtError:

@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lorogo_client.delivery.outbox import Flight, Outbox
+from lorogo_client.delivery.outbox import Outbox, OutgoingUpdate
 from lorogo_client.errors import StoreFailed
 from lorogo_client.replica import LocalReplica
-from lorogo_client.store.records import Pending
+from lorogo_client.store.records import PendingUpdate
 
 if TYPE_CHECKING:
     from lorogo_client.store.document_store import (
-        Shelf,
+        DocumentStore,
     )  # loads the log, which a client without a store does not need
 
 
-class Keeping:
+class StoreWriter:
     """What a mirror tells the store."""
 
-    def __init__(self, shelf: "Shelf | None" = None) -> None:
+    def __init__(self, shelf: "DocumentStore | None" = None) -> None:
         self.shelf = shelf
 
     @property
@@ -37,7 +37,7 @@ class Keeping:
         if self.shelf is not None:
             self.shelf.local(commit, log_id, payload)
 
-    def assigned(self, flights: Sequence[Flight]) -> None:
+    def assigned(self, flights: Sequence[OutgoingUpdate]) -> None:
         """These are about to be sent: their ids go to the store before."""
         if self.shelf is not None:
             for flight in flights:
@@ -64,7 +64,7 @@ class Keeping:
         """Write all of the document; False if there was no room for it now."""
         if self.shelf is None or not self.shelf.keeps:
             return True
-        entries = [Pending(*entry) for entry in outbox.entries()]
+        entries = [PendingUpdate(*entry) for entry in outbox.entries()]
         if not self.shelf.snapshot(generation, replica.snapshot(), entries, outbox.commits):
             return False
         outbox.stored()

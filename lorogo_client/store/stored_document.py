@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass, field
 
-from lorogo_client.store.records import Record, Snapshot, size_of
-from lorogo_client.store.replay import Kept, lean, step
+from lorogo_client.store.records import Record, StoreSnapshot, size_of
+from lorogo_client.store.replay import DocumentCopy, lean, step
 
 
 @dataclass(slots=True)
-class Place:
+class CopyIndex:
     """What the store knows of a document without reading it."""
 
     base: int = 0  # sequence of the record to read from
     snapshot_bytes: int = 0
     tail_bytes: int = 0  # of the records since the snapshot
     tail_records: int = 0
-    outline: Kept = field(default_factory=Kept)  # without bytes
+    outline: DocumentCopy = field(default_factory=DocumentCopy)  # without bytes
     ahead: bool = False  # it counts records that found no room on the disk
 
     @property
@@ -29,7 +29,7 @@ class Place:
     def add(self, record: Record) -> None:
         """Note a record that follows."""
         self.outline = step(self.outline, lean(record))
-        if isinstance(record, Snapshot):
+        if isinstance(record, StoreSnapshot):
             self.snapshot_bytes, self.tail_bytes, self.tail_records = size_of(record), 0, 0
         else:
             self.tail_bytes += size_of(record)
@@ -47,7 +47,7 @@ class StoredDocument:
     bytes: int
 
 
-def stored_document(document_id: str, place: Place) -> StoredDocument:
+def stored_document(document_id: str, place: CopyIndex) -> StoredDocument:
     """What a place says."""
     return StoredDocument(
         document_id,

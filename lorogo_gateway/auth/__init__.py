@@ -1,20 +1,20 @@
 """Authentication and authorization of requests by their tokens (docs/decisions/0016)."""
 
-from lorogo_gateway.auth.guard import Guard, Verifier, missing
-from lorogo_gateway.auth.presented_token import COOKIE, Presented, presented
-from lorogo_gateway.auth.principal import NOBODY, OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal
+from lorogo_gateway.auth.guard import TokenGuard, TokenVerifier, missing
+from lorogo_gateway.auth.presented_token import COOKIE, PresentedToken, presented
+from lorogo_gateway.auth.principal import NOBODY, OPEN, UNCHECKED, AccessDenied, NotSignedIn, Principal
 
 __all__ = [
     "COOKIE",
     "NOBODY",
     "OPEN",
     "UNCHECKED",
-    "Guard",
-    "NotAllowed",
+    "AccessDenied",
     "NotSignedIn",
-    "Presented",
+    "PresentedToken",
     "Principal",
-    "Verifier",
+    "TokenGuard",
+    "TokenVerifier",
     "missing",
     "presented",
 ]

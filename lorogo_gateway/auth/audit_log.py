@@ -13,7 +13,7 @@ _AGAIN_SECONDS: Final = 3600.0
 _KEPT_MAX: Final = 4_096  # who looked; the one that looked longest ago is forgotten
 
 
-class Audit:
+class AuditLog:
     """Writes lines; of those who only look, and of strangers, one an hour for each address and outcome."""
 
     def __init__(self, clock: Clock | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from starlette.datastructures import Headers
 
-from lorogo_gateway.auth.presented_token import Presented, presented, shaped
+from lorogo_gateway.auth.presented_token import PresentedToken, presented, shaped
 from lorogo_gateway.auth.principal import OPEN, NotSignedIn, Principal
 from lorogo_protocol.tokens import Token, TokenRefused
 from lorogo_transport.clock import Clock, SystemClock
@@ -22,7 +22,7 @@ _LOOK_SECONDS_MAX = 60.0  # the wall clock may be set while we wait
 _LOOK_SECONDS_MIN = 0.2  # a token that just expired may be good a moment longer
 
 
-class Verifier(Protocol):
+class TokenVerifier(Protocol):
     """Who knows keys and what is revoked (lorogo_transport.auth.authority.Authority)."""
 
     @property
@@ -48,10 +48,10 @@ class _Life:
     timer: asyncio.TimerHandle | None = None
 
 
-class Guard:
+class TokenGuard:
     """Asks for tokens if there are keys; without, everybody is OPEN."""
 
-    def __init__(self, authority: Verifier | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, authority: TokenVerifier | None = None, clock: Clock | None = None) -> None:
         self._authority = authority
         self._clock = clock or SystemClock()
         self._lives: dict[str, _Life] = {}  # by the token's user
@@ -91,7 +91,7 @@ class Guard:
             raise missing()
         return principal
 
-    def verified(self, found: Presented) -> Principal:
+    def verified(self, found: PresentedToken) -> Principal:
         """Whose token it is. Raises TokenRefused."""
         if self._authority is None:
             return OPEN

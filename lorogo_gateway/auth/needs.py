@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from lorogo_gateway.auth.principal import NotAllowed, Principal
+from lorogo_gateway.auth.principal import AccessDenied, Principal
 from lorogo_protocol.grants import Access
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoToken:
     """Everybody may, with a token or without: it tells nothing of documents."""
 
 
@@ -37,17 +37,17 @@ class Operator:
     """Who may do everything."""
 
 
-Need = Nothing | AnyToken | SomeDocument | OnDocument | Operator
+Need = NoToken | AnyToken | SomeDocument | OnDocument | Operator
 
 
 def check(need: Need, principal: Principal, values: Mapping[str, Any]) -> None:
     """Raise NotAllowed unless the principal may do this, by the parameters alone."""
     match need:
-        case Nothing() | AnyToken():
+        case NoToken() | AnyToken():
             return
         case SomeDocument():
             if not any(access >= Access.READ for _, access in principal.grants.table):
-                raise NotAllowed("this needs read on some document; the token allows none")
+                raise AccessDenied("this needs read on some document; the token allows none")
             for document_id in values.get("document") or ():
                 principal.need(document_id, Access.READ)
         case OnDocument():
@@ -55,7 +55,7 @@ def check(need: Need, principal: Principal, values: Mapping[str, Any]) -> None:
             principal.need(values["id"], wanted)
         case Operator():
             if not principal.operator:
-                raise NotAllowed('this is for operators, whose token has {"*": "admin"}')
+                raise AccessDenied('this is for operators, whose token has {"*": "admin"}')
         case _:
             assert_never(need)
 
@@ -71,7 +71,7 @@ def check_body(need: Need, principal: Principal, body: object) -> None:
 def words(need: Need) -> str:
     """For people: what a token must allow; empty: nothing."""
     match need:
-        case Nothing():
+        case NoToken():
             return ""
         case AnyToken():
             return "a token"

@@ -20,26 +20,26 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Presented:
+class PresentedToken:
     """A token that nobody has verified yet."""
 
     text: str = field(repr=False)
     place: Literal["bearer", "cookie", "message"]
 
 
-def presented(headers: Headers) -> Presented | None:
+def presented(headers: Headers) -> PresentedToken | None:
     """The token of a request or a handshake; a bearer wins over the cookie. Raises NotSignedIn."""
     bearers = [found for one in headers.getlist("authorization") if (found := _bearer(one)) is not None]
     if bearers:
-        return Presented(_only(bearers, "Authorization headers"), "bearer")
+        return PresentedToken(_only(bearers, "Authorization headers"), "bearer")
     cookies = [value for one in headers.getlist("cookie") for value in _cookies(one)]
-    return Presented(_only(cookies, f"cookies {COOKIE}"), "cookie") if cookies else None
+    return PresentedToken(_only(cookies, f"cookies {COOKIE}"), "cookie") if cookies else None
 
 
-def in_message(data: bytes) -> Presented:
+def in_message(data: bytes) -> PresentedToken:
     """The token that a JoinRequest brings. Raises TokenRefused."""
     try:
-        return Presented(data.decode("ascii").strip(), "message")
+        return PresentedToken(data.decode("ascii").strip(), "message")
     except UnicodeDecodeError:
         raise _no_token() from None
 

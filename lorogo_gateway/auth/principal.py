@@ -19,7 +19,7 @@ class NotSignedIn(LorogoError):
         self.code = code
 
 
-class NotAllowed(LorogoError):
+class AccessDenied(LorogoError):
     """The token is good and does not allow this. Says the same of a document whether it exists or not."""
 
     code = "permission-denied"
@@ -61,7 +61,9 @@ class Principal:
         has = self.grants.access(document_id)
         if has < access:
             allows = "nothing" if has is Access.NONE else f"only {has.word}"
-            raise NotAllowed(f"this needs {access.word} on {document_id!r}; the token allows {allows} there")
+            raise AccessDenied(
+                f"this needs {access.word} on {document_id!r}; the token allows {allows} there"
+            )
 
 
 #: everybody, where there are no keys

@@ -16,22 +16,22 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
-from lorogo_client.awaitables import Door
+from lorogo_client.awaitables import AwaitableContext
 from lorogo_client.errors import InvalidMoment
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Since, Update
 from lorogo_client.feed.reader import UpdateFeed
 from lorogo_client.versions import parse_time, show_time, show_time_down
-from lorogo_gateway.auth import Guard, Principal
+from lorogo_gateway.auth import Principal, TokenGuard
 from lorogo_gateway.auth.needs import SomeDocument
 from lorogo_gateway.documents.schemas import DOCUMENT_ID
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, asked, principal
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.middleware import rate_limited
-from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.reasons import LimitReason
 from lorogo_gateway.limits.request_quota import visit_of
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.transport.uvicorn_http import LastWords, last_words
+from lorogo_gateway.transport.uvicorn_http import FinalMessage, last_words
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
 from lorogo_transport.telemetry.logs import get_logger
@@ -57,11 +57,11 @@ class Feeds:
         self,
         client: Client,
         settings: GatewaySettings | None = None,
-        guard: Guard | None = None,
+        guard: TokenGuard | None = None,
         limiter: Limiter | None = None,
     ) -> None:
         self._client = client
-        self._guard = guard or Guard()
+        self._guard = guard or TokenGuard()
         self._settings = settings or GatewaySettings()
         self._limiter = limiter or Limiter(self._settings)
         self._refusals = self._limiter.refusals
@@ -88,7 +88,7 @@ class Feeds:
                 " is the position behind it; with it as Last-Event-ID the feed goes on exactly there.",
                 self._answer,
                 {
-                    200: Answer(
+                    200: ResponseSpec(
                         "Events `update`, `deleted`, `restored`, `erased`, `gap`, until one of us ends it.",
                         {"text/event-stream": {"type": "string"}},
                     )
@@ -131,12 +131,12 @@ class Feeds:
     async def _answer(self, request: Request) -> Response:
         """Open the feed first, so that what is wrong is a problem and not a broken stream."""
         if self._ended.is_set():
-            raise Problem(503, "closing", "this gateway stops; ask again", headers={"Retry-After": "1"})
+            raise HttpProblem(503, "closing", "this gateway stops; ask again", headers={"Retry-After": "1"})
         values = asked(request).values
         since = _since(values.get("last-event-id", "").strip() or values["since"])
         if self._open >= self._settings.feeds_max:
-            self._refusals.count(Why.FEEDS)
-            raise Problem(
+            self._refusals.count(LimitReason.FEEDS)
+            raise HttpProblem(
                 503,
                 "too-many-feeds",
                 f"{self._open} feeds are open here, which is the most; try again, or ask another gateway",
@@ -153,10 +153,12 @@ class Feeds:
                 who = principal(request)
                 feed = await undo.enter_async_context(self._opened(who, since, values.get("document")))
             except (ValueError, TypeError) as error:
-                raise Problem(400, "invalid-parameter", str(error)) from None
+                raise HttpProblem(400, "invalid-parameter", str(error)) from None
             return _Stream(self, feed, who, undo.pop_all())
 
-    def _opened(self, who: Principal, since: Since, documents: list[str] | None) -> Door[UpdateFeed]:
+    def _opened(
+        self, who: Principal, since: Since, documents: list[str] | None
+    ) -> AwaitableContext[UpdateFeed]:
         """The feed as this principal may read it; a position goes on with what it began with."""
         if who.sees_all:
             return self._client.feed(since, documents)
@@ -175,12 +177,17 @@ class Feeds:
             self._idle.set()
 
     async def stream(
-        self, feed: UpdateFeed, who: Principal, receive: Receive, send: Send, words: LastWords | None = None
+        self,
+        feed: UpdateFeed,
+        who: Principal,
+        receive: Receive,
+        send: Send,
+        words: FinalMessage | None = None,
     ) -> None:
         """Send events until the reader is gone, takes nothing any more, its token ends, or we end."""
         self.opened += 1
         if words is not None:  # who comes back to read finds out why it ended
-            words.text, words.why = _STALLED, Why.FEED_STALLED
+            words.text, words.why = _STALLED, LimitReason.FEED_STALLED
         over = asyncio.Event()
         forget = self._guard.follow(who, lambda _: over.set())
         if not self._guard.still(who):  # while the feed was opened
@@ -202,7 +209,7 @@ class Feeds:
             _tell(failure)
         if isinstance(failure, _Slow) and not left:
             if words is None:
-                self._refusals.count(Why.FEED_STALLED)
+                self._refusals.count(LimitReason.FEED_STALLED)
             else:
                 words.say()
         if not left and not isinstance(failure, _Slow | OSError):
@@ -310,7 +317,7 @@ def _since(text: str) -> Since:
     if text == "now":
         return text
     if len(text) > _SINCE_CHARS_MAX:
-        raise Problem(
+        raise HttpProblem(
             400, "invalid-parameter", f"a place in the feed has at most {_SINCE_CHARS_MAX} characters"
         )
     if text.startswith(_POSITION_MARK):
@@ -321,7 +328,7 @@ def _since(text: str) -> Since:
     try:
         return _UNIX + timedelta(microseconds=parse_time(text, now_ns=now_ns, zone=UTC) // 1000)
     except (InvalidMoment, OverflowError):  # the last hours of 9999 may be another year in UTC
-        raise Problem(
+        raise HttpProblem(
             400,
             "invalid-moment",
             f"{text[:60]!r} is no place in the feed: since is now, 0 (everything), a sequence, a time"

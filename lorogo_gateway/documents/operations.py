@@ -3,9 +3,9 @@
 from lorogo_client import Client
 from lorogo_gateway.auth.needs import OnDocument, SomeDocument
 from lorogo_gateway.documents import etags, schemas, versions
-from lorogo_gateway.documents.reads import Reading
-from lorogo_gateway.documents.writes import Writing
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
+from lorogo_gateway.documents.reads import DocumentReads
+from lorogo_gateway.documents.writes import DocumentWrites
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, Schema
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
@@ -36,13 +36,13 @@ def operations(
     """Everything that can be asked of documents."""
     chosen = clock or SystemClock()
     moment = versions.parser(chosen.wall_ns)
-    reading = Reading(client, settings, chosen)
-    writing = Writing(client, settings, moment)
+    reading = DocumentReads(client, settings, chosen)
+    writing = DocumentWrites(client, settings, moment)
     at = Parameter("at", "query", "As of then, instead of now.", versions.SCHEMA, parse=moment)
     return (*_reads(reading, settings, at), *_writes(writing))
 
 
-def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[Operation, ...]:
+def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> tuple[Operation, ...]:
     return (
         Operation(
             method="GET",
@@ -70,7 +70,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
                     "prefix", "query", "Only those that begin so.", {"type": "string", "maxLength": 128}
                 ),
             ),
-            answers={200: Answer("A page.", {JSON: schemas.PAGE})},
+            answers={200: ResponseSpec("A page.", {JSON: schemas.PAGE})},
         ),
         Operation(
             method="GET",
@@ -100,12 +100,12 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
                 Parameter("If-None-Match", "header", "Versions that you have.", _TAGS),
             ),
             answers={
-                200: Answer(
+                200: ResponseSpec(
                     "The document.",
                     {JSON: {"anyOf": [schemas.VALUE, schemas.MATCHES]}, SNAPSHOT: schemas.SNAPSHOT},
                     _ETAG | {"Vary": "Accept"},
                 ),
-                304: Answer("You have it.", headers=_ETAG),
+                304: ResponseSpec("You have it.", headers=_ETAG),
             },
             problems=(404, 410, 413, 422),
         ),
@@ -125,7 +125,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
                     {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100},
                 ),
             ),
-            answers={200: Answer("Versions.", {JSON: schemas.HISTORY})},
+            answers={200: ResponseSpec("Versions.", {JSON: schemas.HISTORY})},
             problems=(404, 410),
         ),
         Operation(
@@ -136,14 +136,14 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
             about="What is stored of it, and what its owner says of it. Starts nothing.",
             handler=reading.status,
             parameters=(_ID,),
-            answers={200: Answer("Facts.", {JSON: schemas.STATUS})},
+            answers={200: ResponseSpec("Facts.", {JSON: schemas.STATUS})},
             problems=(404,),
         ),
     )
 
 
-def _writes(writing: Writing) -> tuple[Operation, ...]:
-    receipt = Answer("Saved.", {JSON: schemas.RECEIPT}, _ETAG)
+def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
+    receipt = ResponseSpec("Saved.", {JSON: schemas.RECEIPT}, _ETAG)
     return (
         Operation(
             method="PATCH",
@@ -169,7 +169,10 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             handler=writing.put,
             parameters=(_ID,),
             body={SNAPSHOT: schemas.SNAPSHOT, JSON: schemas.CONTENT},
-            answers={200: receipt, 201: Answer("Saved, in a new document.", {JSON: schemas.RECEIPT}, _ETAG)},
+            answers={
+                200: receipt,
+                201: ResponseSpec("Saved, in a new document.", {JSON: schemas.RECEIPT}, _ETAG),
+            },
             problems=(409, 410, 422, 507),
         ),
         Operation(
@@ -187,7 +190,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
                     "purge", "query", "For good: nothing is kept.", {"type": "boolean", "default": False}
                 ),
             ),
-            answers={200: Answer("Deleted.", {JSON: schemas.DELETED})},
+            answers={200: ResponseSpec("Deleted.", {JSON: schemas.DELETED})},
             problems=(404,),
         ),
         Operation(
@@ -200,7 +203,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             parameters=(_ID,),
             body={JSON: schemas.FORK},
             body_bytes_max=SMALL_BYTES_MAX,
-            answers={201: Answer("Made.", {JSON: schemas.FORKED}, {"Location": "The new document."})},
+            answers={201: ResponseSpec("Made.", {JSON: schemas.FORKED}, {"Location": "The new document."})},
             problems=(404, 409, 410, 507),
         ),
         Operation(
@@ -224,7 +227,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             about="Undo a deletion.",
             handler=writing.restore,
             parameters=(_ID,),
-            answers={200: Answer("It is back.", {JSON: schemas.RESTORED})},
+            answers={200: ResponseSpec("It is back.", {JSON: schemas.RESTORED})},
             problems=(404, 409, 507),
         ),
         Operation(
@@ -236,7 +239,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             about="Take it out of ERROR, so that servers try again.",
             handler=writing.reset,
             parameters=(_ID,),
-            answers={200: Answer("Done, or nothing to do.", {JSON: schemas.RESET})},
+            answers={200: ResponseSpec("Done, or nothing to do.", {JSON: schemas.RESET})},
             problems=(404,),
         ),
     )

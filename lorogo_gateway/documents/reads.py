@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from lorogo_client import Client, DocumentApi
 from lorogo_client.inspection import overview
-from lorogo_client.inspection.overview import Sight
+from lorogo_client.inspection.overview import DocumentSummary
 from lorogo_client.versions import show_version
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags, schemas
 from lorogo_gateway.documents import versions as moments
 from lorogo_gateway.http.json_encoder import rendered, rendered_aside
-from lorogo_gateway.http.operations import Asked, asked, principal
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.http.operations import CheckedRequest, asked, principal
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -29,11 +29,11 @@ _SNAPSHOT = "application/octet-stream"
 _VARIES = {"Vary": "Accept"}  # two representations at one address
 
 
-async def known(transport: Transport, document_id: str) -> Sight:
+async def known(transport: Transport, document_id: str) -> DocumentSummary:
     """What is stored of a document. Raises Problem 404."""
     sight = await overview.look(transport, document_id)
     if not sight.known:
-        raise Problem(404, "not-found", f"there is no document {document_id!r}")
+        raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
     return sight
 
 
@@ -42,7 +42,7 @@ def said(value: object, status: int = 200, headers: dict[str, str] | None = None
     return Response(rendered(value), status, headers=headers, media_type=_JSON)
 
 
-class Reading:
+class DocumentReads:
     """The operations that change nothing."""
 
     def __init__(self, client: Client, settings: GatewaySettings, clock: Clock) -> None:
@@ -88,19 +88,21 @@ class Reading:
                 await self._turns.acquire()
         except TimeoutError:
             busy = "too many documents are being read at once; try again"
-            raise Problem(503, "busy", busy, headers={"Retry-After": "1"}) from None
+            raise HttpProblem(503, "busy", busy, headers={"Retry-After": "1"}) from None
         try:
             yield
         finally:
             self._turns.release()
 
     async def _content(
-        self, document: DocumentApi, what: Asked, at: int | bytes | None, have: str
+        self, document: DocumentApi, what: CheckedRequest, at: int | bytes | None, have: str
     ) -> Response:
         paths = what.values.get("path")
         if what.wants == _SNAPSHOT:
             if paths is not None:
-                raise Problem(400, "invalid-parameter", "a snapshot is of the whole document: leave out path")
+                raise HttpProblem(
+                    400, "invalid-parameter", "a snapshot is of the whole document: leave out path"
+                )
             payload, frontiers = await document.snapshot(at, timeout=self._seconds)
             # one of the past is made anew each time: it has no version that could be asked for again
             headers = _VARIES if at is not None else {"ETag": etags.tag(frontiers), **_VARIES}
@@ -146,4 +148,4 @@ def _asked_for(no: Refused) -> Exception:
     """What the owner does not understand is in `path`: an unknown `at` has a reason of its own."""
     if no.reason is not Reason.INVALID_REQUEST:
         return no
-    return Problem(422, "invalid-path", str(no))
+    return HttpProblem(422, "invalid-path", str(no))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC
 
 from lorogo_client.errors import InvalidMoment
-from lorogo_client.versions import BeforeAll, neither, parse_time, parse_version, show_time
-from lorogo_gateway.problems import Problem
+from lorogo_client.versions import TooOldMoment, neither, parse_time, parse_version, show_time
+from lorogo_gateway.problems import HttpProblem
 
 #: a version, an age, or a time with its zone
 PATTERN = (
@@ -30,15 +30,15 @@ def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
     def parse(text: str) -> int | bytes:
         words = _SPACE.sub(r"\1+\2", text)
         if _WHAT.fullmatch(words) is None:
-            raise Problem(400, "invalid-moment", neither(text, example="2026-11-16T10:30:00Z"))
+            raise HttpProblem(400, "invalid-moment", neither(text, example="2026-11-16T10:30:00Z"))
         try:
             return parse_version(words) if words.startswith("v") else parse_time(words, now_ns=wall_ns())
         except InvalidMoment as error:
             if words.startswith("v"):
-                raise Problem(404, "unknown-version", str(error)) from None
-            if isinstance(error, BeforeAll):
-                raise Problem(404, "unknown-version", "no document is as old as that") from None
-            raise Problem(422, "invalid-moment", f"there is no such day or time: {text[:60]!r}") from None
+                raise HttpProblem(404, "unknown-version", str(error)) from None
+            if isinstance(error, TooOldMoment):
+                raise HttpProblem(404, "unknown-version", "no document is as old as that") from None
+            raise HttpProblem(422, "invalid-moment", f"there is no such day or time: {text[:60]!r}") from None
 
     return parse
 

@@ -13,7 +13,7 @@ from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags
 from lorogo_gateway.documents.reads import known, said
 from lorogo_gateway.http.operations import asked, principal
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import crdt
 from lorogo_protocol.calls import Refused
@@ -22,7 +22,7 @@ from lorogo_protocol.reasons import Reason
 _JSON = "application/json"
 
 
-class Writing:
+class DocumentWrites:
     """The operations that change something."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Writing:
             return None
         sight = await look(self._client.transport, document.document_id)
         if not sight.known:
-            raise Problem(412, "precondition-failed", "If-Match: there is no such document")
+            raise HttpProblem(412, "precondition-failed", "If-Match: there is no such document")
         sight.check()
         if header == "*":
             return None
@@ -74,7 +74,7 @@ class Writing:
         if what.body_type == _JSON:
             receipt = await self._fill(document, what.body)
         elif not what.body:
-            raise Problem(422, "invalid-update", "the body is empty; a Loro snapshot is not")
+            raise HttpProblem(422, "invalid-update", "the body is empty; a Loro snapshot is not")
         else:
             receipt = await document.import_(what.body, timeout=self._seconds)
         return _receipt(document_id, receipt, 200 if sight.known else 201)
@@ -89,7 +89,7 @@ class Writing:
             detail = (
                 f"every root is empty ({names}), and a document keeps no empty roots; put something in one"
             )
-            raise Problem(422, "nothing-to-store", detail)
+            raise HttpProblem(422, "nothing-to-store", detail)
         frontiers = crdt.no_frontiers()
         try:
             here: Any = await document.version(timeout=self._seconds)
@@ -97,7 +97,7 @@ class Writing:
             pass  # the patch creates it
         else:
             if here["vector"] != crdt.nothing_known():
-                raise Problem(409, "conflict", "the document is not empty; import into a new one")
+                raise HttpProblem(409, "conflict", "the document is not empty; import into a new one")
         whole: dict[str, object] = {"op": "add", "path": "", "value": content}
         return await document.patch([whole], frontiers, timeout=self._seconds)
 
@@ -150,5 +150,5 @@ def _receipt(document_id: str, receipt: Receipt, status: int = 200) -> Response:
     return said(facts, status, {"ETag": etags.tag(receipt.frontiers)})
 
 
-def _changed() -> Problem:
-    return Problem(412, "precondition-failed", "If-Match: the document has another version by now")
+def _changed() -> HttpProblem:
+    return HttpProblem(412, "precondition-failed", "If-Match: the document has another version by now")

@@ -1,12 +1,11 @@
 """The public loro-protocol, version 1, as bytes: frames, and updates that travel in fragments. Pure."""
 
-from lorogo_gateway.frames.fragment_budget import Unfinished
-from lorogo_gateway.frames.fragments import Assembler, BatchKey, Refusal, update_frames
+from lorogo_gateway.frames.fragment_budget import FragmentBudget
+from lorogo_gateway.frames.fragments import BatchKey, FragmentAssembler, FragmentRefusal, update_frames
 from lorogo_gateway.frames.frame import (
     FRAME_BYTES_MAX,
-    Ack,
+    AckFrame,
     Crdt,
-    Crowded,
     DocUpdate,
     Fragment,
     FragmentHeader,
@@ -17,6 +16,7 @@ from lorogo_gateway.frames.frame import (
     JoinRequest,
     Leave,
     MalformedFrame,
+    OversizedBatch,
     RoomError,
     RoomErrorCode,
     Status,
@@ -29,14 +29,15 @@ from lorogo_gateway.frames.frame import (
 
 __all__ = [
     "FRAME_BYTES_MAX",
-    "Ack",
-    "Assembler",
+    "AckFrame",
     "BatchKey",
     "Crdt",
-    "Crowded",
     "DocUpdate",
     "Fragment",
+    "FragmentAssembler",
+    "FragmentBudget",
     "FragmentHeader",
+    "FragmentRefusal",
     "Frame",
     "JoinError",
     "JoinErrorCode",
@@ -44,11 +45,10 @@ __all__ = [
     "JoinRequest",
     "Leave",
     "MalformedFrame",
-    "Refusal",
+    "OversizedBatch",
     "RoomError",
     "RoomErrorCode",
     "Status",
-    "Unfinished",
     "ack_frame",
     "decode",
     "decode_few",

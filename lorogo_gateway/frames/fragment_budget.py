@@ -6,7 +6,7 @@ from typing import Final
 EVERYBODY: Final = ""  # the key of those who are not told apart
 
 
-class Unfinished:
+class FragmentBudget:
     """So many bytes may wait, and no key has more than its part of them: others find room."""
 
     __slots__ = ("_bytes_max", "_key_bytes_max", "_keys", "bytes")

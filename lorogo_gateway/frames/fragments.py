@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from lorogo_gateway.frames.fragment_budget import EVERYBODY, Unfinished
+from lorogo_gateway.frames.fragment_budget import EVERYBODY, FragmentBudget
 from lorogo_gateway.frames.frame import (
     Crdt,
     Fragment,
@@ -50,7 +50,7 @@ class BatchKey(NamedTuple):
     batch: bytes
 
 
-class Refusal(NamedTuple):
+class FragmentRefusal(NamedTuple):
     """The batch was dropped; its sender gets this status."""
 
     key: BatchKey
@@ -67,7 +67,7 @@ class _Unfinished:
     parts: dict[int, bytes] = field(default_factory=dict)
 
 
-class Assembler:
+class FragmentAssembler:
     """The unfinished batches of one connection, bounded in bytes, number and time.
 
     What was announced counts for the connection, what has come for `pool`, which is everybody's: nobody takes
@@ -82,10 +82,10 @@ class Assembler:
         bytes_max: int,
         update_bytes_max: int,
         seconds: float,
-        pool: Unfinished | None = None,
+        pool: FragmentBudget | None = None,
         key: str = EVERYBODY,
     ) -> None:
-        self._pool = pool or Unfinished(bytes_max, bytes_max)
+        self._pool = pool or FragmentBudget(bytes_max, bytes_max)
         self._key = key
         self._bytes_max = bytes_max
         self._update_bytes_max = update_bytes_max
@@ -102,7 +102,7 @@ class Assembler:
         """Whether the batch was announced before, and is not over."""
         return BatchKey(header.crdt, header.room, header.batch) in self._unfinished
 
-    def begin(self, header: FragmentHeader, *, now: float) -> Refusal | None:
+    def begin(self, header: FragmentHeader, *, now: float) -> FragmentRefusal | None:
         """A batch was announced. The same header again changes nothing."""
         key = BatchKey(header.crdt, header.room, header.batch)
         if (known := self._unfinished.get(key)) is not None:
@@ -110,17 +110,19 @@ class Assembler:
                 return None
             return self._refuse(key, Status.INVALID_UPDATE, "a second header says something else")
         if header.total > self._update_bytes_max:
-            return Refusal(key, Status.PAYLOAD_TOO_LARGE, f"it has {header.total} bytes")
+            return FragmentRefusal(key, Status.PAYLOAD_TOO_LARGE, f"it has {header.total} bytes")
         fair = header.total // _FRAGMENT_BYTES_MIN + _FRAGMENTS_SPARE
         if not 1 <= header.count <= min(header.total, fair):
-            return Refusal(key, Status.INVALID_UPDATE, f"{header.count} fragments for {header.total} bytes")
+            return FragmentRefusal(
+                key, Status.INVALID_UPDATE, f"{header.count} fragments for {header.total} bytes"
+            )
         if self._reserved + header.total > self._bytes_max or len(self._unfinished) >= _BATCHES_MAX:
-            return Refusal(key, Status.RATE_LIMITED, "too many unfinished fragments")
+            return FragmentRefusal(key, Status.RATE_LIMITED, "too many unfinished fragments")
         self._reserved += header.total
         self._unfinished[key] = _Unfinished(header.count, header.total, now + self._seconds)
         return None
 
-    def add(self, fragment: Fragment) -> bytes | Refusal | None:
+    def add(self, fragment: Fragment) -> bytes | FragmentRefusal | None:
         """The whole update, if this was its last fragment."""
         key = BatchKey(fragment.crdt, fragment.room, fragment.batch)
         batch = self._unfinished.get(key)
@@ -144,7 +146,7 @@ class Assembler:
         self._drop(key)
         return b"".join([batch.parts[index] for index in range(batch.count)])
 
-    def expire(self, *, now: float) -> list[Refusal]:
+    def expire(self, *, now: float) -> list[FragmentRefusal]:
         """Drop what is too late."""
         late = [key for key, batch in self._unfinished.items() if batch.deadline <= now]
         return [self._refuse(key, Status.FRAGMENT_TIMEOUT, "fragments did not come in time") for key in late]
@@ -163,9 +165,9 @@ class Assembler:
         for key in list(self._unfinished):
             self._drop(key)
 
-    def _refuse(self, key: BatchKey, status: Status, problem: str) -> Refusal:
+    def _refuse(self, key: BatchKey, status: Status, problem: str) -> FragmentRefusal:
         self._drop(key)
-        return Refusal(key, status, problem)
+        return FragmentRefusal(key, status, problem)
 
     def _drop(self, key: BatchKey) -> None:
         batch = self._unfinished.pop(key)

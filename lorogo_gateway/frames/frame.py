@@ -121,7 +121,7 @@ class DocUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowded:
+class OversizedBatch:
     """A batch of more updates than may be; they were not looked at."""
 
     crdt: Crdt
@@ -171,7 +171,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class AckFrame:
     """What became of the batch `ref`."""
 
     crdt: Crdt
@@ -180,7 +180,9 @@ class Ack:
     status: Status
 
 
-Frame = JoinRequest | JoinOk | JoinError | DocUpdate | FragmentHeader | Fragment | RoomError | Leave | Ack
+Frame = (
+    JoinRequest | JoinOk | JoinError | DocUpdate | FragmentHeader | Fragment | RoomError | Leave | AckFrame
+)
 
 _MAGICS: Final = {crdt.value.encode(): crdt for crdt in Crdt}
 _STATUSES: Final = {int(status): status for status in Status}
@@ -247,7 +249,7 @@ def encode(frame: Frame) -> bytes:
             rest = b"\x06%c" % frame.error + var_bytes(frame.message.encode())
         case Leave():
             rest = b"\x07"
-        case Ack():
+        case AckFrame():
             return ack_frame(prefix, frame.ref, frame.status)
         case _:
             assert_never(frame)
@@ -259,7 +261,7 @@ def encode(frame: Frame) -> bytes:
 # ------------------------------------------------------------------------------------------ decode
 
 
-def decode_few(data: bytes, updates_max: int) -> Frame | Crowded:
+def decode_few(data: bytes, updates_max: int) -> Frame | OversizedBatch:
     """The frame in these bytes, without unpacking 260,000 updates of nothing. Raises MalformedFrame."""
     return _decoded(data, updates_max)
 
@@ -267,11 +269,11 @@ def decode_few(data: bytes, updates_max: int) -> Frame | Crowded:
 def decode(data: bytes) -> Frame:
     """The frame in these bytes. Raises MalformedFrame."""
     frame = _decoded(data, FRAME_BYTES_MAX)
-    assert not isinstance(frame, Crowded)  # no frame has room for so many
+    assert not isinstance(frame, OversizedBatch)  # no frame has room for so many
     return frame
 
 
-def _decoded(data: bytes, updates_max: int) -> Frame | Crowded:
+def _decoded(data: bytes, updates_max: int) -> Frame | OversizedBatch:
     if len(data) > FRAME_BYTES_MAX:
         raise _bad(f"a frame has {len(data)} bytes, at most {FRAME_BYTES_MAX} are allowed")
     crdt = _MAGICS.get(data[:4])
@@ -287,7 +289,7 @@ def _decoded(data: bytes, updates_max: int) -> Frame | Crowded:
     return frame
 
 
-def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame | Crowded:
+def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame | OversizedBatch:
     match reader.byte():
         case 3:
             count = reader.uleb128()
@@ -295,7 +297,7 @@ def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame |
                 raise _bad("it has fewer updates than it says")
             if count > updates_max:
                 reader.take(max(0, reader.left - BATCH_ID_BYTES))
-                return Crowded(crdt, room, count, reader.take(BATCH_ID_BYTES))
+                return OversizedBatch(crdt, room, count, reader.take(BATCH_ID_BYTES))
             updates = tuple([reader.var_bytes() for _ in range(count)])
             return DocUpdate(crdt, room, updates, reader.take(BATCH_ID_BYTES))
         case 0:
@@ -318,7 +320,7 @@ def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame |
             return Leave(crdt, room)
         case 8:
             ref = reader.take(BATCH_ID_BYTES)
-            return Ack(crdt, room, ref, _STATUSES.get(reader.byte(), Status.UNKNOWN))
+            return AckFrame(crdt, room, ref, _STATUSES.get(reader.byte(), Status.UNKNOWN))
         case other:
             raise _bad(f"there is no message type {other}")
 

@@ -21,7 +21,7 @@ from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.middleware import rate_limited
 from lorogo_gateway.limits.request_quota import visit_of
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.limits import KIB
 
@@ -82,7 +82,7 @@ class Bodies:
             if not deadline.expired():
                 raise
             late = f"the body did not come in {self._seconds:g} s"
-            raise Problem(408, "body-timeout", late, headers=_HANG_UP) from None
+            raise HttpProblem(408, "body-timeout", late, headers=_HANG_UP) from None
 
     @contextmanager
     def held(self, request: Request, size: int) -> Iterator[None]:
@@ -101,7 +101,7 @@ class Bodies:
         """So many bytes of a body that has `whole` by now."""
         large = _SMALL_BYTES < whole <= self._large_max  # an answer above that comes when it is alone
         if size > self._free - (self._kept if large else 0):
-            raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
+            raise HttpProblem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
         if (no := self._limiter.hold(key, size)) is not None:
             raise rate_limited(no)
         self._free -= size
@@ -111,9 +111,9 @@ class Bodies:
         self._free += size
 
 
-def _too_large(bytes_max: int) -> Problem:
+def _too_large(bytes_max: int) -> HttpProblem:
     detail = f"the body has more than {bytes_max} bytes, which is the most for this kind of request"
-    return Problem(413, "too-large", detail, headers=_HANG_UP)
+    return HttpProblem(413, "too-large", detail, headers=_HANG_UP)
 
 
 async def weigh_json(data: bytes, values_max: int) -> int:
@@ -129,7 +129,7 @@ def _weight(data: bytes, values_max: int) -> int:
         count = _marks(_without_texts(data, values_max))
     if count > values_max:
         detail = f"the body has more than {values_max} JSON values; send them in several requests"
-        raise Problem(413, "too-large", detail)
+        raise HttpProblem(413, "too-large", detail)
     return count * _VALUE_BYTES
 
 
@@ -153,7 +153,7 @@ async def parse_json(data: bytes, schema: Schema) -> Any:
 def _checked(data: bytes, schema: Schema) -> Any:
     value = _parse(data)
     if problem := schema_check.wrong(schema, value, "the body"):
-        raise Problem(400, "invalid-body", problem)
+        raise HttpProblem(400, "invalid-body", problem)
     return value
 
 
@@ -181,13 +181,13 @@ def _parse(data: bytes) -> Any:
     return value
 
 
-def _malformed(why: str) -> Problem:
-    return Problem(400, "malformed-json", f"the body is not JSON that can be taken: {why}")
+def _malformed(why: str) -> HttpProblem:
+    return HttpProblem(400, "malformed-json", f"the body is not JSON that can be taken: {why}")
 
 
-def _unfit(text: str) -> Problem:
+def _unfit(text: str) -> HttpProblem:
     """JSON allows any number; documents have those of 64 bits."""
-    return Problem(422, "number-too-large", f"{text[:40]} does not fit in 64 bits")
+    return HttpProblem(422, "number-too-large", f"{text[:40]} does not fit in 64 bits")
 
 
 def _constant(name: str) -> object:

@@ -4,8 +4,8 @@ from typing import Final
 
 from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
-from lorogo_gateway.auth import UNCHECKED, NotAllowed, NotSignedIn
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.auth import UNCHECKED, AccessDenied, NotSignedIn
+from lorogo_gateway.problems import HttpProblem
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -51,7 +51,7 @@ REASONS: Final[dict[Reason, int]] = {
 ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (NotSignedIn, 401),
     (TokenRefused, 401),
-    (NotAllowed, 403),
+    (AccessDenied, 403),
     (ours.NotAllowed, 403),
     (InvalidDocumentId, 400),
     (InvalidPosition, 400),
@@ -99,15 +99,15 @@ _CHALLENGE: Final = 'Bearer realm="lorogo"'
 _NOT_AGAIN: Final = (ours.DocumentFailed, ours.FeedUnavailable, ours.StoreFailed, transport.StreamMismatch)
 
 
-def problem_of(error: LorogoError) -> Problem | None:
+def problem_of(error: LorogoError) -> HttpProblem | None:
     """The error as an answer; None for one that has no row, which is a mistake of ours."""
-    if isinstance(error, Problem):
+    if isinstance(error, HttpProblem):
         return error
     if isinstance(error, ours.Refused | ours.UpdateRefused):
         return _problem(REASONS[error.reason], error)
     if isinstance(error, transport.StreamMissing):
         detail = f"no lorogo server has ever run on this NATS ({error}): start one with `lorogo serve`"
-        return Problem(503, error.code, detail, headers={"Retry-After": str(_AGAIN[503])})
+        return HttpProblem(503, error.code, detail, headers={"Retry-After": str(_AGAIN[503])})
     if isinstance(error, TokenRefused) and error.code == UNCHECKED:
         return _problem(503, error)
     for kind, status in ERRORS:
@@ -116,11 +116,11 @@ def problem_of(error: LorogoError) -> Problem | None:
     return None
 
 
-def _problem(status: int, error: LorogoError) -> Problem:
+def _problem(status: int, error: LorogoError) -> HttpProblem:
     headers = {}
     if status in _AGAIN and not isinstance(error, _NOT_AGAIN):
         headers["Retry-After"] = str(_AGAIN[status])
     if status == 401:
         wrong = "" if error.code == "token-missing" else ', error="invalid_token"'
         headers["WWW-Authenticate"] = _CHALLENGE + wrong
-    return Problem(status, error.code, str(error), headers=headers)
+    return HttpProblem(status, error.code, str(error), headers=headers)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 
 _CHARS_MAX = 4_000  # of Accept
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
@@ -16,12 +16,14 @@ def body_type(content_type: str, offered: Collection[str]) -> str:
     kind = kind.strip().lower()
     if kind not in offered:
         said = f"{kind[:60]!r} is not taken" if kind else "the body has no Content-Type"
-        raise Problem(415, "unsupported-media-type", f"{said}; send {' or '.join(offered)}")
+        raise HttpProblem(415, "unsupported-media-type", f"{said}; send {' or '.join(offered)}")
     for parameter in rest.split(";"):
         name, _, value = parameter.partition("=")
         charset = value.strip().strip('"').lower()
         if name.strip().lower() == "charset" and charset not in _UTF8:
-            raise Problem(415, "unsupported-media-type", f"charset {charset[:30]!r} is not taken; send UTF-8")
+            raise HttpProblem(
+                415, "unsupported-media-type", f"charset {charset[:30]!r} is not taken; send UTF-8"
+            )
     return kind
 
 
@@ -33,7 +35,7 @@ def best(accept: str | None, offered: Sequence[str]) -> str:
     ranked = [(_quality(kind, ranges), -at) for at, kind in enumerate(offered)]
     quality, at = max(ranked)
     if quality <= 0:
-        raise Problem(406, "not-acceptable", f"it can be had as {' or '.join(offered)}")
+        raise HttpProblem(406, "not-acceptable", f"it can be had as {' or '.join(offered)}")
     return offered[-at]
 
 

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_gateway.auth import COOKIE
-from lorogo_gateway.auth.needs import Nothing, words
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
+from lorogo_gateway.auth.needs import NoToken, words
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, Schema
 from lorogo_transport.release import release
 
 PATH = "/v1/openapi.json"
@@ -79,9 +79,9 @@ def operation(operations: Sequence[Operation], *, closed: bool = False) -> Opera
         name="openapi",
         about="This description.",
         handler=give,
-        answers={200: Answer("OpenAPI 3.1.", {"application/json": {"type": "object"}})},
+        answers={200: ResponseSpec("OpenAPI 3.1.", {"application/json": {"type": "object"}})},
         group="about",
-        need=Nothing(),
+        need=NoToken(),
     )
     rendered = json.dumps(document((*operations, made), closed=closed), ensure_ascii=False).encode()
     return made
@@ -113,7 +113,7 @@ def document(operations: Sequence[Operation], *, closed: bool = False) -> dict[s
 
 def _operation(one: Operation, components: dict[str, Any], *, closed: bool) -> dict[str, Any]:
     statuses = {*one.problems, *_OF_ALL}
-    asks = closed and not isinstance(one.need, Nothing)
+    asks = closed and not isinstance(one.need, NoToken)
     statuses |= set(_OF_TOKENS) if asks else set()
     statuses |= set(_OF_WRITES) if one.writes else set()
     statuses |= set(_OF_BODIES) if one.body is not None else set()
@@ -151,7 +151,7 @@ def _parameter(parameter: Parameter, components: dict[str, Any]) -> dict[str, An
     return made
 
 
-def _answer(answer: Answer, components: dict[str, Any]) -> dict[str, Any]:
+def _answer(answer: ResponseSpec, components: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {"description": answer.about}
     if answer.content:
         made["content"] = {
@@ -167,7 +167,7 @@ def _answer(answer: Answer, components: dict[str, Any]) -> dict[str, Any]:
 
 def _problem(status: int, components: dict[str, Any]) -> dict[str, Any]:
     about = _PROBLEMS.get(status, HTTPStatus(status).phrase + ".")
-    return _answer(Answer(about, {"application/problem+json": PROBLEM}), components)
+    return _answer(ResponseSpec(about, {"application/problem+json": PROBLEM}), components)
 
 
 def _shared(schema: Any, components: dict[str, Any]) -> Any:

@@ -27,7 +27,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResponseSpec:
     """What a status means, and what comes with it."""
 
     about: str
@@ -44,7 +44,7 @@ class Operation:
     name: str  # operationId
     about: str
     handler: Handler
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, ResponseSpec]
     parameters: tuple[Parameter, ...] = ()
     body: Mapping[str, Schema] | None = None  # by media type
     body_required: bool = True
@@ -76,7 +76,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedRequest:
     """A request after its checks."""
 
     values: Mapping[str, Any] = field(default_factory=dict)  # of its parameters, by name; absent: not here
@@ -85,9 +85,9 @@ class Asked:
     wants: str = ""  # the media type to answer with
 
 
-def asked(request: Request) -> Asked:
+def asked(request: Request) -> CheckedRequest:
     """What the request asks for; `routes` has checked it."""
-    found: Asked = request.state.asked
+    found: CheckedRequest = request.state.asked
     return found
 
 

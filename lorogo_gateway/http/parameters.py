@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 
 from lorogo_gateway.http.operations import Parameter
 from lorogo_gateway.http.schema_check import wrong
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _BOOLEANS = {"true": True, "false": False}
@@ -28,7 +28,7 @@ def read(
     known = {one.name for one in parameters if one.place == "query"}
     if unknown := given.keys() - known:
         can = f"; it can have {', '.join(sorted(known))}" if known else ""
-        raise Problem(
+        raise HttpProblem(
             400, "unknown-parameter", f"the query has {min(unknown)[:60]!r}, which is not known{can}"
         )
     values: dict[str, Any] = {}
@@ -78,5 +78,5 @@ def _converted(schema: Mapping[str, Any], text: str, name: str) -> object:
             return text
 
 
-def _bad(detail: str) -> Problem:
-    return Problem(400, "invalid-parameter", detail)
+def _bad(detail: str) -> HttpProblem:
+    return HttpProblem(400, "invalid-parameter", detail)

@@ -9,17 +9,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from lorogo_gateway.auth import NOBODY, OPEN, Guard, Principal, missing, presented
-from lorogo_gateway.auth.audit_log import Audit
-from lorogo_gateway.auth.needs import Nothing, check, check_body
+from lorogo_gateway.auth import NOBODY, OPEN, Principal, TokenGuard, missing, presented
+from lorogo_gateway.auth.audit_log import AuditLog
+from lorogo_gateway.auth.needs import NoToken, check, check_body
 from lorogo_gateway.http import openapi, parameters, schema_check
 from lorogo_gateway.http.bodies import Bodies, parse_json, weigh_json
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
-from lorogo_gateway.http.operations import Asked, Operation, Schema, principal
+from lorogo_gateway.http.operations import CheckedRequest, Operation, Schema, principal
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.origins import welcome
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX, KIB
@@ -37,12 +37,12 @@ _GONE = 499  # nobody reads it; for the access log
 def router(
     operations: Sequence[Operation],
     settings: GatewaySettings | None = None,
-    guard: Guard | None = None,
+    guard: TokenGuard | None = None,
     limiter: Limiter | None = None,
 ) -> list[BaseRoute]:
     """The routes of all operations, of their description, and of every other path below /v1."""
-    chosen, asking = settings or GatewaySettings(), guard or Guard()
-    audit = Audit()
+    chosen, asking = settings or GatewaySettings(), guard or TokenGuard()
+    audit = AuditLog()
     described = (*operations, openapi.operation(operations, closed=not asking.open))
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in described:
@@ -77,8 +77,8 @@ class _Resource:
         methods: Mapping[str, Operation],
         settings: GatewaySettings,
         bodies: Bodies,
-        guard: Guard,
-        audit: Audit,
+        guard: TokenGuard,
+        audit: AuditLog,
     ) -> None:
         self._methods = dict(methods)
         get = self._methods.get("GET")
@@ -109,7 +109,7 @@ class _Resource:
         try:
             with self._bodies.held(request, len(response.body)):
                 await self._send_in_parts(request, response, send)
-        except Problem as busy:
+        except HttpProblem as busy:
             await busy.response()(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -118,7 +118,7 @@ class _Resource:
         operation = self._methods.get(request.method)
         if operation is None:
             detail = f"{request.method[:20]} is not for this path; {self._allow} are"
-            raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
+            raise HttpProblem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
         request.state.principal = OPEN if self._guard.open else NOBODY
         with self._noting(operation, request):
             return await self._done(operation, request)
@@ -136,7 +136,7 @@ class _Resource:
         check(operation.need, who, values)
         wants = best(request.headers.get("accept"), operation.offers)
         if operation.body is None:
-            return await self._handled(operation, request, Asked(values, wants=wants))
+            return await self._handled(operation, request, CheckedRequest(values, wants=wants))
         said = request.headers.get("content-type", "")
         kind = body_type(said, operation.body) if said else ""
         async with self._bodies.read(request, self._body_bytes_max(operation, kind)) as data:
@@ -146,10 +146,10 @@ class _Resource:
                 with self._bodies.held(request, weight):
                     body = await _parsed(known, operation.body, data)
                     check_body(operation.need, principal(request), body)
-                    return await self._handled(operation, request, Asked(values, body, kind, wants))
+                    return await self._handled(operation, request, CheckedRequest(values, body, kind, wants))
             if operation.body_required:
-                raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
-            return await self._handled(operation, request, Asked(values, wants=wants))
+                raise HttpProblem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
+            return await self._handled(operation, request, CheckedRequest(values, wants=wants))
 
     def _body_bytes_max(self, operation: Operation, kind: str) -> int:
         """How much of a body is read; of one that does not say what it is, as much as of JSON."""
@@ -162,14 +162,14 @@ class _Resource:
 
     def _who(self, operation: Operation, request: Request) -> Principal:
         """Who asks. Raises NotSignedIn, TokenRefused, Problem 403 for what a page of others may have sent."""
-        if self._guard.open or isinstance(operation.need, Nothing):
+        if self._guard.open or isinstance(operation.need, NoToken):
             return OPEN if self._guard.open else NOBODY
         found = presented(request.headers)
         if found is None:
             raise missing()
         if found.place == "cookie" and operation.writes and "origin" not in request.headers:
             detail = "a request that changes something, with a cookie for its token, must have an Origin"
-            raise Problem(403, "cross-origin", detail)
+            raise HttpProblem(403, "cross-origin", detail)
         return self._guard.verified(found)
 
     @contextmanager
@@ -191,7 +191,7 @@ class _Resource:
             who, document = principal(request), request.path_params.get("id", "")[:DOCUMENT_ID_CHARS_MAX]
             self._audit.record(action, who, address_of(request), outcome, document=document, problem=problem)
 
-    async def _handled(self, operation: Operation, request: Request, what: Asked) -> Response:
+    async def _handled(self, operation: Operation, request: Request, what: CheckedRequest) -> Response:
         request.state.asked = what
         allowed = self._settings.call_seconds + _GRACE_SECONDS
         deadline = asyncio.timeout(allowed)
@@ -202,7 +202,7 @@ class _Resource:
             if not deadline.expired():
                 raise
             perhaps = "; it may have been done" if operation.writes else ""
-            raise Problem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
+            raise HttpProblem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
 
     async def _send_in_parts(self, request: Request, response: Response, send: Send) -> None:
         """Send a body as fast as its reader takes it, while its token is good.
@@ -252,8 +252,8 @@ def _told(error: LorogoError, request: Request) -> Response:
     return problem.response()
 
 
-def _mistake() -> Problem:
-    return Problem(500, "internal", "the gateway made a mistake; its log tells more")
+def _mistake() -> HttpProblem:
+    return HttpProblem(500, "internal", "the gateway made a mistake; its log tells more")
 
 
 async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
@@ -272,10 +272,10 @@ def _may_write(operation: Operation, request: Request, settings: GatewaySettings
     Browsers send a POST without a body anywhere without asking first.
     """
     if settings.read_only and not operation.harmless:
-        raise Problem(403, "read-only", "this gateway only reads")
+        raise HttpProblem(403, "read-only", "this gateway only reads")
     if not welcome(request.headers, settings.origins):
         detail = "pages of another origin may not write here; `lorogo gateway --origin` lets one in"
-        raise Problem(403, "cross-origin", detail)
+        raise HttpProblem(403, "cross-origin", detail)
 
 
 class _Nowhere:
@@ -283,7 +283,9 @@ class _Nowhere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope["path"])[:200]
-        problem = Problem(404, "no-such-path", f"there is nothing at {path}; /v1/openapi.json tells what is")
+        problem = HttpProblem(
+            404, "no-such-path", f"there is nothing at {path}; /v1/openapi.json tells what is"
+        )
         await problem.response()(scope, receive, send)
 
 

@@ -7,25 +7,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lorogo_gateway.auth.presented_token import presented
 from lorogo_gateway.auth.principal import NotSignedIn, Principal
-from lorogo_gateway.limits.limiter import Limiter, Refusal
-from lorogo_gateway.limits.reasons import Why
-from lorogo_gateway.limits.request_quota import Clock, Visit, put
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
+from lorogo_gateway.limits.reasons import LimitReason
+from lorogo_gateway.limits.request_quota import Clock, RequestQuota, put
+from lorogo_gateway.problems import HttpProblem
 from lorogo_protocol.tokens import user_of
 
-_COUNTED = {408: Why.BODY_SECONDS, 413: Why.BODY_BYTES}
+_COUNTED = {408: LimitReason.BODY_SECONDS, 413: LimitReason.BODY_BYTES}
 _UNAUTHORIZED = 401
 _SIGN_IN = "/v1/session"  # its body may have a token
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
-def rate_limited(no: Refusal) -> Problem:
+def rate_limited(no: LimitExceeded) -> HttpProblem:
     """The refusal as HTTP says it."""
     headers = {"Retry-After": no.retry_after}
-    return Problem(429, "rate-limited", f"{no.detail}; try again in {no.retry_after} s", headers=headers)
+    return HttpProblem(429, "rate-limited", f"{no.detail}; try again in {no.retry_after} s", headers=headers)
 
 
-class Limits:
+class LimitMiddleware:
     """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Limits:
         if came.https is not None:
             secure = {"websocket": ("ws", "wss")}.get(scope["type"], ("http", "https"))
             scope["scheme"] = secure[came.https]
-        visit = Visit(self._limiter, came, self._clock)
+        visit = RequestQuota(self._limiter, came, self._clock)
         visit.body = scope["type"] == "http" and _has_body(scope)
         put(scope, visit)
         token = _token(scope) if self._tokens else ""
@@ -60,7 +60,7 @@ class Limits:
         else:
             await self._app(scope, receive, send)
 
-    def _counting(self, receive: Receive, visit: Visit) -> Receive:
+    def _counting(self, receive: Receive, visit: RequestQuota) -> Receive:
         async def counted() -> Message:
             message = await receive()
             if size := len(message.get("body", b"")):
@@ -69,7 +69,7 @@ class Limits:
 
         return counted if visit.body else receive
 
-    def _watching(self, scope: Scope, send: Send, visit: Visit, brings: bool) -> Send:
+    def _watching(self, scope: Scope, send: Send, visit: RequestQuota, brings: bool) -> Send:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if message["status"] in _COUNTED:

@@ -4,7 +4,7 @@ from collections import Counter
 from enum import StrEnum
 
 
-class Why(StrEnum):
+class LimitReason(StrEnum):
     """A reason of `lorogo_gateway_refused_total`."""
 
     # of the gateway as a whole
@@ -41,18 +41,18 @@ class Why(StrEnum):
     FEED_STALLED = "feed-stalled"
 
 
-class Refusals:
+class LimitCounters:
     """How often each reason was given, since the start."""
 
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: Counter[Why] = Counter()
+        self._counts: Counter[LimitReason] = Counter()
 
-    def count(self, why: Why) -> None:
+    def count(self, why: LimitReason) -> None:
         """Once more."""
         self._counts[why] += 1
 
     def facts(self) -> dict[str, int]:
         """Every reason, also those that were never given: a rate needs its zero."""
-        return {why.value: self._counts[why] for why in Why}
+        return {why.value: self._counts[why] for why in LimitReason}

@@ -1,6 +1,6 @@
 """One request or one WebSocket, as the limiter sees it: where it came from, and whose token it has.
 
-A `Visit` is made before anything else is looked at (`middleware`). Whoever verifies tokens asks `blocked()`
+A `RequestQuota` is made before anything else is looked at (`middleware`). Whoever verifies tokens asks `blocked()`
 before, says `failed()` when one is refused, and `passed(user)` when it is good.
 """
 
@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 from starlette.types import Scope
 
-from lorogo_gateway.addresses import Came, key_of
-from lorogo_gateway.limits.limiter import Limiter, Refusal
+from lorogo_gateway.addresses import RequestOrigin, key_of
+from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
 from lorogo_protocol.tokens import user_of
 
 Clock = Callable[[], float]
 _VISIT = "lorogo.visit"
 
 
-class Visit:
+class RequestQuota:
     """Who is here, for as long as the request takes."""
 
     __slots__ = ("_clock", "_free", "_limiter", "anonymous", "body", "came", "key")
 
-    def __init__(self, limiter: Limiter, came: Came, clock: Clock = time.monotonic) -> None:
+    def __init__(self, limiter: Limiter, came: RequestOrigin, clock: Clock = time.monotonic) -> None:
         self._limiter = limiter
         self._clock = clock
         self._free = limiter.exempt(came)
@@ -38,13 +38,13 @@ class Visit:
         """As people write it; the client's own, also behind a proxy that we trust."""
         return self.came.address
 
-    def begin(self) -> Refusal | None:
+    def begin(self) -> LimitExceeded | None:
         """A request came."""
         if self._free:
             return None
         return self._limiter.request(self.address, body=self.body, now=self._clock())
 
-    def blocked(self, token: str) -> Refusal | None:
+    def blocked(self, token: str) -> LimitExceeded | None:
         """Whether a token from there is not to be looked at now; one that was good before is."""
         if self._free:
             return None
@@ -59,7 +59,7 @@ class Visit:
         if not self._free:
             self._limiter.auth_failed(self.address, now=self._clock())
 
-    def identify(self, token_user: str | None) -> Refusal | None:
+    def identify(self, token_user: str | None) -> LimitExceeded | None:
         """Whose HTTP request it is; None or empty: nobody's, counted by its address."""
         if token_user:
             self.key = token_user
@@ -72,17 +72,17 @@ class Visit:
         address = "" if self._free else self.address
         self._limiter.received(address, self.key, size, now=self._clock())
 
-    def share(self) -> "Share":
+    def share(self) -> "ConnectionQuota":
         """What a WebSocket has of the limits, until it is closed."""
-        return Share(self._limiter, self, self._clock)
+        return ConnectionQuota(self._limiter, self, self._clock)
 
 
-class Share:
+class ConnectionQuota:
     """One WebSocket's part in what its address and its token may do together."""
 
     __slots__ = ("_addressed", "_clock", "_documents", "_entered", "_key", "_limiter", "_visit")
 
-    def __init__(self, limiter: Limiter, visit: Visit, clock: Clock) -> None:
+    def __init__(self, limiter: Limiter, visit: RequestQuota, clock: Clock) -> None:
         self._limiter = limiter
         self._visit = visit
         self._clock = clock
@@ -101,7 +101,7 @@ class Share:
         """Whose it is in the limits per token; empty: nobody's, without a limit."""
         return self._key
 
-    def open(self, token_user: str | None = None) -> Refusal | None:
+    def open(self, token_user: str | None = None) -> LimitExceeded | None:
         """Count the connection, for its token if that is known. After a refusal there is nothing to close."""
         self._key = token_user or self._visit.anonymous
         if token_user:
@@ -116,7 +116,7 @@ class Share:
             self.close()
         return no
 
-    def identify(self, token_user: str | None) -> Refusal | None:
+    def identify(self, token_user: str | None) -> LimitExceeded | None:
         """Whose it is, as soon as that is known; what it has open moves along."""
         key = token_user or self._visit.anonymous
         if key == self._key:
@@ -133,7 +133,7 @@ class Share:
                 return no
         return None
 
-    def blocked(self, token: str) -> Refusal | None:
+    def blocked(self, token: str) -> LimitExceeded | None:
         """Whether a token from there is not to be looked at now.
 
         Who has shown a good one is no stranger: their guesses are counted for that one, not for the address
@@ -175,7 +175,7 @@ class Share:
         no = self._limiter.join(self._key, now=self._clock())
         return 0.0 if no is None else no.seconds
 
-    def enter_document(self, document: str) -> Refusal | None:
+    def enter_document(self, document: str) -> LimitExceeded | None:
         """A room is opened; None: `leave_document` when it is over."""
         no = self._limiter.enter_document(self._key, document) if self._key else None
         if no is None:
@@ -196,7 +196,7 @@ class Share:
             self._addressed = False
             self._limiter.leave_address(self._visit.address)
 
-    def _enter(self, key: str) -> Refusal | None:
+    def _enter(self, key: str) -> LimitExceeded | None:
         if not key:
             return None
         no = self._limiter.enter_token(key)
@@ -212,20 +212,20 @@ class Share:
             self._entered = ""
 
 
-def put(scope: Scope, visit: Visit) -> None:
+def put(scope: Scope, visit: RequestQuota) -> None:
     """Let those behind find it."""
     scope[_VISIT] = visit
 
 
-def visit_of(scope: Scope, limiter: Limiter) -> Visit:
+def visit_of(scope: Scope, limiter: Limiter) -> RequestQuota:
     """The visit that the middleware made, or one of the peer as it is."""
     found = scope.get(_VISIT)
-    if isinstance(found, Visit):
+    if isinstance(found, RequestQuota):
         return found
     peer = (scope.get("client") or ("", 0))[0]
-    return Visit(limiter, limiter.proxies.came(peer, ()))
+    return RequestQuota(limiter, limiter.proxies.came(peer, ()))
 
 
-def unlimited(limiter: Limiter) -> Share:
+def unlimited(limiter: Limiter) -> ConnectionQuota:
     """That of somebody on this machine, who counts for nothing."""
-    return Visit(limiter, Came("127.0.0.1", local=True)).share()
+    return RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).share()

@@ -2,10 +2,10 @@
 
 from collections import Counter, OrderedDict
 
-from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.limits.token_bucket import TokenBucket
 
 
-class Rates:
+class RateTable:
     """A token bucket for each key; above `keys_max` those that were not used for longest are forgotten.
 
     A bucket that is forgotten is a full one, so an attacker with many addresses gains what they have anyway.
@@ -17,7 +17,7 @@ class Rates:
         self._rate = rate
         self._burst_seconds = burst_seconds
         self._keys_max = keys_max
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -37,10 +37,10 @@ class Rates:
         """It happened, whatever the bucket says; who comes next pays."""
         self._bucket(key, now).charge(amount, now=now)
 
-    def _bucket(self, key: str, now: float) -> Bucket:
+    def _bucket(self, key: str, now: float) -> TokenBucket:
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = Bucket(self._rate, self._burst_seconds, now=now)
+            bucket = self._buckets[key] = TokenBucket(self._rate, self._burst_seconds, now=now)
             if len(self._buckets) > self._keys_max:
                 self._buckets.popitem(last=False)
         else:
@@ -48,7 +48,7 @@ class Rates:
         return bucket
 
 
-class Counts:
+class UsageTable:
     """How many of something a key has now; what is gone leaves nothing behind."""
 
     __slots__ = ("_counts", "_most")
@@ -78,7 +78,7 @@ class Counts:
             del self._counts[key]
 
 
-class Deadlines:
+class DeadlineTable:
     """Until when something holds for a key; the oldest go first above `keys_max`."""
 
     __slots__ = ("_keys_max", "_until")

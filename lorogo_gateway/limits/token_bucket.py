@@ -1,7 +1,7 @@
 """How much a connection may send: a token bucket. Pure."""
 
 
-class Bucket:
+class TokenBucket:
     """So much per second, and so many seconds' worth at once.
 
     It may go below zero once: an update larger than the whole bucket passes when the bucket is not empty, so

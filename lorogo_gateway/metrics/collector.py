@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from lorogo_client.inspection.overview import snapshots
-from lorogo_gateway.metrics.rates import Progress, Recent, Sample, Streams, Takeover, sample, takeovers
+from lorogo_gateway.metrics.rates import (
+    ChartSample,
+    CounterDeltas,
+    RecentTakeovers,
+    StreamStates,
+    Takeover,
+    sample,
+    takeovers,
+)
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError
@@ -41,7 +49,7 @@ STATES = ("UP", "STARTING", "DOWN", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedDocument:
     """A document that servers gave up."""
 
     document: str
@@ -50,23 +58,23 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class DocumentCounts:
     """All documents, counted."""
 
     states: Mapping[str, int]
-    failed: tuple[Failure, ...]  # the newest
+    failed: tuple[FailedDocument, ...]  # the newest
     top: tuple[tuple[str, int], ...]  # the documents with the most messages in the WAL, and how many
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterSample:
     """What was seen at one moment."""
 
     at: float
     time_ns: int
     connected: bool
     servers: tuple[ServerStats, ...] = ()
-    streams: Streams = field(default_factory=Streams)
+    streams: StreamStates = field(default_factory=StreamStates)
 
 
 class Collector:
@@ -78,17 +86,17 @@ class Collector:
         self._transport = transport
         self._settings = settings or GatewaySettings()
         self._clock = clock or SystemClock()
-        self.samples: deque[Sample] = deque(maxlen=self._settings.samples_max)  # oldest first
-        self._recent = Recent()
-        self._progress = Progress()
-        self._look: Look | None = None
+        self.samples: deque[ChartSample] = deque(maxlen=self._settings.samples_max)  # oldest first
+        self._recent = RecentTakeovers()
+        self._progress = CounterDeltas()
+        self._look: ClusterSample | None = None
         self._sampled_at: float | None = None
         self._looking = asyncio.Lock()
         self._watched_until = float("-inf")
         self._asked_until = float("-inf")
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._census: Census | None = None
+        self._census: DocumentCounts | None = None
         self._census_task: asyncio.Task[None] | None = None
         self._census_due = float("-inf")
 
@@ -123,7 +131,7 @@ class Collector:
             self._wake.set()
         self._watched_until = now + WATCHED_SECONDS
 
-    async def newest(self, age_seconds_max: float | None = None, *, asked: bool = True) -> Look:
+    async def newest(self, age_seconds_max: float | None = None, *, asked: bool = True) -> ClusterSample:
         """What is known, not older than that (`sample_seconds`, unless said); looked at now if need be.
 
         `asked`: by somebody who may want the census, too.
@@ -137,7 +145,7 @@ class Collector:
             assert self._look is not None
             return self._look
 
-    async def counted(self) -> Census | None:
+    async def counted(self) -> DocumentCounts | None:
         """The newest census; waited for only if there is none yet. None: it could not be taken."""
         look = await self.newest()
         if look.connected:
@@ -182,7 +190,7 @@ class Collector:
         """Look once; what fails is unknown, and no reason to stop."""
         connected = self._transport.bus.connected
         servers: list[ServerStats] = []
-        streams = Streams()
+        streams = StreamStates()
         if connected:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -202,7 +210,7 @@ class Collector:
             self.samples.append(sample(time_ns, seconds, interval, servers, streams))
             self._sampled_at = now
         ordered = tuple(sorted(servers, key=lambda server: server.server_id))
-        self._look = Look(now, time_ns, connected, ordered, streams)
+        self._look = ClusterSample(now, time_ns, connected, ordered, streams)
 
     async def _servers(self) -> list[ServerStats]:
         try:
@@ -212,9 +220,9 @@ class Collector:
             return []
         return list({server.server_id: server for server in found}.values())
 
-    async def _streams(self) -> Streams:
+    async def _streams(self) -> StreamStates:
         names = (subjects.WAL_STREAM, subjects.SNAPSHOT_STREAM, subjects.REJECTED_STREAM)
-        return Streams(*await asyncio.gather(*map(self._stream, names)))
+        return StreamStates(*await asyncio.gather(*map(self._stream, names)))
 
     async def _stream(self, name: str) -> StreamState | None:
         try:
@@ -243,10 +251,10 @@ class Collector:
         self._census_due = now + max(self._settings.sample_seconds / 2, _CENSUS_SHARE * (now - begun))
 
 
-async def census(transport: Transport, top: int) -> Census:
+async def census(transport: Transport, top: int) -> DocumentCounts:
     """Count all documents. Raises TransportError."""
     states = dict.fromkeys(STATES, 0)
-    failed: list[Failure] = []
+    failed: list[FailedDocument] = []
     seen: set[str] = set()
     async for document, entry in Statuses(transport).all():
         seen.add(document)
@@ -259,11 +267,11 @@ async def census(transport: Transport, top: int) -> Census:
                 states["DOWN"] += 1
             case Failed(trace_id, time_ns):
                 states["ERROR"] += 1
-                failed.append(Failure(document, trace_id, time_ns))
+                failed.append(FailedDocument(document, trace_id, time_ns))
     counts = await transport.stream(subjects.WAL_STREAM).subjects(subjects.wal("*"))
     messages = {subjects.document_of(subject): count for subject, count in counts.items()}
     others = {*messages, *await snapshots(transport).names()} - seen
     states["DOWN"] += sum(map(is_document_id, others))
     failed.sort(key=lambda one: one.time_ns, reverse=True)
     most = heapq.nlargest(top, messages.items(), key=lambda one: (one[1], one[0]))
-    return Census(states, tuple(failed[:_FAILED_TOLD]), tuple(most))
+    return DocumentCounts(states, tuple(failed[:_FAILED_TOLD]), tuple(most))

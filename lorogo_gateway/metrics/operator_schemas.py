@@ -6,10 +6,10 @@ from typing import Final
 
 from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.metrics.collector import STATES
-from lorogo_gateway.metrics.rates import Sample
+from lorogo_gateway.metrics.rates import ChartSample
 
 #: what of `Sample` makes a column; the rest is its time
-COLUMNS: Final = tuple(field.name for field in fields(Sample) if field.name != "time_ns")
+COLUMNS: Final = tuple(field.name for field in fields(ChartSample) if field.name != "time_ns")
 #: what a document's size says beside its points
 NOW: Final = ("changes", "snapshot_bytes", "wal_bytes", "wal_messages")
 

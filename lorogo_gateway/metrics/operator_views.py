@@ -16,12 +16,12 @@ from lorogo_client.versions import show_time
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.auth.needs import OnDocument, Operator
 from lorogo_gateway.documents.schemas import DOCUMENT_ID
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, asked, principal
 from lorogo_gateway.metrics import operator_schemas as schemas
-from lorogo_gateway.metrics.collector import STATES, Census, Collector, Look
-from lorogo_gateway.metrics.rates import Sample, number
+from lorogo_gateway.metrics.collector import STATES, ClusterSample, Collector, DocumentCounts
+from lorogo_gateway.metrics.rates import ChartSample, number
 from lorogo_gateway.metrics.rejected_updates import newest
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_protocol.grants import Access
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.ports import StreamState
@@ -46,7 +46,7 @@ def operations(
             "servers",
             "Every server that answers: what it says of itself in figures, and what of it one must know.",
             facts.servers,
-            {200: Answer("The servers, by id.", {"application/json": schemas.SERVERS})},
+            {200: ResponseSpec("The servers, by id.", {"application/json": schemas.SERVERS})},
             group="operations",
             need=Operator(),
             audit="dashboard",
@@ -58,7 +58,7 @@ def operations(
             "How it stands now: documents by state, throughput and latency of the last few seconds, sizes,"
             " documents that moved to another server, documents in ERROR.",
             facts.overview,
-            {200: Answer("As of `time`; null: not known.", {"application/json": schemas.OVERVIEW})},
+            {200: ResponseSpec("As of `time`; null: not known.", {"application/json": schemas.OVERVIEW})},
             group="operations",
             need=Operator(),
             audit="dashboard",
@@ -69,7 +69,11 @@ def operations(
             "samples",
             "The same over time, for charts: columns of equal length, oldest first.",
             facts.samples,
-            {200: Answer("One list per figure; null: not known.", {"application/json": schemas.SAMPLES})},
+            {
+                200: ResponseSpec(
+                    "One list per figure; null: not known.", {"application/json": schemas.SAMPLES}
+                )
+            },
             group="operations",
             need=Operator(),
             audit="dashboard",
@@ -80,7 +84,7 @@ def operations(
             "rejected",
             "Updates that can never be accepted, newest first, as the stream loro-rejected keeps them.",
             facts.rejected,
-            {200: Answer("The newest of them.", {"application/json": schemas.REJECTED})},
+            {200: ResponseSpec("The newest of them.", {"application/json": schemas.REJECTED})},
             (
                 Parameter(
                     "limit",
@@ -105,7 +109,11 @@ def operations(
             "The size of a document over time: how many operations it had when, oldest first, and what is"
             " stored of it now.",
             facts.sizes,
-            {200: Answer("Columns of equal length, and bytes now.", {"application/json": schemas.SIZES})},
+            {
+                200: ResponseSpec(
+                    "Columns of equal length, and bytes now.", {"application/json": schemas.SIZES}
+                )
+            },
             (
                 Parameter("id", "path", "The document.", DOCUMENT_ID, required=True),
                 Parameter(
@@ -168,7 +176,7 @@ class _Facts:
         document_id, limit = asked(request).values["id"], asked(request).values["limit"]
         sight = await overview.look(self._client.transport, document_id)
         if not sight.known:
-            raise Problem(404, "not-found", f"there is no document {document_id!r}")
+            raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
         sight.check()
         document = document_of(self._client, document_id, principal(request))
         status = await document.status()
@@ -215,14 +223,16 @@ def _json(content: object) -> Response:
     return Response(json.dumps(content, separators=(",", ":")), media_type="application/json", headers=_FRESH)
 
 
-def columns(samples: list[Sample]) -> dict[str, object]:
+def columns(samples: list[ChartSample]) -> dict[str, object]:
     """Samples turned on their side."""
     rows = [asdict(one) for one in samples]
     times = [show_time(row["time_ns"], UTC) for row in rows]
     return {"time": times, **{name: [row[name] for row in rows] for name in schemas.COLUMNS}}
 
 
-def _overview(look: Look, census: Census | None, last: Sample | None) -> dict[str, object]:
+def _overview(
+    look: ClusterSample, census: DocumentCounts | None, last: ChartSample | None
+) -> dict[str, object]:
     stats = [server.stats for server in look.servers]
     return {
         "time": show_time(look.time_ns, UTC),

@@ -12,13 +12,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lorogo_client import Client
-from lorogo_gateway.auth import Guard, NotSignedIn, Principal
+from lorogo_gateway.auth import NotSignedIn, Principal, TokenGuard
 from lorogo_gateway.auth.needs import Operator, check
 from lorogo_gateway.documents.feed import Feeds
 from lorogo_gateway.http.failures import problem_of
-from lorogo_gateway.metrics.collector import Collector, Look
+from lorogo_gateway.metrics.collector import ClusterSample, Collector
 from lorogo_gateway.metrics.operator_views import Sockets
-from lorogo_gateway.metrics.prometheus import Own, families
+from lorogo_gateway.metrics.prometheus import GatewayFigures, families
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.subjects import WAL_STREAM
 from lorogo_protocol.tokens import TokenRefused
@@ -32,7 +32,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class NotReadyReason:
     """Why the gateway is not ready."""
 
     code: str
@@ -47,12 +47,19 @@ def routes(
     sockets: Sockets | None = None,
     refused: Callable[[], Mapping[str, int]] | None = None,
     responses: Callable[[], Mapping[str, int]] | None = None,
-    guard: Guard | None = None,
+    guard: TokenGuard | None = None,
     metrics_open: bool = False,
 ) -> list[Route]:
     """The three of them. With keys, `/metrics` is for operators unless it is open, and so are details."""
     machines = _Machines(
-        client, collector, feeds, sockets, refused, responses, guard or Guard(), metrics_open=metrics_open
+        client,
+        collector,
+        feeds,
+        sockets,
+        refused,
+        responses,
+        guard or TokenGuard(),
+        metrics_open=metrics_open,
     )
     handlers = machines.healthz, machines.readyz, machines.metrics
     return [Route(path, handler) for path, handler in zip(PATHS, handlers, strict=True)]
@@ -69,7 +76,7 @@ class _Machines:
         sockets: Sockets | None,
         refused: Callable[[], Mapping[str, int]] | None,
         responses: Callable[[], Mapping[str, int]] | None,
-        guard: Guard,
+        guard: TokenGuard,
         *,
         metrics_open: bool,
     ) -> None:
@@ -96,14 +103,14 @@ class _Machines:
         body = {"ready": not wrong, "reasons": reasons}
         return JSONResponse(body, 503 if wrong else 200, headers=_NO_STORE)
 
-    async def _reasons(self) -> list[Reason]:
+    async def _reasons(self) -> list[NotReadyReason]:
         if not self._bus.connected:
             return [_DISCONNECTED]
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 look = await self._collector.newest(_READY_AGE_SECONDS, asked=False)
         except TimeoutError:
-            return [Reason("no-answer", f"NATS and servers did not answer in {_READY_SECONDS:g} s")]
+            return [NotReadyReason("no-answer", f"NATS and servers did not answer in {_READY_SECONDS:g} s")]
         wrong = not_ready(look, self._bus.max_payload)
         return wrong if self._guard.ready else [*wrong, _UNCHECKED]
 
@@ -133,9 +140,9 @@ class _Machines:
         except (NotSignedIn, TokenRefused):
             return False
 
-    def _own(self) -> Own:
+    def _own(self) -> GatewayFigures:
         feeds, sockets = self._feeds, self._sockets
-        return Own(
+        return GatewayFigures(
             0 if feeds is None else feeds.open,
             0 if feeds is None else feeds.opened,
             0 if feeds is None else feeds.events_sent,
@@ -156,30 +163,34 @@ class _Once(CollectorRegistry):
         return iter(self._found)
 
 
-_UNCHECKED = Reason(
+_UNCHECKED = NotReadyReason(
     "tokens-unchecked",
     "the list of revoked tokens is not complete here, so no token is accepted: a server completes it,"
     " or an operator with `lorogo token complete`",
 )
-_DISCONNECTED = Reason("nats-disconnected", "NATS is not connected")
+_DISCONNECTED = NotReadyReason("nats-disconnected", "NATS is not connected")
 
 
-def not_ready(look: Look, message_bytes_max: int) -> list[Reason]:
+def not_ready(look: ClusterSample, message_bytes_max: int) -> list[NotReadyReason]:
     """Everything that is in the way of an ACK; nothing: ready."""
     if not look.connected:
         return [_DISCONNECTED]
-    wrong: list[Reason] = []
+    wrong: list[NotReadyReason] = []
     wal = look.streams.wal
     if wal is None:
-        wrong.append(Reason("wal-missing", f"the stream {WAL_STREAM} is not there, or does not answer"))
+        wrong.append(
+            NotReadyReason("wal-missing", f"the stream {WAL_STREAM} is not there, or does not answer")
+        )
     elif 0 < wal.bytes_max < wal.bytes + min(message_bytes_max, wal.bytes_max // 50):
-        wrong.append(Reason("wal-full", f"the stream {WAL_STREAM} has {wal.bytes} of {wal.bytes_max} bytes"))
+        wrong.append(
+            NotReadyReason("wal-full", f"the stream {WAL_STREAM} has {wal.bytes} of {wal.bytes_max} bytes")
+        )
     if not look.servers:
-        wrong.append(Reason("no-server", "no server answers: start one with `lorogo serve`"))
+        wrong.append(NotReadyReason("no-server", "no server answers: start one with `lorogo serve`"))
     elif not any(is_ready(server.stats) for server in look.servers):
         names = ", ".join(
             f"{server.server_id} (journal: {str(server.stats.get('journal', 'none'))[:200]})"
             for server in look.servers[:10]
         )
-        wrong.append(Reason("no-server-ready", f"no server is ready: {names}"))
+        wrong.append(NotReadyReason("no-server-ready", f"no server is ready: {names}"))
     return wrong

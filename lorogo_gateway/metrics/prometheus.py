@@ -18,7 +18,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from lorogo_gateway.metrics.collector import Census, Look
+from lorogo_gateway.metrics.collector import ClusterSample, DocumentCounts
 from lorogo_gateway.metrics.rates import counts, number, reasons
 from lorogo_protocol import latency
 from lorogo_protocol.ids import is_document_id
@@ -102,7 +102,7 @@ _SOCKET_LABELLED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class GatewayFigures:
     """What this gateway says of itself."""
 
     feeds_open: int = 0
@@ -113,7 +113,7 @@ class Own:
     responses: Mapping[str, int] = field(default_factory=dict)  # by class of their status, as in 5xx
 
 
-def families(look: Look, census: Census | None, own: Own) -> Iterator[Metric]:
+def families(look: ClusterSample, census: DocumentCounts | None, own: GatewayFigures) -> Iterator[Metric]:
     """Everything."""
     yield from _of_servers(look)
     yield from _of_streams(look)
@@ -122,7 +122,7 @@ def families(look: Look, census: Census | None, own: Own) -> Iterator[Metric]:
     yield from _of_gateway(look, own)
 
 
-def _of_servers(look: Look) -> Iterator[Metric]:
+def _of_servers(look: ClusterSample) -> Iterator[Metric]:
     servers = look.servers
     yield GaugeMetricFamily("lorogo_servers", "Servers that answer", len(servers))
     label = ["server"]
@@ -209,7 +209,7 @@ def _histogram(name: str, about: str, servers: tuple[ServerStats, ...], key: str
     return family
 
 
-def _of_streams(look: Look) -> Iterator[Metric]:
+def _of_streams(look: ClusterSample) -> Iterator[Metric]:
     streams = look.streams
     for name, about, state in (
         ("lorogo_wal", "the WAL", streams.wal),
@@ -231,7 +231,7 @@ def _of_stream(name: str, about: str, state: StreamState) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"{name}_limit_bytes", f"The most bytes that {about} takes", state.bytes_max)
 
 
-def _of_documents(census: Census) -> Iterator[Metric]:
+def _of_documents(census: DocumentCounts) -> Iterator[Metric]:
     states = GaugeMetricFamily("lorogo_documents", "Documents by state", labels=["state"])
     for state, count in census.states.items():
         states.add_metric([state], count)
@@ -244,7 +244,7 @@ def _of_documents(census: Census) -> Iterator[Metric]:
     yield from (states, top)
 
 
-def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
+def _of_gateway(look: ClusterSample, own: GatewayFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily("lorogo_gateway_nats_connected", "Whether NATS is connected", look.connected)
     yield GaugeMetricFamily(
         "lorogo_gateway_look_timestamp_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9

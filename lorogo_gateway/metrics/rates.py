@@ -44,7 +44,7 @@ def reasons(stats: Stats, name: str = "nacked") -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class CounterTotals:
     """What was counted: by one server, by several, or in an interval."""
 
     updates: int = 0
@@ -55,7 +55,7 @@ class Totals:
     syncs: Sequence[int] = ()  # of the journal, by how long they took
 
     @classmethod
-    def of(cls, stats: Stats) -> "Totals":
+    def of(cls, stats: Stats) -> "CounterTotals":
         return cls(
             number(stats, "accepted"),
             number(stats, "accepted_bytes"),
@@ -65,8 +65,8 @@ class Totals:
             counts(stats, "journal_sync_us_counts"),
         )
 
-    def plus(self, other: "Totals") -> "Totals":
-        return Totals(
+    def plus(self, other: "CounterTotals") -> "CounterTotals":
+        return CounterTotals(
             self.updates + other.updates,
             self.bytes + other.bytes,
             self.nacks + other.nacks,
@@ -75,9 +75,9 @@ class Totals:
             latency.added((self.syncs, other.syncs)),
         )
 
-    def since(self, before: "Totals") -> "Totals":
+    def since(self, before: "CounterTotals") -> "CounterTotals":
         """What came since then; all of it, if it cannot have grown from there: it began anew."""
-        less = Totals(
+        less = CounterTotals(
             -before.updates,
             -before.bytes,
             -before.nacks,
@@ -90,18 +90,18 @@ class Totals:
         return self if least < 0 else more
 
 
-class Progress:
+class CounterDeltas:
     """The counters of all servers, from look to look."""
 
     def __init__(self, servers_max: int = _SERVERS_MAX) -> None:
         self._servers_max = servers_max
-        self._known: dict[str, tuple[str, Totals]] = {}  # (started, totals); heard of last: at the end
+        self._known: dict[str, tuple[str, CounterTotals]] = {}  # (started, totals); heard of last: at the end
 
-    def step(self, servers: Iterable[ServerStats]) -> Totals:
+    def step(self, servers: Iterable[ServerStats]) -> CounterTotals:
         """What they counted since the step before."""
-        total = Totals()
+        total = CounterTotals()
         for server in servers:
-            now = Totals.of(server.stats)
+            now = CounterTotals.of(server.stats)
             known = self._known.pop(server.server_id, None)
             self._known[server.server_id] = (server.started, now)
             if known is not None:
@@ -113,7 +113,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ChartSample:
     """One point of every chart; None: not known. Rates and latencies are of the interval that ends here."""
 
     time_ns: int
@@ -142,10 +142,10 @@ class Sample:
 def sample(
     time_ns: int,
     seconds: float | None,
-    interval: Totals,
+    interval: CounterTotals,
     servers: Sequence[ServerStats],
-    streams: "Streams",
-) -> Sample:
+    streams: "StreamStates",
+) -> ChartSample:
     """A point of the charts; `seconds` since the one before, None if there is none."""
     stats = [server.stats for server in servers]
 
@@ -156,7 +156,7 @@ def sample(
         return round(count / seconds, 3) if seconds else None
 
     wal, snapshots, rejected = streams.wal, streams.snapshots, streams.rejected
-    return Sample(
+    return ChartSample(
         time_ns=time_ns,
         updates_per_second=rate(interval.updates),
         bytes_per_second=rate(interval.bytes),
@@ -182,7 +182,7 @@ def sample(
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
+class StreamStates:
     """What NATS says of our streams; None: it is not there, or did not answer."""
 
     wal: StreamState | None = None
@@ -213,7 +213,7 @@ def takeovers(servers: Iterable[ServerStats]) -> list[Takeover]:
 
 
 @dataclass(slots=True)
-class Recent:
+class RecentTakeovers:
     """The newest takeovers, each once, also when the server that told of them is gone."""
 
     most: int = 100

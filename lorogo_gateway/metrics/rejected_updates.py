@@ -18,7 +18,7 @@ _ALL = subjects.rejected("*")
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedUpdate:
     """An update that was refused for good; `sequence` is that of its first message in the stream."""
 
     sequence: int
@@ -32,7 +32,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RejectedMessage:
     """One message of the stream, without its body."""
 
     sequence: int
@@ -42,14 +42,14 @@ class Kept:
     bytes: int
 
 
-async def newest(transport: Transport, limit: int) -> list[Rejected]:
+async def newest(transport: Transport, limit: int) -> list[RejectedUpdate]:
     """At most so many, newest first. Raises TransportError."""
     stream = transport.stream(subjects.REJECTED_STREAM)
     try:
         state = await stream.state()
     except StreamMissing:
         return []  # there has never been a server here
-    found: list[Kept] = []
+    found: list[RejectedMessage] = []
     last, moved = state.last_sequence, 0
     for _ in range(_WINDOWS_MAX):
         if last < state.first_sequence or not state.messages or moved >= _BYTES_MAX:
@@ -59,7 +59,9 @@ async def newest(transport: Transport, limit: int) -> list[Rejected]:
         async for stored in stream.read(_ALL, first=first, last=last):
             moved += len(stored.data)
             document = subjects.document_of(stored.subject)
-            part.append(Kept(stored.sequence, document, stored.time_ns, stored.headers, len(stored.data)))
+            part.append(
+                RejectedMessage(stored.sequence, document, stored.time_ns, stored.headers, len(stored.data))
+            )
         found = part + found
         last = first - 1
         if len(rows := together(found)) > limit:  # one more: the oldest may lack its beginning
@@ -67,13 +69,13 @@ async def newest(transport: Transport, limit: int) -> list[Rejected]:
     return together(found)[:limit]
 
 
-def together(messages: Iterable[Kept]) -> list[Rejected]:
+def together(messages: Iterable[RejectedMessage]) -> list[RejectedUpdate]:
     """One row per update, newest first, from messages in the order of the stream.
 
     The chunks of an update are messages of their own; one whose headers did not fit beside its bytes is
     two, the second without a reason.
     """
-    rows: dict[tuple[str, str, str], Rejected] = {}
+    rows: dict[tuple[str, str, str], RejectedUpdate] = {}
     last: dict[str, tuple[str, str, str]] = {}  # by document: the row of the message before
     for one in messages:
         reason = one.headers.get(h.REASON, "")
@@ -87,7 +89,7 @@ def together(messages: Iterable[Kept]) -> list[Rejected]:
         if key in rows:
             rows[key] = replace(rows[key], bytes=rows[key].bytes + one.bytes)
             continue
-        rows[key] = Rejected(
+        rows[key] = RejectedUpdate(
             one.sequence,
             one.document,
             one.time_ns,

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _CLASSES = ("2xx", "3xx", "4xx", "5xx")
 
 
-class Responses:
+class ResponseCounts:
     """Answers since the start."""
 
     __slots__ = ("_counts",)
@@ -25,10 +25,10 @@ class Responses:
         return {one: self._counts[one] for one in _CLASSES}
 
 
-class Counting:
+class ResponseCountMiddleware:
     """ASGI middleware, the outermost. What machines ask for (`uncounted`) would hide what people get."""
 
-    def __init__(self, app: ASGIApp, responses: Responses, uncounted: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, responses: ResponseCounts, uncounted: Collection[str]) -> None:
         self._app = app
         self._responses = responses
         self._uncounted = frozenset(uncounted)

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from lorogo_gateway.frames import Crdt, Status
-from lorogo_gateway.state.gateway_state import House
-from lorogo_gateway.transport.transport import Line
+from lorogo_gateway.state.gateway_state import GatewayState
+from lorogo_gateway.transport.transport import FrameWriter
 from lorogo_transport.tasks import Tasks
 
 
-class Seat(Protocol):
+class ConnectionPort(Protocol):
     """One connection, as its rooms see it."""
 
-    house: House
-    line: Line
+    house: GatewayState
+    line: FrameWriter
     tasks: Tasks  # ends with the connection
 
     def send(self, data: bytes) -> None:

@@ -23,16 +23,16 @@ from lorogo_client import (
     TooLargeUpdate,
     UpdateRefused,
 )
-from lorogo_client.relay.relay_turn import Turn
+from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_gateway import frames
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
 from lorogo_gateway.rooms import join_errors
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.membership import Membership
-from lorogo_gateway.rooms.outgoing_pace import Queue, deliver
-from lorogo_gateway.rooms.rejoin import Rejoining, gone_code, room_error
-from lorogo_gateway.rooms.rights import Rights, permission
+from lorogo_gateway.rooms.outgoing_pace import OutgoingQueue, deliver
+from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
+from lorogo_gateway.rooms.rights import RoomRights, permission
 from lorogo_protocol import crdt
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -42,7 +42,7 @@ _TIMEOUTS_MAX = 3  # of fragments that a client says did not reach it
 _VECTOR_BYTES_MAX = frames.FRAME_BYTES_MAX - 512  # a frame that answers a join has one, and a few words
 
 
-class State(Enum):
+class RoomState(Enum):
     """Where the room is."""
 
     JOINING = auto()
@@ -68,18 +68,18 @@ class DocumentRoom:
     crdt = Crdt.LORO
     weight = 1  # of its bytes in the rates
 
-    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
+    def __init__(self, seat: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
         self.rights = rights
-        self.state = State.JOINING
+        self.state = RoomState.JOINING
         self.prefix = frames.room_prefix(Crdt.LORO, name)
         self._seat = seat
         self._place = Membership(seat.house.client, name, self, lambda: self.rights)
         self._busy = False  # a join is being answered
         self._next: bytes | None = None  # the version of the join after that
-        self._rejoining = Rejoining(seat, Crdt.LORO, name)
+        self._rejoining = RejoinTimer(seat, Crdt.LORO, name)
         self._timeouts = 0
-        self._queue: Queue | None = None  # made for the first large update
+        self._queue: OutgoingQueue | None = None  # made for the first large update
         self._lacked = 0  # bytes for which there was no room
 
     # --- join and leave
@@ -90,17 +90,17 @@ class DocumentRoom:
         One that comes while the answer's updates are still being sent waits for its turn.
         """
         if self._busy:
-            if self.state is not State.JOINING:
-                self.state, self._next = State.JOINING, version
+            if self.state is not RoomState.JOINING:
+                self.state, self._next = RoomState.JOINING, version
             return
         self._busy = True
         self._rejoining.cancel()
         self._drop_waiting()
-        self.state = State.JOINING
+        self.state = RoomState.JOINING
         self._seat.tasks.spawn(self._join(version), name=f"join {self.name}")
 
     async def _join(self, version: bytes) -> None:
-        turn = Turn(self._seat.house.joining)
+        turn = JoinPermit(self._seat.house.joining)
         try:
             await self._answer(version, turn)
         finally:
@@ -110,7 +110,7 @@ class DocumentRoom:
             self._next = None
             self.join(following)
 
-    async def _answer(self, version: bytes, turn: Turn) -> None:
+    async def _answer(self, version: bytes, turn: JoinPermit) -> None:
         seat, settings = self._seat, self._seat.house.settings
         try:
             async with asyncio.timeout(settings.join_seconds):
@@ -165,17 +165,17 @@ class DocumentRoom:
         vector = facts.get("vector")
         return vector if isinstance(vector, bytes) else crdt.nothing_known()
 
-    async def _welcome(self, joined: Joined, turn: Turn) -> None:
+    async def _welcome(self, joined: Joined, turn: JoinPermit) -> None:
         seat, settings = self._seat, self._seat.house.settings
         vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
         seat.send(frames.encode(frames.JoinOk(Crdt.LORO, self.name, permission(self.rights.writes), vector)))
-        self.state = State.IN
+        self.state = RoomState.IN
         if len(joined.payload) > settings.fragment_bytes:
             await self._backfill(joined.payload, turn)
         elif joined.payload:
             self._pass(joined.payload)
 
-    async def _backfill(self, payload: bytes, turn: Turn) -> None:
+    async def _backfill(self, payload: bytes, turn: JoinPermit) -> None:
         """As the reader takes it; updates that are accepted meanwhile go between."""
         house = self._seat.house
         async with AsyncExitStack() as stack:
@@ -193,7 +193,7 @@ class DocumentRoom:
     def stop(self) -> None:
         """From here on nothing more is said or taken; `leave` follows."""
         self._rejoining.cancel()
-        self.state = State.WAITING
+        self.state = RoomState.WAITING
         self._place.left = True
         if self._queue is not None:
             self._queue.stop()
@@ -215,7 +215,7 @@ class DocumentRoom:
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """A batch."""
         seat, member, settings = self._seat, self._place.member, self._seat.house.settings
-        if self.state is not State.IN or member is None:
+        if self.state is not RoomState.IN or member is None:
             return None
         if not self.rights.writes:
             seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
@@ -236,13 +236,13 @@ class DocumentRoom:
 
     def announced(self, _size: int) -> Status | None:
         """Whether fragments of an update may come (OK), or how they are refused; None: without a word."""
-        if self.state is not State.IN:
+        if self.state is not RoomState.IN:
             return None
         return Status.OK if self.rights.writes else Status.PERMISSION_DENIED
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """The connection did not let it pass: it is answered, and healed when a try makes sense."""
-        if self.state is not State.IN:
+        if self.state is not RoomState.IN:
             return
         self._seat.ack(self.prefix, ref, status)
         if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
@@ -250,7 +250,7 @@ class DocumentRoom:
 
     def acked(self, status: Status) -> None:
         """The client says what became of ours: only trouble is worth an answer."""
-        if status is Status.FRAGMENT_TIMEOUT and self.state is State.IN:
+        if status is Status.FRAGMENT_TIMEOUT and self.state is RoomState.IN:
             self._timeouts += 1
             if self._timeouts >= _TIMEOUTS_MAX:
                 self._end(RoomErrorCode.UNKNOWN, "the document does not reach you in the time you allow")
@@ -298,7 +298,7 @@ class DocumentRoom:
     # --- what the relay tells (lorogo_client.Listener)
 
     def accepted(self, payload: bytes) -> None:
-        if self.state is State.IN:
+        if self.state is RoomState.IN:
             self._pass(payload)
 
     def aware(self, data: bytes) -> None:
@@ -324,7 +324,7 @@ class DocumentRoom:
     def _line_up(self, payload: bytes) -> None:
         """A large one, or one behind it."""
         if self._queue is None:
-            self._queue = Queue(self._seat, self.name)
+            self._queue = OutgoingQueue(self._seat, self.name)
         if not self._queue.put(payload):
             self._suggest("more was accepted than you have read")
 
@@ -334,9 +334,9 @@ class DocumentRoom:
 
     def _suggest(self, why: str, *, seconds: float = 0.0) -> None:
         """Ask the client to join again, not more often than makes sense."""
-        if self.state is not State.IN:
+        if self.state is not RoomState.IN:
             return
-        self.state = State.WAITING
+        self.state = RoomState.WAITING
         self._rejoining.suggest(why, seconds=seconds)
 
     def _end(self, code: RoomErrorCode, message: str) -> None:

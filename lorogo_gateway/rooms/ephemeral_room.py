@@ -7,7 +7,7 @@ from lorogo_client import LorogoError, NoSuchDocument, PresenceTooLarge, Transpo
 from lorogo_gateway import frames
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.frames import Crdt, Status
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.membership import Membership
 from lorogo_gateway.rooms.presence_room import (
     PRESENCE_WEIGHT,
@@ -17,8 +17,8 @@ from lorogo_gateway.rooms.presence_room import (
     send_gently,
     turn_away,
 )
-from lorogo_gateway.rooms.rejoin import Rejoining, gone_code, room_error
-from lorogo_gateway.rooms.rights import Rights, permission
+from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
+from lorogo_gateway.rooms.rights import RoomRights, permission
 from lorogo_gateway.state.cursors import Cursors
 from lorogo_protocol import calls, crdt
 from lorogo_protocol.errors import CrdtError
@@ -36,14 +36,14 @@ class EphemeralRoom:
     weight = PRESENCE_WEIGHT  # of its bytes in the rates
     unacked = 0
 
-    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
+    def __init__(self, seat: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
         self.rights = rights
         self.prefix = frames.room_prefix(Crdt.EPHEMERAL, name)
         self._seat = seat
         self._joined = False
         self._busy = False
-        self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
+        self._rejoining = RejoinTimer(seat, Crdt.EPHEMERAL, name)
         self._place = Membership(seat.house.client, name, self, lambda: self.rights)
         fresh = Cursors(setter_bytes_max=seat.house.settings.presence_bytes_max)
         self._cursors = seat.house.cursors.setdefault(name, fresh)

@@ -10,7 +10,7 @@ from lorogo_client import (
     Refused,
 )
 from lorogo_gateway.frames import Crdt, JoinError, JoinErrorCode
-from lorogo_gateway.rooms.membership import NoSuchDocument
+from lorogo_gateway.rooms.membership import RoomNotFound
 from lorogo_protocol.errors import HistoryTrimmed
 from lorogo_protocol.reasons import Reason
 
@@ -19,7 +19,7 @@ _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
     (DocumentDeleted, "deleted"),
     (DocumentFailed, "document_failed"),
     (HistoryTrimmed, "history_trimmed"),
-    (NoSuchDocument, "not_found"),
+    (RoomNotFound, "not_found"),
 )
 
 

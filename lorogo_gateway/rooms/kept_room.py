@@ -7,10 +7,10 @@ from lorogo_client import DocumentDeleted, LorogoError, TransportError
 from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, Status
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.presence_room import PRESENCE_WEIGHT, announced, insisting, may_be_told, turn_away
-from lorogo_gateway.rooms.rejoin import Rejoining, gone_code, room_error
-from lorogo_gateway.rooms.rights import Rights, permission
+from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
+from lorogo_gateway.rooms.rights import RoomRights, permission
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import StorageFull
 from lorogo_transport.telemetry.logs import get_logger
@@ -21,13 +21,13 @@ _AGAIN_SECONDS = 1.0
 _WAITING_MAX = 32  # batches of one room that are not merged yet: 8 MiB at most
 
 
-class KeptRoom:
+class PersistedPresenceRoom:
     """The kept presence of one document on one connection."""
 
     crdt = Crdt.PERSISTED
     weight = PRESENCE_WEIGHT  # of its bytes in the rates
 
-    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
+    def __init__(self, seat: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
         self.rights = rights
         self.prefix = frames.room_prefix(Crdt.PERSISTED, name)
@@ -41,7 +41,7 @@ class KeptRoom:
         self._last = b""  # what this client surely has
         self._held = b""  # heard while a merge of this client is under way: it may be its own echo
         self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
-        self._rejoining = Rejoining(seat, Crdt.PERSISTED, name)
+        self._rejoining = RejoinTimer(seat, Crdt.PERSISTED, name)
 
     @property
     def unacked(self) -> int:

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
-from lorogo_client.awaitables import Door
+from lorogo_client.awaitables import AwaitableContext
 from lorogo_client.inspection.overview import look
-from lorogo_gateway.rooms.rights import Rights
+from lorogo_gateway.rooms.rights import RoomRights
 
 
-class NoSuchDocument(LorogoError):
+class RoomNotFound(LorogoError):
     """The document never was, and this member may not begin it."""
 
     code = "not-found"
@@ -20,12 +20,14 @@ class Membership:
 
     __slots__ = ("_client", "_door", "_listener", "_name", "_rights", "_turn", "left", "member")
 
-    def __init__(self, client: Client, name: str, listener: Listener, rights: Callable[[], Rights]) -> None:
+    def __init__(
+        self, client: Client, name: str, listener: Listener, rights: Callable[[], RoomRights]
+    ) -> None:
         self._client = client
         self._rights = rights  # as they are now
         self._name = name
         self._listener = listener
-        self._door: Door[Member] | None = None
+        self._door: AwaitableContext[Member] | None = None
         self._turn = asyncio.Lock()
         self.member: Member | None = None
         self.left = False
@@ -38,7 +40,7 @@ class Membership:
             rights = self._rights()
             if self.member is None:
                 if not rights.writes and not (await look(self._client.transport, self._name)).known:
-                    raise NoSuchDocument(f"there is no document {self._name}, and you may only read")
+                    raise RoomNotFound(f"there is no document {self._name}, and you may only read")
                 door = self._client.relay(self._name, self._listener, token=rights.principal.text)
                 self.member = await door.__aenter__()
                 self._door = door

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_protocol.limits import KIB
 
 _BYTES_PER_SECOND_MIN = 100 * KIB  # of a reader, after `join_seconds`
 _WAITING_MAX = 1024  # updates behind a large one
 
 
-async def deliver(seat: Seat, room: str, payload: bytes, wanted: Callable[[], bool]) -> None:
+async def deliver(seat: ConnectionPort, room: str, payload: bytes, wanted: Callable[[], bool]) -> None:
     """Send all of it while it is wanted, with one deadline; a reader that is slower than that is dropped."""
     house, size = seat.house, seat.house.settings.fragment_bytes
     batch = house.fanout.next_batch()
@@ -33,12 +33,12 @@ async def deliver(seat: Seat, room: str, payload: bytes, wanted: Callable[[], bo
     house.counters.updates_out += 1
 
 
-class Queue:
+class OutgoingQueue:
     """Accepted updates of one room behind a large one, in order and bounded."""
 
     __slots__ = ("_bytes", "_over", "_room", "_seat", "_waiting", "busy")
 
-    def __init__(self, seat: Seat, room: str) -> None:
+    def __init__(self, seat: ConnectionPort, room: str) -> None:
         self.busy = False  # something is under way, and what comes must wait
         self._seat = seat
         self._room = room

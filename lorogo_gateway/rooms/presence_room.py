@@ -8,7 +8,7 @@ from lorogo_client import LorogoError
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, Status
 from lorogo_gateway.rooms import join_errors
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_transport.errors import TransportError
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ async def insisting(work: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(_AGAIN_SECONDS)
 
 
-def turn_away(seat: Seat, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
+def turn_away(seat: ConnectionPort, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
     """The join failed: told for good, or the connection is closed so that the client comes back."""
     no = None if isinstance(error, TimeoutError) else join_errors.answer(crdt, name, error)
     if no is None:
@@ -36,7 +36,9 @@ def turn_away(seat: Seat, crdt: Crdt, name: str, error: LorogoError | TimeoutErr
     seat.forget(crdt, name)
 
 
-def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool) -> bool:
+def may_be_told(
+    seat: ConnectionPort, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool
+) -> bool:
     """Whether a batch is allowed and small enough; if not, it is Acked so."""
     settings = seat.house.settings
     if not allowed:
@@ -48,7 +50,7 @@ def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: byte
     return False
 
 
-def announced(seat: Seat, size: int, *, joined: bool, allowed: bool) -> Status | None:
+def announced(seat: ConnectionPort, size: int, *, joined: bool, allowed: bool) -> Status | None:
     """Whether fragments of so much presence may come (OK), or how they are refused; None: without a word."""
     if not joined:
         return None
@@ -57,7 +59,9 @@ def announced(seat: Seat, size: int, *, joined: bool, allowed: bool) -> Status |
     return Status.OK if size <= seat.house.settings.presence_bytes_max else Status.PAYLOAD_TOO_LARGE
 
 
-async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]) -> None:
+async def send_gently(
+    seat: ConnectionPort, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]
+) -> None:
     """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
     house = seat.house
     batch, size = house.fanout.next_batch(), house.settings.fragment_bytes

@@ -5,7 +5,7 @@ import asyncio
 from lorogo_client import DocumentDeleted, LorogoError
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, RoomErrorCode
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 
 _MESSAGE_CHARS_MAX = 500
 
@@ -21,12 +21,12 @@ def gone_code(error: LorogoError) -> tuple[RoomErrorCode, str]:
     return RoomErrorCode.EVICTED if deleted else RoomErrorCode.UNKNOWN, f"{error.code}: {error}"
 
 
-class Rejoining:
+class RejoinTimer:
     """Asks the client of one room to join again: once it makes sense, and not more often than that."""
 
     __slots__ = ("_crdt", "_last", "_name", "_seat", "_timer")
 
-    def __init__(self, seat: Seat, crdt: Crdt, name: str) -> None:
+    def __init__(self, seat: ConnectionPort, crdt: Crdt, name: str) -> None:
         self._seat = seat
         self._crdt = crdt
         self._name = name

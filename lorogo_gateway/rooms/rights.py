@@ -7,7 +7,7 @@ from lorogo_protocol.grants import Access
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class RoomRights:
     """A principal in one room; another JoinRequest may bring other ones."""
 
     principal: Principal

@@ -8,19 +8,19 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from lorogo_client import Client
-from lorogo_gateway.auth import Guard, Verifier
+from lorogo_gateway.auth import TokenGuard, TokenVerifier
 from lorogo_gateway.documents import operations as documents
 from lorogo_gateway.documents.feed import Feeds
 from lorogo_gateway.http.routes import router
 from lorogo_gateway.limits.limiter import Limiter
-from lorogo_gateway.limits.middleware import Limits
+from lorogo_gateway.limits.middleware import LimitMiddleware
 from lorogo_gateway.metrics import operator_views, probes
 from lorogo_gateway.metrics.collector import Collector
-from lorogo_gateway.metrics.response_counts import Counting, Responses
-from lorogo_gateway.server.host_check import Hosts
+from lorogo_gateway.metrics.response_counts import ResponseCountMiddleware, ResponseCounts
+from lorogo_gateway.server.host_check import HostCheckMiddleware
 from lorogo_gateway.server.pages import Pages
-from lorogo_gateway.server.response_headers import Headers
-from lorogo_gateway.server.sign_in import Signing
+from lorogo_gateway.server.response_headers import ResponseHeadersMiddleware
+from lorogo_gateway.server.sign_in import SessionOperations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.websocket import Sockets
 
@@ -32,14 +32,14 @@ class Gateway:
         self,
         client: Client,
         settings: GatewaySettings,
-        authority: Verifier | None = None,
+        authority: TokenVerifier | None = None,
         *,
         pages: Pages | None = None,
     ) -> None:
         """`authority`: who verifies tokens; None: there are no keys, and everybody may do everything."""
-        self.guard = Guard(authority)
+        self.guard = TokenGuard(authority)
         self.limiter = Limiter(settings)
-        self.responses = Responses()
+        self.responses = ResponseCounts()
         self.sockets = Sockets(client, settings, self.guard, self.limiter)
         self.feeds = Feeds(client, settings, self.guard, self.limiter)
         self.collector = Collector(client.transport, settings)
@@ -47,7 +47,7 @@ class Gateway:
             *documents.operations(client, settings),
             *operator_views.operations(client, self.collector, sockets=self.sockets.stats),
             *self.feeds.operations(),
-            *Signing(self.guard, self.limiter).operations(),
+            *SessionOperations(self.guard, self.limiter).operations(),
         )
         machinery = probes.routes(
             client,
@@ -67,10 +67,10 @@ class Gateway:
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
             middleware=[
-                Middleware(Counting, self.responses, probes.PATHS),
-                Middleware(Limits, self.limiter, tokens=not self.guard.open),
-                Middleware(Headers, settings),
-                Middleware(Hosts, settings),
+                Middleware(ResponseCountMiddleware, self.responses, probes.PATHS),
+                Middleware(LimitMiddleware, self.limiter, tokens=not self.guard.open),
+                Middleware(ResponseHeadersMiddleware, settings),
+                Middleware(HostCheckMiddleware, settings),
                 *_cors(settings),
             ],
         )

@@ -4,11 +4,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lorogo_gateway.origins import ours
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 
 
-class Hosts:
+class HostCheckMiddleware:
     """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
 
     def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
@@ -22,4 +22,4 @@ class Hosts:
             await self._app(scope, receive, send)
             return
         detail = f"this gateway is not {host[:100]!r}; `lorogo gateway --host-name` gives it a name"
-        await Problem(421, "wrong-host", detail).response()(scope, receive, send)
+        await HttpProblem(421, "wrong-host", detail).response()(scope, receive, send)

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import lorogo_client
-from lorogo_gateway.auth import Verifier
+from lorogo_gateway.auth import TokenVerifier
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.server.listener import CannotListen, listening
 from lorogo_gateway.settings import GatewaySettings
@@ -23,7 +23,7 @@ _FIRST_SECONDS = 1.0  # to wait for NATS before going on without it
 async def running(
     where: str | Transport,
     settings: GatewaySettings,
-    authority: Verifier | None = None,
+    authority: TokenVerifier | None = None,
     *,
     keys: KeySource | None = None,
     identity: Mapping[str, Any] | None = None,

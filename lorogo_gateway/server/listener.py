@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.server.tls import Certificate, keep_fresh
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.transport.connection_counter import Acceptor, Entrance, Entry
+from lorogo_gateway.transport.connection_counter import Acceptor, ConnectionCounter, ConnectionSlot
 from lorogo_gateway.transport.uvicorn_http import http_protocol
 from lorogo_gateway.transport.uvicorn_transport import uvicorn_options
 from lorogo_protocol.errors import LorogoError
@@ -49,7 +49,7 @@ class _Uvicorn(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._settings = settings
-        self._entrance = Entrance(settings, limiter)
+        self._entrance = ConnectionCounter(settings, limiter)
         self._secure = secure
         self._acceptors: list[Acceptor] = []
         self.listens = asyncio.Event()
@@ -71,7 +71,7 @@ class _Uvicorn(uvicorn.Server):
             await one.close()
         await super().shutdown(sockets)
 
-    def _protocol(self, entry: Entry) -> asyncio.Protocol:
+    def _protocol(self, entry: ConnectionSlot) -> asyncio.Protocol:
         make: Any = self.config.http_protocol_class
         made: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state, entry=entry

@@ -9,7 +9,7 @@ from lorogo_gateway.settings import GatewaySettings
 _POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 
-class Headers:
+class ResponseHeadersMiddleware:
     """ASGI middleware; what a page says of itself stays."""
 
     def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:

@@ -5,12 +5,12 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_gateway.auth import COOKIE, OPEN, Guard, Presented, Principal, missing, presented
-from lorogo_gateway.auth.needs import AnyToken, Nothing
+from lorogo_gateway.auth import COOKIE, OPEN, PresentedToken, Principal, TokenGuard, missing, presented
+from lorogo_gateway.auth.needs import AnyToken, NoToken
 from lorogo_gateway.documents import versions
 from lorogo_gateway.documents.reads import said
 from lorogo_gateway.documents.schemas import TIME
-from lorogo_gateway.http.operations import Answer, Operation, Schema, asked, principal
+from lorogo_gateway.http.operations import Operation, ResponseSpec, Schema, asked, principal
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.middleware import rate_limited
 from lorogo_gateway.limits.request_quota import visit_of
@@ -50,17 +50,17 @@ SESSION: Schema = {
 }
 
 
-class Signing:
+class SessionOperations:
     """Signing in and out."""
 
-    def __init__(self, guard: Guard, limiter: Limiter | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, guard: TokenGuard, limiter: Limiter | None = None, clock: Clock | None = None) -> None:
         self._guard = guard
         self._limiter = limiter or Limiter(GatewaySettings())
         self._clock = clock or SystemClock()
 
     def operations(self) -> list[Operation]:
         """What this adds to `/v1`."""
-        told = Answer("What the token allows.", {_JSON: SESSION})
+        told = ResponseSpec("What the token allows.", {_JSON: SESSION})
         return [
             Operation(
                 method="GET",
@@ -80,14 +80,16 @@ class Signing:
                 " script can read. Without keys nothing is set.",
                 handler=self._sign_in,
                 answers={
-                    200: Answer(told.about, told.content, {"Set-Cookie": "The token, if there are keys."})
+                    200: ResponseSpec(
+                        told.about, told.content, {"Set-Cookie": "The token, if there are keys."}
+                    )
                 },
                 body={_JSON: TOKEN},
                 body_required=False,
                 body_bytes_max=SIGN_IN_BYTES_MAX,
                 group="session",
                 problems=(401,),
-                need=Nothing(),
+                need=NoToken(),
                 harmless=True,
             ),
             Operation(
@@ -96,9 +98,11 @@ class Signing:
                 name="sign-out",
                 about="Sign out: the cookie is cleared. The token stays good until it expires or is revoked.",
                 handler=self._sign_out,
-                answers={204: Answer("The cookie is cleared.", headers={"Set-Cookie": "Nothing any more."})},
+                answers={
+                    204: ResponseSpec("The cookie is cleared.", headers={"Set-Cookie": "Nothing any more."})
+                },
                 group="session",
-                need=Nothing(),
+                need=NoToken(),
                 harmless=True,
             ),
         ]
@@ -136,7 +140,7 @@ class Signing:
         return said(facts, headers=_FRESH)
 
 
-def _given(request: Request) -> Presented:
+def _given(request: Request) -> PresentedToken:
     """The token to sign in with: never the cookie that is there already. Raises NotSignedIn."""
     found = presented(request.headers)
     if found is not None and found.place == "bearer":
@@ -144,7 +148,7 @@ def _given(request: Request) -> Presented:
     body = asked(request).body
     if body is None:
         raise missing()
-    return Presented(body["token"].strip(), "message")
+    return PresentedToken(body["token"].strip(), "message")
 
 
 def _set(response: Response, request: Request, text: str, seconds: int) -> None:

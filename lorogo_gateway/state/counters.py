@@ -7,7 +7,7 @@ from lorogo_gateway.frames import Status
 
 
 @dataclass(slots=True)
-class Counters:
+class GatewayCounters:
     """Sums since the gateway was started."""
 
     opened: int = 0

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 
 from lorogo_client import PresenceTooLarge
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, PRESENCE_SECONDS, PRESENT_BYTES_MAX
-from lorogo_protocol.present import Present
+from lorogo_protocol.present import BoundedPresenceStore
 
 
 class Cursors:
@@ -19,7 +19,7 @@ class Cursors:
     ) -> None:
         self._bytes_max = bytes_max
         self._setter_bytes_max = setter_bytes_max
-        self._present = Present(PRESENCE_SECONDS, bytes_max=bytes_max, gone=self._take)
+        self._present = BoundedPresenceStore(PRESENCE_SECONDS, bytes_max=bytes_max, gone=self._take)
         self._setters: dict[str, Hashable] = {}
         self._keys: dict[Hashable, set[str]] = {}  # the same, by setter
         self._last = b""

@@ -11,7 +11,7 @@ Hear = Callable[[bytes], None]
 
 
 @dataclass(slots=True)
-class Followers:
+class PresenceFollowers:
     """Those who listen to one document, and what they listen through."""
 
     hearers: list[Hear] = field(default_factory=list)
@@ -24,16 +24,16 @@ class Followers:
             hear(data)
 
 
-class Kept:
+class PresenceSubscriptions:
     """The followers of every document."""
 
     def __init__(self, bucket: KeptPresence) -> None:
         self.bucket = bucket
-        self._followers: dict[str, Followers] = {}
+        self._followers: dict[str, PresenceFollowers] = {}
 
     async def follow(self, name: str, hear: Hear) -> None:
         """From now on `hear` is called; asking twice changes nothing. Raises TransportError."""
-        followers = self._followers.setdefault(name, Followers())
+        followers = self._followers.setdefault(name, PresenceFollowers())
         if hear not in followers.hearers:
             followers.hearers.append(hear)
         try:

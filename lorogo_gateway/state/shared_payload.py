@@ -1,7 +1,7 @@
 """Payloads on their way to many readers: each is in memory once, and counts once. Pure."""
 
 
-class Shared:
+class SharedPayloadBudget:
     """So many bytes of different payloads may be under way."""
 
     __slots__ = ("_bytes_max", "_users", "bytes")

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lorogo_gateway.limits.limiter import Limiter, Refusal
-from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
+from lorogo_gateway.limits.reasons import LimitReason
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -24,13 +24,13 @@ _TELL_SECONDS = 60.0  # at least, between two lines about that
 log = get_logger(__name__)
 
 
-class Entry:
+class ConnectionSlot:
     """A connection that counts, until `leave`."""
 
     __slots__ = ("_entrance", "_peer", "refusal")
 
-    def __init__(self, entrance: "Entrance", peer: str, refusal: Refusal | None) -> None:
-        self._entrance: Entrance | None = entrance
+    def __init__(self, entrance: "ConnectionCounter", peer: str, refusal: LimitExceeded | None) -> None:
+        self._entrance: ConnectionCounter | None = entrance
         self._peer = peer
         self.refusal = refusal  # it may not stay, but can be told so
 
@@ -41,7 +41,7 @@ class Entry:
             entrance.left(self._peer, counted=self.refusal is None)
 
 
-class Entrance:
+class ConnectionCounter:
     """Who may come in: so many in all, so many of an address, and never the last files."""
 
     def __init__(self, settings: GatewaySettings, limits: Limiter) -> None:
@@ -50,15 +50,15 @@ class Entrance:
         self._told = -_TELL_SECONDS
         self.here = 0
 
-    def enter(self, peer: str, *, file: int, now: float) -> Entry | None:
+    def enter(self, peer: str, *, file: int, now: float) -> ConnectionSlot | None:
         """Its entry, to be given back with `leave`; None: it is cut off, and that was counted."""
         if self.here >= self._most or file >= _files_max():
-            self._limits.refusals.count(Why.CONNECTIONS)
+            self._limits.refusals.count(LimitReason.CONNECTIONS)
             if self.here < self._most:
                 self.tell_files(now=now)
             return None
         self.here += 1
-        return Entry(self, peer, self._limits.connect(peer, now=now))
+        return ConnectionSlot(self, peer, self._limits.connect(peer, now=now))
 
     def left(self, peer: str, *, counted: bool) -> None:
         """One less."""
@@ -79,10 +79,10 @@ class Acceptor:
     def __init__(
         self,
         listener: socket.socket,
-        entrance: Entrance,
+        entrance: ConnectionCounter,
         settings: GatewaySettings,
         secure: ssl.SSLContext | None,
-        make: Callable[[Entry], asyncio.Protocol],
+        make: Callable[[ConnectionSlot], asyncio.Protocol],
     ) -> None:
         self._listener = listener
         self._entrance = entrance
@@ -132,10 +132,10 @@ class Acceptor:
             self._beginning.add(task)
             task.add_done_callback(lambda task: self._begun(task, connection, entry))
 
-    async def _begin(self, connection: socket.socket, entry: Entry) -> None:
+    async def _begin(self, connection: socket.socket, entry: ConnectionSlot) -> None:
         await self._loop.connect_accepted_socket(lambda: self._make(entry), connection, **self._tls)
 
-    def _begun(self, task: asyncio.Task[None], connection: socket.socket, entry: Entry) -> None:
+    def _begun(self, task: asyncio.Task[None], connection: socket.socket, entry: ConnectionSlot) -> None:
         """From here on the protocol gives the entry back; if there is none, we do."""
         self._beginning.discard(task)
         if task.cancelled():

@@ -1,6 +1,6 @@
 """The line to one client: frames go out without waiting, and what a slow reader leaves unread is counted.
 
-`AsgiLine` works on any ASGI server: a queue and one task that sends. `uvicorn_transport` has the quicker one.
+`AsgiFrameWriter` works on any ASGI server: a queue and one task that sends. `uvicorn_transport` has the quicker one.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Protocol
 from starlette.types import Message, Send
 
 
-class Line(Protocol):
+class FrameWriter(Protocol):
     """How a connection writes."""
 
     @property
@@ -34,7 +34,7 @@ PONGS_MAX = 10_000  # unread: each takes ten times its few bytes of memory
 _WINDOW_BYTES = 64 * 1024
 
 
-class AsgiLine:
+class AsgiFrameWriter:
     """A queue in front of ASGI's `send`; `run()` empties it."""
 
     def __init__(self, send: Send) -> None:

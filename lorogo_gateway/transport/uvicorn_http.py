@@ -11,12 +11,12 @@ from starlette.types import Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from lorogo_gateway.limits.limiter import Limiter, Refusal
+from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
 from lorogo_gateway.limits.middleware import rate_limited
-from lorogo_gateway.limits.reasons import Why
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.limits.reasons import LimitReason
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.transport.connection_counter import Entry
+from lorogo_gateway.transport.connection_counter import ConnectionSlot
 from lorogo_gateway.transport.uvicorn_transport import GatewayWebSocket
 
 _PIPELINE_MAX = 32  # requests that wait for the answer to one before them
@@ -39,7 +39,7 @@ def http_protocol(settings: GatewaySettings, limiter: Limiter) -> type[HttpTools
     return Bounded
 
 
-class LastWords:
+class FinalMessage:
     """What is still said to a reader who takes nothing, before the end: behind all that it left unread."""
 
     __slots__ = ("_protocol", "said", "text", "why")
@@ -47,7 +47,7 @@ class LastWords:
     def __init__(self, protocol: "GatewayHttp") -> None:
         self._protocol = protocol
         self.text = b""  # none: the connection is cut
-        self.why = Why.SLOW_READER
+        self.why = LimitReason.SLOW_READER
         self.said = False
 
     def say(self) -> None:
@@ -57,10 +57,10 @@ class LastWords:
             self._protocol.end_with(self.text, self.why)
 
 
-def last_words(scope: Scope) -> LastWords | None:
+def last_words(scope: Scope) -> FinalMessage | None:
     """Those of the connection that this request came on, if it is ours."""
     found = (scope.get("extensions") or {}).get(_LAST_WORDS)
-    return found if isinstance(found, LastWords) else None
+    return found if isinstance(found, FinalMessage) else None
 
 
 class GatewayHttp(HttpToolsProtocol):
@@ -69,7 +69,7 @@ class GatewayHttp(HttpToolsProtocol):
     bounds: ClassVar[GatewaySettings]
     limits: ClassVar[Limiter]
 
-    _words: LastWords | None = None
+    _words: FinalMessage | None = None
     _request: asyncio.TimerHandle | None = None  # until the head of the next one is whole
     _stalled: asyncio.TimerHandle | None = None  # while an answer waits for its reader
     _answering: RequestResponseCycle | None = None
@@ -78,7 +78,7 @@ class GatewayHttp(HttpToolsProtocol):
     _seen_bytes = 0  # of this head, parsed
     _head_bytes = 0  # of this request; its body allows as much again for chunks and trailers
 
-    def __init__(self, *, entry: Entry, **uvicorns: Any) -> None:
+    def __init__(self, *, entry: ConnectionSlot, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._entry = entry  # counts the connection, since it was accepted
 
@@ -144,9 +144,9 @@ class GatewayHttp(HttpToolsProtocol):
 
     def _head_too_large(self) -> None:
         most = self.bounds.head_bytes_max
-        self.limits.refusals.count(Why.HEAD_BYTES)
+        self.limits.refusals.count(LimitReason.HEAD_BYTES)
         self._stop_timers()
-        self._answer(Problem(431, "head-too-large", f"the head of a request has at most {most} bytes"))
+        self._answer(HttpProblem(431, "head-too-large", f"the head of a request has at most {most} bytes"))
 
     def on_message_begin(self) -> None:
         """The first byte of a request; what came with it counts as of the one before."""
@@ -160,11 +160,11 @@ class GatewayHttp(HttpToolsProtocol):
         _stop(self._request)
         self._within_request = False
         super().on_headers_complete()
-        self._words = LastWords(self)
+        self._words = FinalMessage(self)
         extensions = cast("dict[str, object]", self.scope.setdefault("extensions", {}))
         extensions[_LAST_WORDS] = self._words
         if len(self.pipeline) > _PIPELINE_MAX and not self.transport.is_closing():
-            self._cut(Why.PIPELINE)
+            self._cut(LimitReason.PIPELINE)
 
     def on_body(self, body: bytes) -> None:
         """Some bytes of a body."""
@@ -199,7 +199,7 @@ class GatewayHttp(HttpToolsProtocol):
         if self.flow.read_paused:  # it is we who do not read
             self._await_request(self.bounds.head_seconds)
         elif self._within_request:
-            self._cut(Why.HEAD_SECONDS)
+            self._cut(LimitReason.HEAD_SECONDS)
         else:
             self.transport.abort()  # it was only idle
 
@@ -208,12 +208,12 @@ class GatewayHttp(HttpToolsProtocol):
         if words is not None and words.text:
             words.say()
         else:
-            self._cut(Why.SLOW_READER)
+            self._cut(LimitReason.SLOW_READER)
 
-    def _answering_words(self) -> LastWords | None:
+    def _answering_words(self) -> FinalMessage | None:
         return None if self._answering is None else last_words(cast("Scope", self._answering.scope))
 
-    def end_with(self, text: bytes, why: Why) -> None:
+    def end_with(self, text: bytes, why: LimitReason) -> None:
         """Put this behind what the reader left unread, and end; a reader who comes back in time sees it."""
         self.limits.refusals.count(why)
         cycle = self._answering
@@ -229,7 +229,7 @@ class GatewayHttp(HttpToolsProtocol):
         self._stalled = self.loop.call_later(self.bounds.close_seconds, self.transport.abort)
         self.transport.close()
 
-    def _turn_away(self, no: Refusal) -> None:
+    def _turn_away(self, no: LimitExceeded) -> None:
         """An answer before the question: a connection too many costs one write."""
         self._answer(rate_limited(no))
 
@@ -238,7 +238,7 @@ class GatewayHttp(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
-    def _answer(self, problem: Problem) -> None:
+    def _answer(self, problem: HttpProblem) -> None:
         """Say so and end, without the app; unless it is in the middle of an answer."""
         if self._in_answer:
             self.transport.abort()
@@ -251,7 +251,7 @@ class GatewayHttp(HttpToolsProtocol):
         _stop(self._stalled)
         self._stalled = self.loop.call_later(self.bounds.close_seconds, self.transport.abort)
 
-    def _cut(self, why: Why) -> None:
+    def _cut(self, why: LimitReason) -> None:
         self.limits.refusals.count(why)
         self.transport.abort()
 

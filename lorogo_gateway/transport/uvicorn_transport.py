@@ -15,7 +15,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
-from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.limits.token_bucket import TokenBucket
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.transport.transport import PONGS_MAX
 
@@ -44,13 +44,13 @@ def uvicorn_options(settings: GatewaySettings) -> dict[str, Any]:
     }
 
 
-def line_of(scope: Scope, cut: Callable[[], None]) -> "UvicornLine | None":
+def line_of(scope: Scope, cut: Callable[[], None]) -> "UvicornFrameWriter | None":
     """The line that came with this connection, if uvicorn was asked for it.
 
     `cut` is called when it is cut off for frames that the app does not see.
     """
     line = (scope.get("extensions") or {}).get(_EXTENSION)
-    if not isinstance(line, UvicornLine):
+    if not isinstance(line, UvicornFrameWriter):
         return None
     line.when_cut(cut)
     return line
@@ -73,7 +73,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
     _rest: memoryview = memoryview(b"")  # came, and is not parsed yet
     _part_bytes = _PART_BYTES_MIN  # that are parsed at once
     _heard = 0  # frames of that part
-    _unseen: Bucket | None = None
+    _unseen: TokenBucket | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""
@@ -156,7 +156,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         self._heard += 1
         now = self.loop.time()
         if self._unseen is None:
-            self._unseen = Bucket(UNSEEN_PER_SECOND, _UNSEEN_BURST_SECONDS, now=now)
+            self._unseen = TokenBucket(UNSEEN_PER_SECOND, _UNSEEN_BURST_SECONDS, now=now)
         if self.transport.is_closing():
             return False
         if self._unseen.take(1, now=now):
@@ -173,7 +173,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.handshake_initiated and not self.handshake_complete:
             extensions = cast("dict[str, object]", self.scope["extensions"])
-            extensions[_EXTENSION] = UvicornLine(self)
+            extensions[_EXTENSION] = UvicornFrameWriter(self)
 
     def handle_ping(self) -> None:
         """It is answered; who pings and does not read is cut off, as a close frame would not be read."""
@@ -194,7 +194,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         self.transport.abort()
 
 
-class UvicornLine:
+class UvicornFrameWriter:
     """Writes WebSocket frames to the socket of one connection."""
 
     __slots__ = ("_protocol", "_transport")

@@ -10,23 +10,23 @@ from starlette.types import Receive
 
 from lorogo_client import InvalidDocumentId, LorogoError
 from lorogo_gateway import frames
-from lorogo_gateway.auth import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
+from lorogo_gateway.auth import OPEN, UNCHECKED, AccessDenied, NotSignedIn, Principal, missing
 from lorogo_gateway.auth.presented_token import in_message
-from lorogo_gateway.frames import Crdt, MalformedFrame, Refusal, RoomErrorCode, Status
-from lorogo_gateway.limits.limiter import Refusal as Limited
-from lorogo_gateway.limits.reasons import Why
-from lorogo_gateway.limits.request_quota import Share, unlimited
-from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.frames import Crdt, FragmentRefusal, MalformedFrame, RoomErrorCode, Status
+from lorogo_gateway.limits.limiter import LimitExceeded
+from lorogo_gateway.limits.reasons import LimitReason
+from lorogo_gateway.limits.request_quota import ConnectionQuota, unlimited
+from lorogo_gateway.limits.token_bucket import TokenBucket
 from lorogo_gateway.rooms import join_errors
 from lorogo_gateway.rooms.document_room import DocumentRoom
 from lorogo_gateway.rooms.ephemeral_room import EphemeralRoom
-from lorogo_gateway.rooms.kept_room import KeptRoom
+from lorogo_gateway.rooms.kept_room import PersistedPresenceRoom
 from lorogo_gateway.rooms.rejoin import room_error
-from lorogo_gateway.rooms.rights import Rights
-from lorogo_gateway.state.gateway_state import House
-from lorogo_gateway.transport.transport import PONGS_MAX, Line
+from lorogo_gateway.rooms.rights import RoomRights
+from lorogo_gateway.state.gateway_state import GatewayState
+from lorogo_gateway.transport.transport import PONGS_MAX, FrameWriter
 from lorogo_gateway.websocket.frame_pace import FramePace
-from lorogo_gateway.websocket.incoming_fragments import Fragments
+from lorogo_gateway.websocket.incoming_fragments import IncomingFragments
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.tokens import TokenRefused
@@ -35,11 +35,11 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-Room = DocumentRoom | EphemeralRoom | KeptRoom
-_ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[KeptRoom]]] = {
+Room = DocumentRoom | EphemeralRoom | PersistedPresenceRoom
+_ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[PersistedPresenceRoom]]] = {
     Crdt.LORO: DocumentRoom,
     Crdt.EPHEMERAL: EphemeralRoom,
-    Crdt.PERSISTED: KeptRoom,
+    Crdt.PERSISTED: PersistedPresenceRoom,
 }
 _REASON_BYTES_MAX = 123  # of a close frame
 TOKEN_ENDED: Final = 4401  # a close code: the token of the handshake is not good, or not any more
@@ -51,15 +51,15 @@ def _nothing() -> None:
     """Nothing is to be undone."""
 
 
-class Connection:
+class WebSocketConnection:
     """A client, and the rooms that it is in."""
 
     def __init__(
         self,
-        house: House,
-        line: Line,
+        house: GatewayState,
+        line: FrameWriter,
         principal: Principal | None = OPEN,
-        share: Share | None = None,
+        share: ConnectionQuota | None = None,
         *,
         now: float,
     ) -> None:
@@ -77,8 +77,8 @@ class Connection:
         self.tasks = Tasks(self._broke)
         self.rooms: dict[tuple[Crdt, str], Room] = {}
         self.closing = False  # nothing that comes is heard any more
-        self._updates = Bucket(settings.updates_per_second, settings.burst_seconds, now=now)
-        self._bytes = Bucket(settings.bytes_per_second, settings.burst_seconds, now=now)
+        self._updates = TokenBucket(settings.updates_per_second, settings.burst_seconds, now=now)
+        self._bytes = TokenBucket(settings.bytes_per_second, settings.burst_seconds, now=now)
         self._frames = FramePace(
             settings,
             house.limiter,
@@ -86,7 +86,7 @@ class Connection:
             stranger=principal is None,
             clock=asyncio.get_running_loop().time,
         )
-        self._fragments: Fragments | None = None  # made for the first
+        self._fragments: IncomingFragments | None = None  # made for the first
         self._over: str = ""
         self._pongs = 0  # since the client last took all that was sent
         self._pace = asyncio.Lock()
@@ -200,7 +200,7 @@ class Connection:
         match frames.decode_few(data, self.house.settings.unacked_updates_max):
             case frames.DocUpdate() as frame:
                 return self._update(frame)
-            case frames.Crowded() as frame:
+            case frames.OversizedBatch() as frame:
                 self._refuse_crowd(frame, len(data))
             case frames.JoinRequest() as frame:
                 if seconds := self.share.join():
@@ -212,7 +212,7 @@ class Connection:
                 self._fragment_header(frame)
             case frames.Leave() as frame:
                 self.forget(frame.crdt, frame.room)
-            case frames.Ack() as frame:
+            case frames.AckFrame() as frame:
                 if (room := self.rooms.get((frame.crdt, frame.room))) is not None:
                     room.acked(frame.status)
             case frames.JoinOk() | frames.JoinError() | frames.RoomError() as frame:
@@ -251,7 +251,7 @@ class Connection:
         except InvalidDocumentId as error:
             self._refuse_join(request, "invalid_document_id", str(error))
             return
-        except (NotSignedIn, TokenRefused, NotAllowed) as error:
+        except (NotSignedIn, TokenRefused, AccessDenied) as error:
             self._turn_away(request, error)
             return
         if not self._counted(rights.principal):
@@ -259,7 +259,7 @@ class Connection:
         if room is None:
             if len(self.rooms) >= self.house.settings.rooms_max:
                 most = self.house.settings.rooms_max
-                self.house.limiter.refusals.count(Why.ROOMS)
+                self.house.limiter.refusals.count(LimitReason.ROOMS)
                 self._refuse_join(request, "too_many_rooms", f"a connection has at most {most} rooms")
                 return
             if (full := self.share.enter_document(request.room)) is not None:
@@ -298,7 +298,7 @@ class Connection:
         if not self.rooms:
             self.close(TOKEN_ENDED, "token-missing: no token came", "token")
 
-    def _rights(self, request: frames.JoinRequest) -> Rights:
+    def _rights(self, request: frames.JoinRequest) -> RoomRights:
         """By the token of the request, else of the room, else of the handshake.
 
         Raises NotSignedIn, TokenRefused, NotAllowed.
@@ -315,9 +315,9 @@ class Connection:
         else:
             who = self._principal
         who.need(request.room, Access.READ)
-        return Rights(who, who.access(request.room), self.house.settings.read_only)
+        return RoomRights(who, who.access(request.room), self.house.settings.read_only)
 
-    def _not_looked_at(self, request: frames.JoinRequest, no: Limited) -> None:
+    def _not_looked_at(self, request: frames.JoinRequest, no: LimitExceeded) -> None:
         """Too many tokens were refused: a stranger comes back later, who has rooms keeps the others."""
         if not self.share.identified:
             self.close(1013, f"{no.detail}; come back later", "token")
@@ -382,7 +382,7 @@ class Connection:
             return None
         return room.update(frame.updates, frame.batch)
 
-    def _refuse_crowd(self, frame: frames.Crowded, size: int) -> None:
+    def _refuse_crowd(self, frame: frames.OversizedBatch, size: int) -> None:
         """Each update would be a message of its own."""
         room = self.rooms.get((frame.crdt, frame.room))
         if room is None:
@@ -397,7 +397,7 @@ class Connection:
         now = asyncio.get_running_loop().time()
         size *= room.weight
         if not (self._updates.take(count, now=now) and self._bytes.take(size, now=now)):
-            self.house.limiter.refusals.count(Why.UPDATES)
+            self.house.limiter.refusals.count(LimitReason.UPDATES)
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
         elif not (seconds := self.share.update(count, size)):
             return True
@@ -416,7 +416,7 @@ class Connection:
                 room.failed(header.batch, answer)
             return
         if self._fragments is None:
-            self._fragments = Fragments(self.house, self.share.key, self._refused)
+            self._fragments = IncomingFragments(self.house, self.share.key, self._refused)
         if self._fragments.begin(header) and not self._paid(room, header.batch, 1, header.total):
             self._fragments.drop(header)
 
@@ -430,7 +430,7 @@ class Connection:
         self.house.counters.updates_in += 1
         return room.update((payload,), fragment.batch)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: FragmentRefusal) -> None:
         if (room := self.rooms.get((refusal.key.crdt, refusal.key.room))) is not None:
             room.failed(refusal.key.batch, refusal.status, seconds=1.0)
 

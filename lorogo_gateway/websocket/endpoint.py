@@ -10,18 +10,18 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
-from lorogo_gateway.auth import UNCHECKED, Guard, NotSignedIn, presented
+from lorogo_gateway.auth import UNCHECKED, NotSignedIn, TokenGuard, presented
 from lorogo_gateway.frames import Crdt
 from lorogo_gateway.limits.limiter import Limiter
-from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.reasons import LimitReason
 from lorogo_gateway.limits.request_quota import visit_of
 from lorogo_gateway.origins import welcome
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.state.gateway_state import House
-from lorogo_gateway.transport.transport import AsgiLine, Line
+from lorogo_gateway.state.gateway_state import GatewayState
+from lorogo_gateway.transport.transport import AsgiFrameWriter, FrameWriter
 from lorogo_gateway.transport.uvicorn_transport import line_of
-from lorogo_gateway.websocket.connection import TOKEN_ENDED, Connection
+from lorogo_gateway.websocket.connection import TOKEN_ENDED, WebSocketConnection
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
@@ -38,13 +38,13 @@ class Sockets:
         self,
         client: Client,
         settings: GatewaySettings,
-        guard: Guard | None = None,
+        guard: TokenGuard | None = None,
         limiter: Limiter | None = None,
     ) -> None:
         self._settings = settings
-        self._guard = guard or Guard()
-        self._house = House(client, settings, Tasks(_broke), self._guard, limiter or Limiter(settings))
-        self._connections: set[Connection] = set()
+        self._guard = guard or TokenGuard()
+        self._house = GatewayState(client, settings, Tasks(_broke), self._guard, limiter or Limiter(settings))
+        self._connections: set[WebSocketConnection] = set()
         self._closing = False
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -121,12 +121,16 @@ class Sockets:
         ):
             await self._too_many(send)
             return
-        line: Line | None = line_of(scope, partial(self._house.limiter.refusals.count, Why.FRAMES))
+        line: FrameWriter | None = line_of(
+            scope, partial(self._house.limiter.refusals.count, LimitReason.FRAMES)
+        )
         writer: asyncio.Task[None] | None = None
         if line is None:
-            line = queued = AsgiLine(send)
+            line = queued = AsgiFrameWriter(send)
             writer = asyncio.create_task(queued.run())
-        connection = Connection(self._house, line, principal, share, now=asyncio.get_running_loop().time())
+        connection = WebSocketConnection(
+            self._house, line, principal, share, now=asyncio.get_running_loop().time()
+        )
         self._connections.add(connection)
         self._all_gone.clear()
         self._house.counters.opened += 1
@@ -173,7 +177,7 @@ async def _not_a_socket(_request: Request) -> Response:
     """Somebody looks with curl or a browser."""
     words = "this is for WebSocket clients that speak the loro-protocol, as the npm package loro-websocket"
     headers = {"upgrade": "websocket", "connection": "upgrade"}
-    return Problem(426, "upgrade-required", words, headers=headers).response()
+    return HttpProblem(426, "upgrade-required", words, headers=headers).response()
 
 
 def _broke(error: Exception) -> None:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from lorogo_gateway.limits.limiter import Limiter
-from lorogo_gateway.limits.reasons import Why
-from lorogo_gateway.limits.request_quota import Share
-from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.limits.reasons import LimitReason
+from lorogo_gateway.limits.request_quota import ConnectionQuota
+from lorogo_gateway.limits.token_bucket import TokenBucket
 from lorogo_gateway.settings import GatewaySettings
 
 _TURN_FRAMES = 32  # one after another, before other connections are looked at
@@ -25,7 +25,7 @@ class FramePace:
         self,
         settings: GatewaySettings,
         limiter: Limiter,
-        share: Share,
+        share: ConnectionQuota,
         *,
         stranger: bool,
         clock: Callable[[], float],
@@ -36,12 +36,12 @@ class FramePace:
         self._clock = clock
         self._turn = 0
         rate = settings.stranger_frames_per_second if stranger else settings.frames_per_second
-        self._bucket = Bucket(rate, settings.burst_seconds, now=clock())
+        self._bucket = TokenBucket(rate, settings.burst_seconds, now=clock())
 
     def known(self) -> None:
         """It has shown a token: it is no stranger any more."""
         settings = self._settings
-        self._bucket = Bucket(settings.frames_per_second, settings.burst_seconds, now=self._clock())
+        self._bucket = TokenBucket(settings.frames_per_second, settings.burst_seconds, now=self._clock())
 
     async def turn(self) -> None:
         """A frame came: return when it may be heard."""
@@ -49,7 +49,7 @@ class FramePace:
         if self._turn >= _TURN_FRAMES:
             await self._others()
         while not self._bucket.take(1, now=self._clock()):
-            self._limiter.refusals.count(Why.FRAMES)
+            self._limiter.refusals.count(LimitReason.FRAMES)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _others(self) -> None:

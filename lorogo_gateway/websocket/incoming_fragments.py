@@ -3,26 +3,26 @@
 import asyncio
 from collections.abc import Callable
 
-from lorogo_gateway.frames import Assembler, Crdt, Fragment, FragmentHeader, Refusal
+from lorogo_gateway.frames import Crdt, Fragment, FragmentAssembler, FragmentHeader, FragmentRefusal
 from lorogo_gateway.frames.fragments import NO_ROOM
-from lorogo_gateway.limits.reasons import Why
-from lorogo_gateway.state.gateway_state import House
+from lorogo_gateway.limits.reasons import LimitReason
+from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 
-class Fragments:
+class IncomingFragments:
     """An Assembler with a clock; `refused` is told of every batch that was dropped."""
 
     __slots__ = ("_assembler", "_expiry", "_house", "_refused")
 
-    def __init__(self, house: House, key: str, refused: Callable[[Refusal], None]) -> None:
+    def __init__(self, house: GatewayState, key: str, refused: Callable[[FragmentRefusal], None]) -> None:
         settings = house.settings
         self._house = house
         self._refused = refused
         self._expiry: asyncio.TimerHandle | None = None
-        self._assembler = Assembler(
+        self._assembler = FragmentAssembler(
             bytes_max=settings.fragments_bytes_max,
             update_bytes_max=settings.update_bytes_max,
             seconds=settings.fragment_seconds,
@@ -42,7 +42,7 @@ class Fragments:
     def add(self, fragment: Fragment) -> bytes | None:
         """The whole update, if this was its last fragment."""
         match self._assembler.add(fragment):
-            case Refusal() as refusal:
+            case FragmentRefusal() as refusal:
                 self._refuse(refusal)
                 return None
             case payload:
@@ -62,10 +62,10 @@ class Fragments:
             self._expiry.cancel()
         self._assembler.close()
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: FragmentRefusal) -> None:
         log.info("fragments were refused", room=refusal.key.room, problem=refusal.problem)
         if refusal.problem == NO_ROOM:
-            self._house.limiter.refusals.count(Why.FRAGMENTS)
+            self._house.limiter.refusals.count(LimitReason.FRAGMENTS)
         self._refused(refusal)
 
     def _schedule(self) -> None:

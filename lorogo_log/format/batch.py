@@ -149,7 +149,7 @@ def encode_body(
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedFrame:
     """A frame ready to be written (its header, its padded body), and what the writer must remember of it."""
 
     parts: tuple[Bytes, Bytes]
@@ -171,7 +171,7 @@ def encode(
     sequences: Sequence[int] | None = None,
     last_sequence: int | None = None,
     sizes: Sizes | None = None,
-) -> Encoded:
+) -> EncodedFrame:
     """A whole frame. `sequences` only where they are not dense (after cleaning); `sizes` if known."""
     count = len(values)
     low, high, column = encode_times(times)
@@ -197,11 +197,11 @@ def encode(
     )
 
 
-def frame(padded_body: Bytes, header: FrameHeader) -> Encoded:
+def frame(padded_body: Bytes, header: FrameHeader) -> EncodedFrame:
     """A frame of a body and a header whose own checksum is still to be computed."""
     packed = header.pack()
     own = int.from_bytes(packed[-4:], "little")
-    return Encoded((packed, padded_body), FrameHeader(*header[:-1], own))
+    return EncodedFrame((packed, padded_body), FrameHeader(*header[:-1], own))
 
 
 def body_matches(header: FrameHeader, data: Bytes, at: int) -> bool:
@@ -331,7 +331,7 @@ def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
     return memoryview(raw + pad(len(raw)))
 
 
-class Places(NamedTuple):
+class ColumnOffsets(NamedTuple):
     """Where each column of a body begins, and how long the two last are."""
 
     sequences: int
@@ -344,7 +344,7 @@ class Places(NamedTuple):
     value_bytes: int
 
 
-def places(header: FrameHeader, body: memoryview) -> Places:
+def places(header: FrameHeader, body: memoryview) -> ColumnOffsets:
     """Where the columns of a frame with records are; ValueError if they do not fit into it."""
     count = header.count
     times = 8 * count if header.flags & SPARSE else 0
@@ -359,7 +359,7 @@ def places(header: FrameHeader, body: memoryview) -> Places:
     values = keys + padded(key_bytes)
     if key_bytes < 0 or value_bytes < 0 or values + value_bytes > len(body):
         raise ValueError("the columns do not fit into the body")
-    return Places(0, times, key_offsets, value_offsets, keys, values, key_bytes, value_bytes)
+    return ColumnOffsets(0, times, key_offsets, value_offsets, keys, values, key_bytes, value_bytes)
 
 
 class _Columns:

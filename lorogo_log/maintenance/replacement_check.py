@@ -11,10 +11,10 @@ from lorogo_log.recovery.rewrite import good_frames
 from lorogo_log.storage.disk import Directory
 from lorogo_log.storage.listing import SegmentName, list_segments
 from lorogo_log.storage.segment import Segment, scan
-from lorogo_log.write.engine import Head
+from lorogo_log.write.engine import LogHead
 
 
-def require_place(directory: Directory, entry: SegmentName, coming: Segment, head: Head | None) -> None:
+def require_place(directory: Directory, entry: SegmentName, coming: Segment, head: LogHead | None) -> None:
     """FormatError unless a whole sealed segment may take the name of `entry`. `head`: of the open log.
 
     It follows the segment before it, leads to the one after it, has no sequence that is still to be given,

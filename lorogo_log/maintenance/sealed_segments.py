@@ -32,7 +32,7 @@ from lorogo_log.recovery.rewrite import good_frames, rewrite
 from lorogo_log.storage.disk import Directory, write_all
 from lorogo_log.storage.listing import twin_damage
 from lorogo_log.storage.segment import Scan, Segment, digest_of, scan
-from lorogo_log.write.engine import Head
+from lorogo_log.write.engine import LogHead
 
 #: Called with the segment's path and a record: True drops it, False keeps it, SkipSegment leaves the segment
 #: alone.
@@ -40,7 +40,7 @@ CleanFunction = Callable[[str, Record], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleaningResult:
     """What cleaning did."""
 
     dropped: int = 0
@@ -118,7 +118,7 @@ def clean(
     *,
     wait_seconds: float = limits.LOCK_SECONDS,
     on_damage: Callable[[DamageError], None] | None = None,
-) -> Cleaned:
+) -> CleaningResult:
     """Drop records for which the function says True. An error of the function stops the work where it is.
 
     So does an answer that is neither True nor False: what was not said is not done.
@@ -161,7 +161,7 @@ def clean(
                 directory.sync()
                 removed.append(segment.name)
             dropped += left.dropped
-    return Cleaned(dropped, tuple(rewritten), tuple(removed), tuple(skipped), tuple(damaged))
+    return CleaningResult(dropped, tuple(rewritten), tuple(removed), tuple(skipped), tuple(damaged))
 
 
 def _judge(segment: Segment, function: CleanFunction) -> _Left:
@@ -376,7 +376,7 @@ def install(
     name: str,
     pieces: Iterable[Bytes],
     *,
-    head: Callable[[], Head] | None = None,
+    head: Callable[[], LogHead] | None = None,
     wait_seconds: float = limits.LOCK_SECONDS,
 ) -> SegmentReport:
     """Put a segment fetched from a replica in place of a damaged one (or where there was none).

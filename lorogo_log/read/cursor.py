@@ -23,7 +23,7 @@ from lorogo_log.recovery.recovery import SegmentName, list_segments
 from lorogo_log.recovery.rewrite import bad
 from lorogo_log.storage.disk import Directory, Lock
 from lorogo_log.storage.listing import twin_damage
-from lorogo_log.storage.segment import Frames, Segment, Stop, Stopped, find_frame
+from lorogo_log.storage.segment import Frames, FrameStop, NoFrame, Segment, find_frame
 
 _TORN_TRIES = 8
 _SLOWER = 1.5
@@ -150,7 +150,7 @@ class Cursor:
                     raise End("there is no segment to read")
                 continue
             found = frames.next()
-            if isinstance(found, Stopped):
+            if isinstance(found, NoFrame):
                 self._stopped(found, following=following)
                 continue
             header = found.header
@@ -187,11 +187,11 @@ class Cursor:
             batch = batch.with_key(self._key)
         return batch if len(batch) else None
 
-    def _stopped(self, found: Stopped, *, following: bool) -> None:
+    def _stopped(self, found: NoFrame, *, following: bool) -> None:
         """No frame here: go on elsewhere, or raise."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
-        if self._ranges is not None and found.stop is Stop.TRAILER:
+        if self._ranges is not None and found.stop is FrameStop.TRAILER:
             if (area := next(self._ranges, None)) is not None:
                 self._frames = segment.frames(*area)
             else:
@@ -208,7 +208,7 @@ class Cursor:
                 self._damaged(found, segment.footer.trailer_position)
             return
         next_segment = self._following()
-        if found.stop is Stop.TRAILER:  # the trailer is being written, or its footer is damaged
+        if found.stop is FrameStop.TRAILER:  # the trailer is being written, or its footer is damaged
             if next_segment is not None:
                 self._finish()
             elif not self._replaced():
@@ -232,15 +232,15 @@ class Cursor:
         if not self._replaced():
             self._damaged(found, segment.end)
 
-    def _at_the_tail(self, found: Stopped, *, following: bool) -> None:
+    def _at_the_tail(self, found: NoFrame, *, following: bool) -> None:
         """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
         if found.position == SEGMENT_HEADER_BYTES and names.parse_segment(segment.name):
             # the first frame was on the disk before the file got this name
             self._damaged(found, segment.end)
-        if found.stop is Stop.ZEROS or found.stop is Stop.END:
-            if self._durable is None and found.stop is Stop.ZEROS:
+        if found.stop is FrameStop.ZEROS or found.stop is FrameStop.END:
+            if self._durable is None and found.stop is FrameStop.ZEROS:
                 again = find_frame(segment, found.position)
                 if again is not None and again > found.position:
                     self._recheck(found, again)
@@ -265,13 +265,13 @@ class Cursor:
                 clock.sleep(limits.POLL_SECONDS / 4)
         raise TornError(segment.path, found.position, found.reason)
 
-    def _recheck(self, found: Stopped, again: int) -> None:
+    def _recheck(self, found: NoFrame, again: int) -> None:
         """A good frame further on: either the writer was between the two looks, or this is damage."""
         assert self._segment is not None and self._frames is not None
-        if isinstance(self._frames.peek(), Stopped):
+        if isinstance(self._frames.peek(), NoFrame):
             self._damaged(found, self._segment.end, again)
 
-    def _damaged(self, found: Stopped, end: int, again: int | None = None) -> None:
+    def _damaged(self, found: NoFrame, end: int, again: int | None = None) -> None:
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
         if again is None:

@@ -18,7 +18,7 @@ from lorogo_log.format.layout import (
 from lorogo_log.recovery.broken import created, dropped
 from lorogo_log.storage.disk import Directory, File, write_all
 from lorogo_log.storage.segment import digest_of
-from lorogo_log.write.engine import Head
+from lorogo_log.write.engine import LogHead
 
 #: The reason when a segment has a name and a header and nothing else.
 FIRST_LOST = "nothing is left of the first frame, which was on the disk before the segment got its name"
@@ -33,7 +33,7 @@ def room_of(file: File | None, segment_bytes: int) -> int:
     return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size() if file else 0))
 
 
-def stand_in(directory: Directory, name: str, header: SegmentHeader, head: Head) -> None:
+def stand_in(directory: Directory, name: str, header: SegmentHeader, head: LogHead) -> None:
     """An empty sealed segment instead of one that is lost as a whole: it keeps the place of what was lost."""
     header = replace(header, flags=header.flags | REWRITTEN)
     index = IndexBuilder(max(head.high_time, header.first_time))

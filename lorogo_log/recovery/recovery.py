@@ -31,12 +31,12 @@ from lorogo_log.recovery.lost import FIRST_LOST, NOT_THERE, RECORD_BYTES, room_o
 from lorogo_log.storage.disk import Directory, File, Lock, write_all
 from lorogo_log.storage.listing import SegmentName, list_segments, twin_damage
 from lorogo_log.storage.segment import Scan, Segment, digest_of, read_footer, scan
-from lorogo_log.write.engine import Head
+from lorogo_log.write.engine import LogHead
 
 __all__ = [
     "FOOTER_DAMAGED",
-    "Recovered",
-    "Recovery",
+    "RecoveredLog",
+    "RecoveryMode",
     "SegmentName",
     "broken_files",
     "created",
@@ -56,7 +56,7 @@ FOOTER_DAMAGED = "the footer does not check"
 _GUESS_MAX = 1 << 32
 
 
-class Recovery(Enum):
+class RecoveryMode(Enum):
     """What to do with what a crash or a bad disk left."""
 
     TAIL = "tail"  # cut a torn tail; leave corruption alone, report it, serve the rest
@@ -65,10 +65,10 @@ class Recovery(Enum):
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     """The log as found, in order again."""
 
-    head: Head
+    head: LogHead
     log_id: bytes | None = None
     #: None: no segment with a good header tells it
     partition: int | None = None
@@ -83,11 +83,11 @@ Report = Callable[[DamageError], None]
 
 def recover(
     directory: Directory,
-    mode: Recovery,
+    mode: RecoveryMode,
     *,
     log_id: bytes | None = None,
     segment_bytes: int = limits.SEGMENT_BYTES,
-) -> Recovered:
+) -> RecoveredLog:
     """Mend what a crash left, and say where the log stands. For the holder of the append lock.
 
     `log_id` is for a log that has lost its own: no segment with a good header is left. `segment_bytes` is
@@ -103,21 +103,21 @@ def recover(
             cleaning.release()
 
 
-def _cleaners_out(directory: Directory, mode: Recovery) -> Lock | None:
+def _cleaners_out(directory: Directory, mode: RecoveryMode) -> Lock | None:
     """The clean lock. Only salvage must have it; others leave a cleaner at work (and its files) alone."""
-    wait = limits.LOCK_SECONDS if mode is Recovery.SALVAGE else 0
+    wait = limits.LOCK_SECONDS if mode is RecoveryMode.SALVAGE else 0
     try:
         return directory.lock(names.CLEAN_LOCK, exclusive=True, wait_seconds=wait)
     except LockedError:
-        if mode is Recovery.SALVAGE:
+        if mode is RecoveryMode.SALVAGE:
             raise
         return None
 
 
 def _recover(
-    directory: Directory, mode: Recovery, log_id: bytes | None, segment_bytes: int, *, alone: bool
-) -> Recovered:
-    result = Recovered(Head())
+    directory: Directory, mode: RecoveryMode, log_id: bytes | None, segment_bytes: int, *, alone: bool
+) -> RecoveredLog:
+    result = RecoveredLog(LogHead())
     present = directory.list()
     _refuse_newer(directory, present)
     result.foreign = sorted(name for name in present if not names.is_ours(name))
@@ -136,7 +136,7 @@ def _recover(
     for number, entry in enumerate(listing):
         following = listing[number + 1] if number + 1 < len(listing) else None
         for damage in twin_damage(directory, entry):
-            if mode is Recovery.STRICT:
+            if mode is RecoveryMode.STRICT:
                 raise damage
             result.damage.append(damage)
         _one(directory, entry, following, mode, result, log_id, segment_bytes)
@@ -184,7 +184,7 @@ def _refuse_newer(directory: Directory, present: list[str]) -> None:
             file.close()
 
 
-def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -> None:
+def _adopt(directory: Directory, name: str, result: RecoveredLog, mode: RecoveryMode) -> None:
     """A prepared file: a segment whose rename was lost, or nothing."""
     file = directory.open(name, write=True)
     try:
@@ -198,7 +198,7 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
                 directory.remove(name)
                 return
             damage = CorruptionError(f"{directory.path}/{name}", 0, f"{error}, but frames follow")
-            if mode is Recovery.STRICT:
+            if mode is RecoveryMode.STRICT:
                 raise damage from None
             result.damage.append(damage)
             directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
@@ -220,7 +220,9 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
         directory.rename(name, named)
 
 
-def _beside(directory: Directory, name: str, header: SegmentHeader, found: Scan, result: Recovered) -> None:
+def _beside(
+    directory: Directory, name: str, header: SegmentHeader, found: Scan, result: RecoveredLog
+) -> None:
     """A prepared file whose segment is there already: the better of the two has the name, both are kept.
 
     A rename was never lost here, so the one that has the name is right unless the other has all of it.
@@ -281,8 +283,8 @@ def _one(
     directory: Directory,
     entry: SegmentName,
     following: SegmentName | None,
-    mode: Recovery,
-    result: Recovered,
+    mode: RecoveryMode,
+    result: RecoveredLog,
     log_id: bytes | None,
     segment_bytes: int,
 ) -> None:
@@ -304,9 +306,9 @@ def _one(
                 raise FormatError(f"{path} belongs to another log")
             result.log_id = header.log_id
             result.partition = header.partition
-        elif mode is Recovery.STRICT:
+        elif mode is RecoveryMode.STRICT:
             raise segment.damage
-        elif mode is Recovery.SALVAGE:
+        elif mode is RecoveryMode.SALVAGE:
             segment.header = restored_header(directory, segment, result.log_id or log_id)
             result.log_id = segment.header.log_id
         if segment.footer is not None:
@@ -321,12 +323,12 @@ def _one(
 
 
 def _sealed(
-    directory: Directory, segment: Segment, footer: Footer, mode: Recovery, result: Recovered
+    directory: Directory, segment: Segment, footer: Footer, mode: RecoveryMode, result: RecoveredLog
 ) -> None:
     """A sealed segment is believed by its footer; to salvage, all of it is read."""
     result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
     damage = [segment.damage] if segment.damage else []
-    if mode is Recovery.SALVAGE:
+    if mode is RecoveryMode.SALVAGE:
         found = scan(segment)
         inside = damage_of(segment, found)
         damage += inside
@@ -381,8 +383,10 @@ def _told_by(file: File) -> int:
     return int.from_bytes(file.pread(8, max(0, size - FOOTER_BYTES) + 32), "little")
 
 
-def _after(footer: Footer) -> Head:
-    return Head(footer.last_sequence + 1, footer.end_offset, footer.chain_out, footer.epoch, footer.high_time)
+def _after(footer: Footer) -> LogHead:
+    return LogHead(
+        footer.last_sequence + 1, footer.end_offset, footer.chain_out, footer.epoch, footer.high_time
+    )
 
 
 def _unsealed(
@@ -390,8 +394,8 @@ def _unsealed(
     segment: Segment,
     found: Scan,
     following: SegmentName | None,
-    mode: Recovery,
-    result: Recovered,
+    mode: RecoveryMode,
+    result: RecoveredLog,
     segment_bytes: int,
 ) -> None:
     path, header = segment.path, segment.header
@@ -418,7 +422,7 @@ def _unsealed(
         end_offset = max(end_offset, header.first_offset + room)
         if not damage:
             damage.append(CorruptionError(path, found.end, found.torn or FIRST_LOST))
-    result.head = Head(
+    result.head = LogHead(
         max(next_sequence, following.first_sequence if following else 0),
         end_offset,
         found.chain,
@@ -426,13 +430,13 @@ def _unsealed(
         max(found.index.high_time, result.head.high_time),
     )
     if damage:
-        if mode is Recovery.STRICT:
+        if mode is RecoveryMode.STRICT:
             raise damage[0]
         result.damage += damage
-        if mode is Recovery.SALVAGE and not found.index.frames:
+        if mode is RecoveryMode.SALVAGE and not found.index.frames:
             keep_broken(directory, segment.name, segment.file, 0)
             stand_in(directory, segment.name, header, result.head)
-        elif mode is Recovery.SALVAGE:
+        elif mode is RecoveryMode.SALVAGE:
             salvage(directory, segment, last_sequence=result.head.next_sequence - 1)
         elif not following:
             # the place of what may stand behind the damage is not given away
@@ -442,7 +446,7 @@ def _unsealed(
         return
     if found.torn:
         torn = TornError(path, found.end, found.torn)
-        if mode is Recovery.STRICT:
+        if mode is RecoveryMode.STRICT:
             raise torn
         result.torn.append(torn)
         keep_broken(directory, segment.name, segment.file, found.end)
@@ -452,13 +456,13 @@ def _unsealed(
 def _not_there(
     entry: SegmentName,
     following: SegmentName | None,
-    mode: Recovery,
-    result: Recovered,
+    mode: RecoveryMode,
+    result: RecoveredLog,
     damage: CorruptionError,
     segment_bytes: int,
 ) -> None:
     """A link that leads nowhere: where it led may come back, so it stays, also to salvage."""
-    if mode is Recovery.STRICT:
+    if mode is RecoveryMode.STRICT:
         raise damage
     result.damage.append(damage)
     before = result.head
@@ -476,8 +480,8 @@ def _without_header(
     directory: Directory,
     entry: SegmentName,
     following: SegmentName | None,
-    mode: Recovery,
-    result: Recovered,
+    mode: RecoveryMode,
+    result: RecoveredLog,
     damage: CorruptionError,
     log_id: bytes | None,
     segment_bytes: int,
@@ -486,7 +490,7 @@ def _without_header(
 
     Its name proves that it had a first frame, so this is corruption wherever it is, and its file stays.
     """
-    if mode is Recovery.STRICT:
+    if mode is RecoveryMode.STRICT:
         raise damage
     file = directory.open(entry.name)
     try:
@@ -509,7 +513,7 @@ def _without_header(
                 high_time=max(before.high_time, entry.first_time),
             )
         log_id = result.log_id or log_id
-        if mode is Recovery.SALVAGE and log_id is not None:
+        if mode is RecoveryMode.SALVAGE and log_id is not None:
             keep_broken(directory, entry.name, file, 0)
             header = SegmentHeader(
                 entry.first_sequence,

@@ -8,13 +8,13 @@ from dataclasses import replace
 from crc32c import crc32c
 
 from lorogo_log.errors import CorruptionError
-from lorogo_log.format.batch import Batch, Encoded, encode, frame, pad
+from lorogo_log.format.batch import Batch, EncodedFrame, encode, frame, pad
 from lorogo_log.format.index import IndexBuilder
 from lorogo_log.format.layout import KEPT, REWRITTEN, SEGMENT_HEADER_BYTES, ZSTD, padded
 from lorogo_log.format.names import TEMPORARY
 from lorogo_log.recovery.recovery import created, dropped
 from lorogo_log.storage.disk import Directory, File, write_all
-from lorogo_log.storage.segment import Segment, Stop, Stopped, digest_of, find_frame
+from lorogo_log.storage.segment import FrameStop, NoFrame, Segment, digest_of, find_frame
 
 Choose = Callable[[Batch], Batch | None]
 
@@ -28,7 +28,7 @@ def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
             if not skip_bad or _makes_sense(found):
                 yield found
             continue
-        if found.stop is Stop.TRAILER or found.position >= segment.end:
+        if found.stop is FrameStop.TRAILER or found.position >= segment.end:
             return
         again = find_frame(segment, found.position)
         if again is None and segment.footer is None:
@@ -49,7 +49,7 @@ def _makes_sense(batch: Batch) -> bool:
     return True
 
 
-def bad(segment: Segment, found: Stopped, again: int | None) -> CorruptionError:
+def bad(segment: Segment, found: NoFrame, again: int | None) -> CorruptionError:
     """The error that tells of a place without a frame where one must be."""
     reason = found.reason or "zeros where a frame should be"
     return CorruptionError(segment.path, found.position, reason, again)
@@ -137,7 +137,7 @@ def _copy(
     return index.records
 
 
-def _encoded(batch: Batch, kept: Batch, chain: int, *, compress: bool) -> Encoded:
+def _encoded(batch: Batch, kept: Batch, chain: int, *, compress: bool) -> EncodedFrame:
     if len(kept) == batch.header.count:
         header, body = batch.header, batch.stored
         if compress and not header.flags & ZSTD and header.count:

@@ -32,7 +32,7 @@ from lorogo_log.checks import seconds, shared_secret, whole
 from lorogo_log.errors import LogClosedError, LogError, StaleEpochError
 from lorogo_log.format import names
 from lorogo_log.log import Log
-from lorogo_log.replication.replica_follower import Follower, ReplicaInfo
+from lorogo_log.replication.replica_follower import ConnectedReplica, ReplicaInfo
 from lorogo_log.replication.replica_repair import Repairer
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.replication.replica_tail import Tail, TailLost
@@ -40,10 +40,18 @@ from lorogo_log.replication.replica_waiters import Waiters
 from lorogo_log.storage.replica_state import ensure_state, save_state
 from lorogo_log.transfer import wire
 from lorogo_log.transfer.catalog import standing
-from lorogo_log.transfer.segment_transfer import SegmentServer, Served
-from lorogo_log.transfer.wire import Ack, Head, Hello, Kind, PeerError, Reason, Refused
+from lorogo_log.transfer.segment_transfer import SegmentServer, ServedLog
+from lorogo_log.transfer.wire import (
+    HeadMessage,
+    Hello,
+    PeerError,
+    RefusedMessage,
+    ReplicaAck,
+    WireKind,
+    WireRefusal,
+)
 from lorogo_log.transfer.wire_socket import Address
-from lorogo_log.transfer.wire_stream import Stream
+from lorogo_log.transfer.wire_stream import MessageStream
 from lorogo_log.write.queue import Waiting
 
 QUEUE_BYTES = 32 << 20
@@ -54,7 +62,7 @@ TWIN_SECONDS = 2.0
 _TROUBLES_MAX = 64
 _TWIN = b"a copy"
 _OWN = b"own"  # in place of a replica's id: trouble with the log itself
-_ANSWERS = frozenset({Kind.ACK, Kind.REFUSED})
+_ANSWERS = frozenset({WireKind.ACK, WireKind.REFUSED})
 
 
 class _Woken:
@@ -111,7 +119,7 @@ class Coordinator:
         self._head_seconds = head_seconds
         self._silence = silence_seconds
         self._repairer = repairer
-        self._followers: dict[bytes, Follower] = {}
+        self._followers: dict[bytes, ConnectedReplica] = {}
         self._waiters = Waiters(self._have)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -120,7 +128,7 @@ class Coordinator:
         #: a server for many logs, which its owner closes; None: one of its own
         self._shared = server
         self._server: SegmentServer | None = None
-        self._served: Served | None = None
+        self._served: ServedLog | None = None
         #: where the first frame of this epoch ends: who has not got it may still hold another history
         self._announced = 0
         self._refused = 0
@@ -363,7 +371,7 @@ class Coordinator:
             self._own(self._follow(sock, hello))
 
     async def _follow(self, sock: socket.socket, hello: Hello) -> None:
-        stream = await Stream.adopt(sock)
+        stream = await MessageStream.adopt(sock)
         try:
             await self._converse(stream, hello)
         except Exception as error:  # noqa: BLE001 - gone, or whatever it sent: its connection ends, nothing else
@@ -371,28 +379,32 @@ class Coordinator:
         finally:
             stream.abort()
 
-    def _judge(self, hello: Hello) -> Refused | None:
+    def _judge(self, hello: Hello) -> RefusedMessage | None:
         """Why a replica cannot follow. The server has seen that it asks for this log and this partition."""
         epoch, engine = self._core.writer.epoch, self._core.writer.engine
         if hello.replica_id == bytes(16):
-            return Refused(Reason.BAD_REQUEST, "a replica needs an id")
+            return RefusedMessage(WireRefusal.BAD_REQUEST, "a replica needs an id")
         if hello.epoch > wire.EPOCH_MAX:
-            return Refused(Reason.BAD_REQUEST, f"epoch {hello.epoch} is above every bound")
+            return RefusedMessage(WireRefusal.BAD_REQUEST, f"epoch {hello.epoch} is above every bound")
         if hello.epoch > epoch:
             if hello.log_id != engine.log_id:
                 # one that has no log yet can have promised nothing about this one
-                return Refused(Reason.WRONG_LOG, f"a new replica, and it says epoch {hello.epoch}")
+                return RefusedMessage(
+                    WireRefusal.WRONG_LOG, f"a new replica, and it says epoch {hello.epoch}"
+                )
             self._fence(hello.epoch)
-            return Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {hello.epoch}")
+            return RefusedMessage(WireRefusal.STALE_EPOCH, f"epoch {epoch} is older than {hello.epoch}")
         if self.fenced is not None:
-            return Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {self.fenced}")
+            return RefusedMessage(WireRefusal.STALE_EPOCH, f"epoch {epoch} is older than {self.fenced}")
         if hello.epoch == epoch and hello.incarnation not in {bytes(16), self._core.incarnation}:
-            return Refused(Reason.CONFLICT, f"another coordinator of epoch {epoch} was promised to")
+            return RefusedMessage(
+                WireRefusal.CONFLICT, f"another coordinator of epoch {epoch} was promised to"
+            )
         if len(self._followers) >= self._max and hello.replica_id not in self._followers:
-            return Refused(Reason.BUSY, f"{self._max} replicas are connected")
+            return RefusedMessage(WireRefusal.BUSY, f"{self._max} replicas are connected")
         return None
 
-    async def _refuse(self, stream: Stream, hello: Hello, refused: Refused) -> None:
+    async def _refuse(self, stream: MessageStream, hello: Hello, refused: RefusedMessage) -> None:
         self._refused += 1
         # what a copy is refused for is not the trouble of the one whose id it has
         who = _TWIN if hello.replica_id in self._followers else hello.replica_id
@@ -400,7 +412,7 @@ class Coordinator:
         await stream.send(wire.message(refused), self._silence)
         await stream.close()
 
-    async def _twin(self, hello: Hello) -> Refused | None:
+    async def _twin(self, hello: Hello) -> RefusedMessage | None:
         """Why a replica cannot follow whose id another connection has: that one answers.
 
         A replica that came back before its old connection was found dead does not answer there any more.
@@ -419,13 +431,13 @@ class Coordinator:
         if self._followers.get(hello.replica_id) is not first:
             return None
         name = f" ({first.hello.name})" if first.hello.name else ""
-        return Refused(
-            Reason.CONFLICT,
+        return RefusedMessage(
+            WireRefusal.CONFLICT,
             f"another replica with the same id is connected from {first.stream.peer}{name}:"
             f" one directory is a copy of the other, remove {names.REPLICA_STATE} in the copy",
         )
 
-    async def _converse(self, stream: Stream, hello: Hello) -> None:
+    async def _converse(self, stream: MessageStream, hello: Hello) -> None:
         # judged again behind the wait: it may have been fenced meanwhile
         refused = self._judge(hello) or await self._twin(hello) or self._judge(hello)
         if refused is not None:
@@ -433,7 +445,7 @@ class Coordinator:
             return
         assert self._served is not None
         await stream.send(wire.message(self._served.welcome()), self._silence)
-        follower = Follower(stream, hello, self._queue_bytes)
+        follower = ConnectedReplica(stream, hello, self._queue_bytes)
         before = self._followers.get(hello.replica_id)
         if before is not None:
             before.stream.abort()  # the same replica, back before its old connection was found dead
@@ -451,12 +463,12 @@ class Coordinator:
                 del self._followers[hello.replica_id]
             follower.heard.set()
 
-    async def _send(self, follower: Follower) -> None:
+    async def _send(self, follower: ConnectedReplica) -> None:
         stream = follower.stream
         while True:
             # taken before the queue is emptied: what HEAD speaks of is sent (or left out) before HEAD is
             offset, tell = self._offset, follower.tell
-            head = Head(self._core.writer.durable + 1, offset, self._core.writer.epoch)
+            head = HeadMessage(self._core.writer.durable + 1, offset, self._core.writer.epoch)
             while (data := follower.take()) is not None:
                 await stream.send(data, self._silence)
             if tell:
@@ -473,11 +485,11 @@ class Coordinator:
                 follower.tell = True
                 self._wake.set()  # a new epoch is a frame too, and nobody waits for it
 
-    async def _hear(self, follower: Follower) -> None:
+    async def _hear(self, follower: ConnectedReplica) -> None:
         while True:
             header, body = await follower.stream.receive(self._silence, _ANSWERS)
             match wire.unpack(header, body):
-                case Ack() as ack:
+                case ReplicaAck() as ack:
                     await self._believe(ack)
                     if not follower.acked:
                         self._troubles.pop(follower.hello.replica_id, None)  # it is back
@@ -485,13 +497,13 @@ class Coordinator:
                     follower.ack, follower.acked = ack, True
                     follower.heard.set()
                     self._waiters.settle()
-                case Refused(reason, text):
+                case RefusedMessage(reason, text):
                     self._refused += 1
-                    if reason is Reason.STALE_EPOCH and follower.hello.epoch > self._core.writer.epoch:
+                    if reason is WireRefusal.STALE_EPOCH and follower.hello.epoch > self._core.writer.epoch:
                         self._fence(follower.hello.epoch)
                     raise PeerError(f"it refuses this coordinator: {text}")
 
-    async def _believe(self, ack: Ack) -> None:
+    async def _believe(self, ack: ReplicaAck) -> None:
         """Nobody has what is not on this disk. Raises PeerError."""
         writer = self._core.writer
         if ack.epoch > writer.epoch:

@@ -30,20 +30,20 @@ from typing import Self, TypeVar
 
 from lorogo_log import limits
 from lorogo_log.checks import shared_secret
-from lorogo_log.core import BlockingLog, Options
+from lorogo_log.core import BlockingLog, LogOptions
 from lorogo_log.errors import DiskFullError, LogClosedError, LogFailedError, StaleEpochError
 from lorogo_log.format.batch import Record
 from lorogo_log.replication.replica_check import ConflictError
 from lorogo_log.replication.replica_fetch import PARALLEL
 from lorogo_log.replication.replica_repair import Repairer
-from lorogo_log.replication.replica_session import Session, SessionOptions
+from lorogo_log.replication.replica_session import ReplicaSession, SessionOptions
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.storage.disk import Storage
 from lorogo_log.transfer import wire
 from lorogo_log.transfer.segment_transfer import SegmentServer
-from lorogo_log.transfer.wire import Hello, Purpose, Reason, Refused, Welcome
+from lorogo_log.transfer.wire import Hello, Purpose, RefusedMessage, Welcome, WireRefusal
 from lorogo_log.transfer.wire_socket import Address
-from lorogo_log.transfer.wire_stream import Stream
+from lorogo_log.transfer.wire_stream import MessageStream
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -79,7 +79,7 @@ class ReplicaStats:
     full: str | None = None
 
 
-class Replica:
+class LogReplica:
     """One replica of one log."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Replica:
         host: str = "127.0.0.1",
         port: int = 0,
         storage: Storage | None = None,
-        options: Options | None = None,
+        options: LogOptions | None = None,
         buffer_bytes: int | None = None,
         sources: Sequence[Address] = (),
         parallel: int = PARALLEL,
@@ -112,7 +112,7 @@ class Replica:
         self._name = name
         self._host, self._port = host, port
         self._storage = storage
-        self._options = options or Options()
+        self._options = options or LogOptions()
         self._buffer_bytes = buffer_bytes
         self._parallel = parallel
         self._timeout = timeout
@@ -130,7 +130,7 @@ class Replica:
         self._server: SegmentServer | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._session: Session | None = None
+        self._session: ReplicaSession | None = None
         self._changed = asyncio.Event()
         self._rounds = self._sessions = self._fetched = self._streamed = self._aside = self._drops = 0
         #: why the last session ended
@@ -260,7 +260,7 @@ class Replica:
             full=str(full) if (full := self.core.writer.full) else None,
         )
 
-    def _waiting(self, session: Session | None) -> str | None:
+    def _waiting(self, session: ReplicaSession | None) -> str | None:
         if (sound := self.store.sound_to()) is not None:
             return f"damage here behind record {sound}: it is being repaired"
         if session is None or (session.covered is None and not session.waiting):
@@ -326,17 +326,17 @@ class Replica:
             await asyncio.sleep(pause * (0.5 + self._jitter() / 2))
 
     async def _one_session(self, address: Address) -> None:
-        stream = await Stream.connect(*address, timeout=self._timeout)
-        session: Session | None = None
+        stream = await MessageStream.connect(*address, timeout=self._timeout)
+        session: ReplicaSession | None = None
         try:
             welcome = await self._greet(stream)
-            session = self._session = Session(self, stream, address, welcome)
+            session = self._session = ReplicaSession(self, stream, address, welcome)
             self._sessions += 1
             try:
                 await session.run()
             except* DiskFullError as full:
                 with suppress(OSError, TimeoutError):
-                    await self._refuse(stream, Refused(Reason.STOPPED, str(_leaves(full)[0])))
+                    await self._refuse(stream, RefusedMessage(WireRefusal.STOPPED, str(_leaves(full)[0])))
                 raise
         finally:
             stream.abort()
@@ -348,7 +348,7 @@ class Replica:
                 # nobody else may touch the log before the disk's thread is done
                 await asyncio.shield(self._on_disk(lambda: None))
 
-    async def _greet(self, stream: Stream) -> Welcome:
+    async def _greet(self, stream: MessageStream) -> Welcome:
         store = self.store
         head = store.head
         hello = Hello(
@@ -369,12 +369,12 @@ class Replica:
             await self._on_disk(partial(store.accept, welcome))
         except (StaleEpochError, ConflictError) as refused:
             stale = isinstance(refused, StaleEpochError)
-            reason = Reason.STALE_EPOCH if stale else Reason.CONFLICT
-            await self._refuse(stream, Refused(reason, str(refused)))
+            reason = WireRefusal.STALE_EPOCH if stale else WireRefusal.CONFLICT
+            await self._refuse(stream, RefusedMessage(reason, str(refused)))
             raise
         return welcome
 
-    async def _refuse(self, stream: Stream, refused: Refused) -> None:
+    async def _refuse(self, stream: MessageStream, refused: RefusedMessage) -> None:
         """Let the coordinator know why this replica does not go on."""
         await stream.send(wire.message(refused), self._silence)
         await stream.close()

@@ -19,15 +19,15 @@ from lorogo_log.recovery.broken import created, dropped
 from lorogo_log.replication.replica_check import check_frame
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.storage.disk import Directory, write_all
-from lorogo_log.storage.segment import Segment, Stop
-from lorogo_log.transfer.wire import Entry, PeerError
-from lorogo_log.write.engine import Head, OpenSegment
+from lorogo_log.storage.segment import FrameStop, Segment
+from lorogo_log.transfer.wire import PeerError, SegmentEntry
+from lorogo_log.write.engine import LogHead, OpenSegment
 
 #: Bytes of a segment there: (position, how many at most).
 Read = Callable[[int, int], bytes]
 
 
-def staged(directory: Directory, entry: Entry, read: Read) -> None:
+def staged(directory: Directory, entry: SegmentEntry, read: Read) -> None:
     """The frames of another side's open segment, as many as it told of, in a `.part` file."""
     name = entry.name + names.PART
     with suppress(FileNotFoundError):
@@ -74,7 +74,7 @@ def copied(
             copy.frame_bytes = frame.frame_bytes
             copy.last_sequence, epoch = frame.last_sequence, frame.epoch
             copy.end_offset, copy.chain = frame.offset + frame.frame_bytes, frame.checksum
-        if found.stop is Stop.BAD or copy.end_offset != end_offset or at == SEGMENT_HEADER_BYTES:
+        if found.stop is FrameStop.BAD or copy.end_offset != end_offset or at == SEGMENT_HEADER_BYTES:
             raise CorruptionError(segment.path, found.position, found.reason or "frames are missing")
         copy.position = at
         copy.claim(at)
@@ -115,7 +115,7 @@ def _go_on(core: BlockingLog, copy: OpenSegment, name: str) -> OSError | None:
     engine.active = copy
     core.directory.sync()  # before a frame in it is acknowledged
     epoch = max(copy.index.epoch, engine.head.epoch)
-    engine.head = Head(copy.last_sequence + 1, copy.end_offset, copy.chain, epoch, copy.index.high_time)
+    engine.head = LogHead(copy.last_sequence + 1, copy.end_offset, copy.chain, epoch, copy.index.high_time)
     writer.durable, writer.epoch = copy.last_sequence, epoch
     with suppress(OSError):  # zeros: the next open removes them
         engine.discard(before)

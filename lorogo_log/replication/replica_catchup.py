@@ -16,10 +16,10 @@ from lorogo_log.format.layout import (
 )
 from lorogo_log.replication.replica_check import ConflictError, DivergedError
 from lorogo_log.replication.replica_fetch import Fetcher
-from lorogo_log.replication.replica_rules import Piece, Wanted, plan
+from lorogo_log.replication.replica_rules import Piece, WantedSegment, plan
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.transfer.segment_transfer import SegmentClient
-from lorogo_log.transfer.wire import Entry, PeerError
+from lorogo_log.transfer.wire import PeerError, SegmentEntry
 from lorogo_log.transfer.wire_socket import Address
 
 _READ_BYTES = 4 << 20
@@ -71,7 +71,7 @@ def catch_up_round(
             theirs = next((one for one in remote if one.name == oldest.name), None)
             if theirs is not None and theirs.sealed and not theirs.damaged:
                 # fetched first: what both have in common is never away from this disk
-                fetcher.fetch(store, Wanted(theirs))
+                fetcher.fetch(store, WantedSegment(theirs))
                 store.replace(theirs, todo.aside)
             elif theirs is not None and not (theirs.damaged or theirs.rewritten):
                 store.replace_open(theirs, todo.aside, lambda at, size: client.read(theirs, at=at, size=size))
@@ -82,12 +82,12 @@ def catch_up_round(
         for entry in todo.suspect:
             store.suspect(entry)
         if todo.fill:
-            fetcher.fetch_all(store, [Wanted(entry) for entry in todo.fill], store.fill)
+            fetcher.fetch_all(store, [WantedSegment(entry) for entry in todo.fill], store.fill)
             return Done(Round.AGAIN, todo.covered)
         trouble = f"{todo.blocked.name} is damaged at the coordinator" if todo.blocked else ""
         if todo.fetch:
 
-            def install(entry: Entry) -> None:
+            def install(entry: SegmentEntry) -> None:
                 store.install(entry)
                 if todo.covered is None:
                     progress()
@@ -115,7 +115,9 @@ def catch_up_round(
         fetcher.release(client)
 
 
-def _diverged(store: ReplicaStore, client: SegmentClient, entry: Entry, local: list[Entry]) -> Round:
+def _diverged(
+    store: ReplicaStore, client: SegmentClient, entry: SegmentEntry, local: list[SegmentEntry]
+) -> Round:
     """Frames that do not join: put our part of the segment aside, unless theirs was only rewritten since."""
     now = next((one for one in client.catalog() if one.first_sequence == entry.first_sequence), None)
     mine = [one for one in local if one.first_sequence >= entry.first_sequence]
@@ -133,8 +135,8 @@ def _diverged(store: ReplicaStore, client: SegmentClient, entry: Entry, local: l
 def _follow(
     store: ReplicaStore,
     client: SegmentClient,
-    entry: Entry,
-    local: list[Entry],
+    entry: SegmentEntry,
+    local: list[SegmentEntry],
     until: Callable[[], int | None],
 ) -> None:
     """Mirror the frames of an open segment, from where the store stands."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from lorogo_log.core import BlockingLog
 from lorogo_log.errors import CorruptionError, LogError, StaleEpochError
 from lorogo_log.format import names
-from lorogo_log.format.batch import Batch, Encoded, body_matches
+from lorogo_log.format.batch import Batch, EncodedFrame, body_matches
 from lorogo_log.format.layout import FRAME_HEADER_BYTES, REWRITTEN, Footer, SegmentHeader
 from lorogo_log.maintenance.sealed_segments import cleaning
 from lorogo_log.recovery.recovery import keep_broken, list_segments
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.storage.disk import Directory
-from lorogo_log.storage.segment import Segment, Stop, digest_of, find_frame, read_footer
-from lorogo_log.transfer.wire import EPOCH_MAX, SEQUENCE_MAX, Entry, PeerError
+from lorogo_log.storage.segment import FrameStop, Segment, digest_of, find_frame, read_footer
+from lorogo_log.transfer.wire import EPOCH_MAX, SEQUENCE_MAX, PeerError, SegmentEntry
 
 #: The reason when a segment is good and holds less than the coordinator's.
 HOLDS_LESS = "the coordinator has more of it"
@@ -26,7 +26,7 @@ class ConflictError(LogError):
     """This replica holds to another coordinator, or to more than this one has: nothing is thrown away."""
 
 
-def check_frame(piece: Piece, expected: int, epoch: int) -> tuple[Encoded, set[bytes]]:
+def check_frame(piece: Piece, expected: int, epoch: int) -> tuple[EncodedFrame, set[bytes]]:
     """A coordinator's frame, proven to be one that it can have written next. Raises PeerError."""
     frame = piece.frame
     if frame.epoch < epoch:
@@ -44,7 +44,7 @@ def check_frame(piece: Piece, expected: int, epoch: int) -> tuple[Encoded, set[b
         raise PeerError(f"the frame at log offset {frame.offset} does not match its checksum")
     view = memoryview(piece.raw)
     stored = view[FRAME_HEADER_BYTES:]
-    return Encoded((view[:FRAME_HEADER_BYTES], stored), frame), _keys(Batch(frame, stored))
+    return EncodedFrame((view[:FRAME_HEADER_BYTES], stored), frame), _keys(Batch(frame, stored))
 
 
 def _keys(batch: Batch) -> set[bytes]:
@@ -68,7 +68,7 @@ def _keys(batch: Batch) -> set[bytes]:
     return keys
 
 
-def verify_part(directory: Directory, entry: Entry, core: BlockingLog | None = None) -> SegmentHeader:
+def verify_part(directory: Directory, entry: SegmentEntry, core: BlockingLog | None = None) -> SegmentHeader:
     """Check a fetched file (header, hash, trailer, footer, every frame): it is what was asked for. Synced."""
     name = entry.name + names.PART
     file = directory.open(name, write=True)
@@ -137,7 +137,7 @@ def _walk(segment: Segment, footer: Footer) -> str:
     return "" if expected - 1 <= footer.last_sequence else "its footer names a sequence before its last"
 
 
-def repair_install(core: BlockingLog, entry: Entry) -> str | None:
+def repair_install(core: BlockingLog, entry: SegmentEntry) -> str | None:
     """Put a fetched segment in place of a damaged or missing one; the `.broken` copy of the original.
 
     Never a shorter one, and never other records than those that are known to be good here.
@@ -153,7 +153,7 @@ def repair_install(core: BlockingLog, entry: Entry) -> str | None:
     return broken
 
 
-def _require_place(core: BlockingLog, entry: Entry, header: SegmentHeader) -> None:
+def _require_place(core: BlockingLog, entry: SegmentEntry, header: SegmentHeader) -> None:
     """The copy fits between its neighbours and reaches as far as the original did. Raises DivergedError."""
     directory = core.directory
     listing = list_segments(directory)
@@ -213,7 +213,7 @@ def _header(directory: Directory, name: str) -> SegmentHeader | None:
     return segment.header if segment.damage is None else None
 
 
-def keep_replaced(core: BlockingLog, entry: Entry, *, always: bool = False) -> str | None:
+def keep_replaced(core: BlockingLog, entry: SegmentEntry, *, always: bool = False) -> str | None:
     """Before a fetched segment takes its name: what stands there is its beginning, or gets a `.broken` copy.
 
     Raises DivergedError if a good frame here is another one there: those are not replaced silently.
@@ -253,7 +253,7 @@ def _differs(old: Segment, new: Segment) -> bool:
             if new.file.pread(len(packed), found.position) != packed:
                 raise DivergedError(f"{old.name} of the other side has another frame at {found.position}")
             continue
-        if found.stop is not Stop.BAD:
+        if found.stop is not FrameStop.BAD:
             return damaged
         damaged = True
         again = find_frame(old, found.position)

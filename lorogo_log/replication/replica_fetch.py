@@ -16,10 +16,10 @@ from typing import Protocol
 from lorogo_log.errors import DamageError, FormatError, LogClosedError, LogError
 from lorogo_log.format import names
 from lorogo_log.replication.replica_check import verify_part
-from lorogo_log.replication.replica_rules import Wanted
+from lorogo_log.replication.replica_rules import WantedSegment
 from lorogo_log.storage.disk import Directory, File, write_all
 from lorogo_log.transfer.segment_transfer import SegmentClient
-from lorogo_log.transfer.wire import Entry
+from lorogo_log.transfer.wire import SegmentEntry
 from lorogo_log.transfer.wire_socket import Address
 
 PARALLEL = 4
@@ -31,9 +31,9 @@ class Parts(Protocol):
 
     @property
     def directory(self) -> Directory: ...
-    def resume(self, entry: Entry, have: Entry | None) -> int: ...
-    def part(self, entry: Entry) -> File: ...
-    def discard(self, entry: Entry) -> None: ...
+    def resume(self, entry: SegmentEntry, have: SegmentEntry | None) -> int: ...
+    def part(self, entry: SegmentEntry) -> File: ...
+    def discard(self, entry: SegmentEntry) -> None: ...
 
 
 class Fetcher:
@@ -98,10 +98,12 @@ class Fetcher:
             self._clients.discard(client)
         client.close()
 
-    def fetch_all(self, parts: Parts, wanted: Sequence[Wanted], install: Callable[[Entry], None]) -> None:
+    def fetch_all(
+        self, parts: Parts, wanted: Sequence[WantedSegment], install: Callable[[SegmentEntry], None]
+    ) -> None:
         """Fetch in parallel, install in order (so that a crash never leaves a gap)."""
         pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="lorogo-log-fetch")
-        waiting: deque[tuple[Wanted, Future[None]]] = deque()
+        waiting: deque[tuple[WantedSegment, Future[None]]] = deque()
         left = deque(wanted)
         try:
             while left or waiting:
@@ -124,7 +126,7 @@ class Fetcher:
         for client in clients:
             client.close()
 
-    def fetch(self, parts: Parts, wanted: Wanted) -> None:
+    def fetch(self, parts: Parts, wanted: WantedSegment) -> None:
         """One segment into its `.part` file, checked; from one source after another."""
         error: Exception = LogError("there is no source to fetch from")
         for attempt in range(self._tries):
@@ -142,7 +144,7 @@ class Fetcher:
                 if isinstance(failed, (DamageError, FormatError)):
                     # what came (or what was here of it) is not the segment: begin from nothing
                     parts.discard(wanted.entry)
-                    wanted = Wanted(wanted.entry)
+                    wanted = WantedSegment(wanted.entry)
                     self.restarted += 1
                 else:
                     self.resumed += 1
@@ -150,7 +152,7 @@ class Fetcher:
                 raise LogClosedError("the replica is closed")
         raise error
 
-    def _once(self, parts: Parts, wanted: Wanted, source: Address) -> None:
+    def _once(self, parts: Parts, wanted: WantedSegment, source: Address) -> None:
         entry = wanted.entry
         at = parts.resume(entry, wanted.have)
         if at < entry.size:
@@ -189,7 +191,7 @@ class _Fresh:
     def directory(self) -> Directory:
         return self._directory
 
-    def resume(self, entry: Entry, have: Entry | None) -> int:
+    def resume(self, entry: SegmentEntry, have: SegmentEntry | None) -> int:
         name = entry.name + names.PART
         try:
             file = self._directory.open(name)
@@ -204,9 +206,9 @@ class _Fresh:
             return self.resume(entry, have)
         return size
 
-    def part(self, entry: Entry) -> File:
+    def part(self, entry: SegmentEntry) -> File:
         return self._directory.open(entry.name + names.PART, write=True)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: SegmentEntry) -> None:
         with suppress(FileNotFoundError):
             self._directory.remove(entry.name + names.PART)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.wire import Ack, Hello, Kind
+from lorogo_log.transfer.wire import Hello, ReplicaAck, WireKind
 from lorogo_log.transfer.wire_socket import Address
-from lorogo_log.transfer.wire_stream import Stream
+from lorogo_log.transfer.wire_stream import MessageStream
 
 #: Small frames travel together up to this.
 _MESSAGE_BYTES = 1 << 20
@@ -34,13 +34,13 @@ class ReplicaInfo:
     waiting: bool = False
 
 
-class Follower:
+class ConnectedReplica:
     """One replica's connection: its bounded queue and what it has acknowledged."""
 
-    def __init__(self, stream: Stream, hello: Hello, queue_bytes: int) -> None:
+    def __init__(self, stream: MessageStream, hello: Hello, queue_bytes: int) -> None:
         self.stream = stream
         self.hello = hello
-        self.ack = Ack(0, 0, 0, caught_up=False)
+        self.ack = ReplicaAck(0, 0, 0, caught_up=False)
         self.acked = False
         self.heard = asyncio.Event()  # an ACK came, or the connection has ended
         self._queue: deque[Piece] = deque()
@@ -78,7 +78,7 @@ class Follower:
                 parts.append(piece.segment.pack())
             parts.append(piece.raw)
             size += piece.size
-        return wire.pack(Kind.FRAMES, b"".join(parts)) if parts else None
+        return wire.pack(WireKind.FRAMES, b"".join(parts)) if parts else None
 
     def info(self) -> ReplicaInfo:
         port = self.hello.port

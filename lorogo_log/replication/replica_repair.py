@@ -27,14 +27,14 @@ from lorogo_log.format.batch import Record
 from lorogo_log.format.layout import FRAME_HEADER_BYTES, unpack_frame_header
 from lorogo_log.format.names import parse_segment
 from lorogo_log.maintenance import sealed_segments
-from lorogo_log.recovery.recovery import Recovery
+from lorogo_log.recovery.recovery import RecoveryMode
 from lorogo_log.replication.replica_check import HOLDS_LESS, DivergedError, repair_install
 from lorogo_log.replication.replica_fetch import Fetcher, fetch_into
-from lorogo_log.replication.replica_rules import Wanted, lacks, same_history
+from lorogo_log.replication.replica_rules import WantedSegment, lacks, same_history
 from lorogo_log.storage.listing import list_segments
 from lorogo_log.transfer.catalog import catalog
 from lorogo_log.transfer.segment_transfer import SegmentClient
-from lorogo_log.transfer.wire import Entry
+from lorogo_log.transfer.wire import SegmentEntry
 from lorogo_log.transfer.wire_socket import Address
 
 Sources = Callable[[], Sequence[Address]]
@@ -200,7 +200,7 @@ class Repairer:
         if name == core.writer.engine.active.name:
             self.trouble = LogError(f"{name} is being written: it is repaired when it is sealed")
             return False
-        mine: Entry | None = None
+        mine: SegmentEntry | None = None
         if _whole(core, name):
             if not _doubtful(core, path):
                 core.mended(name)  # told late, by a reader that still had the file of before
@@ -209,7 +209,7 @@ class Repairer:
         self.trouble = LogError(f"{name}: no replica is connected")
         asked = failed = 0
         for address in self.sources():
-            entry: Entry | None = None
+            entry: SegmentEntry | None = None
             try:
                 entry = self._find(fetcher, address, name)
                 if mine is not None and (entry is None or not _more(mine, entry)):
@@ -219,7 +219,7 @@ class Repairer:
                     self.trouble = LogError(f"{name}: {address} has no good copy")
                     continue
                 self._source = (address,)
-                fetcher.fetch(fetch_into(core.directory), Wanted(entry))
+                fetcher.fetch(fetch_into(core.directory), WantedSegment(entry))
                 broken = repair_install(core, entry)
             except Exception as error:  # noqa: BLE001 - whatever a peer sends, repairs go on
                 failed += 1
@@ -238,7 +238,7 @@ class Repairer:
             return True
         return False
 
-    def _find(self, fetcher: Fetcher, address: Address, name: str) -> Entry | None:
+    def _find(self, fetcher: Fetcher, address: Address, name: str) -> SegmentEntry | None:
         client = fetcher.client(address)
         try:
             for entry in client.catalog():
@@ -264,7 +264,9 @@ def _asked(core: BlockingLog, client: SegmentClient, sequence: int) -> Record | 
     return None
 
 
-def _proven(core: BlockingLog, client: SegmentClient, mine: Entry, theirs: Entry, sequence: int) -> bool:
+def _proven(
+    core: BlockingLog, client: SegmentClient, mine: SegmentEntry, theirs: SegmentEntry, sequence: int
+) -> bool:
     """Whether two segments have the same frames up to where the shorter one ends, and that is far enough.
 
     A chain value vouches for all before it: at the end of both, or in the frame behind the shorter one's end.
@@ -298,11 +300,11 @@ def _doubtful(core: BlockingLog, path: str) -> bool:
     """Whether a segment that checks may hold less than it should: it was salvaged, or somebody has more."""
     if any(known.path == path and known.reason == HOLDS_LESS for known in core.damage):
         return True
-    salvaged = core.options.recovery is Recovery.SALVAGE
+    salvaged = core.options.recovery is RecoveryMode.SALVAGE
     return salvaged and any(known.path == path for known in core.recovered.damage)
 
 
-def _more(mine: Entry, theirs: Entry) -> bool:
+def _more(mine: SegmentEntry, theirs: SegmentEntry) -> bool:
     """Whether another side's copy holds more than the one here."""
     if theirs.end_offset > mine.end_offset or theirs.records > mine.records:
         return True

@@ -29,7 +29,7 @@ from lorogo_log.format.layout import (
     unpack_frame_header,
     unpack_segment_header,
 )
-from lorogo_log.transfer.wire import Entry, PeerError
+from lorogo_log.transfer.wire import PeerError, SegmentEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Ignore:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ReplicaBehind:
     """Rules 2 and 3: it waits in the buffer (or was dropped with it), something before it must be fetched."""
 
     dropped_bytes: int = 0
@@ -111,7 +111,7 @@ class CatchUp:
         """The log offset of the first frame that waits; None if none does."""
         return self._buffer[0].offset if self._buffer else None
 
-    def frame(self, piece: Piece) -> Apply | Ignore | Behind:
+    def frame(self, piece: Piece) -> Apply | Ignore | ReplicaBehind:
         """An incoming frame."""
         self.heard = max(self.heard, piece.end)
         if piece.end <= self.at:
@@ -128,10 +128,10 @@ class CatchUp:
         if self.buffered_bytes + piece.size > self.buffer_bytes_max:
             dropped += self._drop()
             if piece.size > self.buffer_bytes_max:
-                return Behind(dropped + piece.size)
+                return ReplicaBehind(dropped + piece.size)
         self._buffer.append(piece)
         self.buffered_bytes += piece.size
-        return Behind(dropped)
+        return ReplicaBehind(dropped)
 
     def head(self, end_offset: int) -> bool:
         """The coordinator's log ends there; True if something must be fetched."""
@@ -173,36 +173,36 @@ class CatchUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSegment:
     """A sealed segment to fetch whole; `have` is a local one whose frames (seem to) begin it."""
 
-    entry: Entry
-    have: Entry | None = None
+    entry: SegmentEntry
+    have: SegmentEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CatchUpPlan:
     """What brings a replica to where the other side is."""
 
     #: local segments that contradict the other side's history: put aside, newest first
-    aside: tuple[Entry, ...] = ()
+    aside: tuple[SegmentEntry, ...] = ()
     #: why they may not be put aside: the other side has no newer epoch, and less (or other) records
     ahead: str = ""
     #: segments that are missing here between others
-    fill: tuple[Entry, ...] = ()
+    fill: tuple[SegmentEntry, ...] = ()
     #: local segments that hold less than the other side's and are followed by others: to be repaired
-    suspect: tuple[Entry, ...] = ()
+    suspect: tuple[SegmentEntry, ...] = ()
     #: sealed segments to fetch at the end, in order
-    fetch: tuple[Wanted, ...] = ()
+    fetch: tuple[WantedSegment, ...] = ()
     #: the open segment to go on in
-    follow: Entry | None = None
+    follow: SegmentEntry | None = None
     #: the first segment that is not whole here and damaged at the other side: nothing is taken behind it
-    blocked: Entry | None = None
+    blocked: SegmentEntry | None = None
     #: everything that the other side offers up to here is held; None: up to the end of the log here
     covered: int | None = None
 
 
-def same_history(mine: Entry, theirs: Entry) -> bool:
+def same_history(mine: SegmentEntry, theirs: SegmentEntry) -> bool:
     """Whether two segments hold the same frames (one may be cleaned or compressed since).
 
     The chain value vouches for all frames. The last sequences may differ by the one that a segment without
@@ -216,7 +216,7 @@ def same_history(mine: Entry, theirs: Entry) -> bool:
     )
 
 
-def lacks(mine: Entry, theirs: Entry) -> bool:
+def lacks(mine: SegmentEntry, theirs: SegmentEntry) -> bool:
     """Whether our file of the same history may hold less than theirs: it was cleaned or salvaged here.
 
     Equal hashes are equal records, and a file that was only compressed has one for each sequence. Where
@@ -238,7 +238,9 @@ class _Verdict(Enum):
     OTHER = "another history"
 
 
-def plan(local: Sequence[Entry], remote: Sequence[Entry], *, end: int = 0, epoch: int = 0) -> Plan:
+def plan(
+    local: Sequence[SegmentEntry], remote: Sequence[SegmentEntry], *, end: int = 0, epoch: int = 0
+) -> CatchUpPlan:
     """Compare both lists of segments (each in order). `end` and `epoch` are the other side's.
 
     What a replica has before the other side's first segment, or where the other side has nothing, stays.
@@ -250,9 +252,9 @@ def plan(local: Sequence[Entry], remote: Sequence[Entry], *, end: int = 0, epoch
     place = {entry.first_sequence: number for number, entry in enumerate(remote)}
     firsts = [entry.first_sequence for entry in remote]
     held: set[int] = set()
-    less: dict[int, Entry] = {}
-    kept: Entry | None = None
-    prefix: Entry | None = None
+    less: dict[int, SegmentEntry] = {}
+    kept: SegmentEntry | None = None
+    prefix: SegmentEntry | None = None
     for number, mine in enumerate(local):
         at = place.get(mine.first_sequence)
         last = number + 1 == len(local)
@@ -273,8 +275,8 @@ def plan(local: Sequence[Entry], remote: Sequence[Entry], *, end: int = 0, epoch
                 rest = tuple(reversed(local[number:]))
                 newest = max(one.epoch for one in rest)
                 if verdict is _Verdict.REPLACE or epoch > newest:
-                    return Plan(aside=rest)
-                return Plan(
+                    return CatchUpPlan(aside=rest)
+                return CatchUpPlan(
                     ahead=f"{mine.name} holds other records than the coordinator's log, or more of them,"
                     f" and its epoch {epoch} is not above {newest}",
                     covered=mine.first_sequence - 1,
@@ -284,15 +286,19 @@ def plan(local: Sequence[Entry], remote: Sequence[Entry], *, end: int = 0, epoch
 
 
 def _missing(
-    remote: Sequence[Entry], held: set[int], less: dict[int, Entry], kept: Entry | None, prefix: Entry | None
-) -> Plan:
+    remote: Sequence[SegmentEntry],
+    held: set[int],
+    less: dict[int, SegmentEntry],
+    kept: SegmentEntry | None,
+    prefix: SegmentEntry | None,
+) -> CatchUpPlan:
     """What to fetch, in the order of the other side's segments."""
-    fill: list[Entry] = []
-    suspect: list[Entry] = []
-    fetch: list[Wanted] = []
-    follow: Entry | None = None
+    fill: list[SegmentEntry] = []
+    suspect: list[SegmentEntry] = []
+    fetch: list[WantedSegment] = []
+    follow: SegmentEntry | None = None
     covered: int | None = None
-    blocked: Entry | None = None
+    blocked: SegmentEntry | None = None
     newest = prefix or kept
     for entry in remote:
         if entry.first_sequence in held:
@@ -318,11 +324,11 @@ def _missing(
             if entry.sealed:
                 fill.append(entry)
         elif entry.sealed:
-            fetch.append(Wanted(entry, prefix if begins else None))
+            fetch.append(WantedSegment(entry, prefix if begins else None))
         else:
             follow = entry
             break
-    return Plan(
+    return CatchUpPlan(
         fill=tuple(fill),
         suspect=tuple(suspect),
         fetch=tuple(fetch),
@@ -332,7 +338,7 @@ def _missing(
     )
 
 
-def _alone(mine: Entry, remote: Sequence[Entry], firsts: Sequence[int], end: int) -> _Verdict:
+def _alone(mine: SegmentEntry, remote: Sequence[SegmentEntry], firsts: Sequence[int], end: int) -> _Verdict:
     """A segment where the other side has none that begins with the same sequence."""
     at = bisect_right(firsts, mine.first_sequence)
     before = at > 0 and remote[at - 1].last_sequence >= mine.first_sequence
@@ -343,7 +349,9 @@ def _alone(mine: Entry, remote: Sequence[Entry], firsts: Sequence[int], end: int
     return _Verdict.OTHER if before or behind or beyond else _Verdict.WHOLE
 
 
-def _judge(mine: Entry, other: Entry, after: Entry | None, end: int, *, last: bool) -> _Verdict:
+def _judge(
+    mine: SegmentEntry, other: SegmentEntry, after: SegmentEntry | None, end: int, *, last: bool
+) -> _Verdict:
     """Two segments that begin with the same sequence."""
     if mine.damaged and not mine.sealed and not last:
         return _Verdict.LESS  # without a footer its end is only a guess
@@ -374,7 +382,7 @@ def _judge(mine: Entry, other: Entry, after: Entry | None, end: int, *, last: bo
     return _Verdict.PREFIX if last else _Verdict.LESS
 
 
-def _leads_to(mine: Entry, after: Entry | None) -> bool:
+def _leads_to(mine: SegmentEntry, after: SegmentEntry | None) -> bool:
     """Whether the other side's next segment says that it comes after this one.
 
     One that was begun while the segment before it was damaged may leave room for what stood there.

@@ -14,16 +14,16 @@ from lorogo_log import limits
 from lorogo_log.errors import StaleEpochError
 from lorogo_log.replication.replica_catchup import Round, catch_up_round
 from lorogo_log.replication.replica_fetch import Fetcher
-from lorogo_log.replication.replica_rules import Apply, Behind, CatchUp, Piece, unpack_pieces
+from lorogo_log.replication.replica_rules import Apply, CatchUp, Piece, ReplicaBehind, unpack_pieces
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.wire import Ack, Head, Kind, PeerError, Refused, Welcome
+from lorogo_log.transfer.wire import HeadMessage, PeerError, RefusedMessage, ReplicaAck, Welcome, WireKind
 from lorogo_log.transfer.wire_socket import Address
-from lorogo_log.transfer.wire_stream import Stream
+from lorogo_log.transfer.wire_stream import MessageStream
 
 #: Frames that wait for the replica's own disk; above it the connection is not read.
 APPLY_BYTES = 16 << 20
-_STREAM = frozenset({Kind.FRAMES, Kind.HEAD, Kind.REFUSED})
+_STREAM = frozenset({WireKind.FRAMES, WireKind.HEAD, WireKind.REFUSED})
 _IDLE_ROUNDS = 8
 _T = TypeVar("_T")
 
@@ -40,7 +40,7 @@ class SessionOptions:
     secret: bytes | None
 
 
-class Owner(Protocol):
+class SessionOwner(Protocol):
     """What a session needs of its replica."""
 
     sources: tuple[Address, ...]
@@ -54,10 +54,12 @@ class Owner(Protocol):
     async def on_disk(self, work: Callable[[], _T]) -> _T: ...
 
 
-class Session:
+class ReplicaSession:
     """One connection to a coordinator, from WELCOME to its end."""
 
-    def __init__(self, replica: Owner, stream: Stream, address: Address, welcome: Welcome) -> None:
+    def __init__(
+        self, replica: SessionOwner, stream: MessageStream, address: Address, welcome: Welcome
+    ) -> None:
         options = replica.options
         self._silence = options.silence_seconds
         self._audit_seconds = options.audit_seconds
@@ -116,7 +118,7 @@ class Session:
     async def _hear(self) -> None:
         while True:
             header, body = await self._stream.receive(self._silence, _STREAM)
-            if header.kind is Kind.FRAMES:
+            if header.kind is WireKind.FRAMES:
                 self._replica.count(streamed=len(body))
                 self._take(unpack_pieces(body))
                 while self._queue_bytes > APPLY_BYTES:
@@ -125,14 +127,14 @@ class Session:
                         await self._room.wait()
                 continue
             match wire.unpack(header, body):
-                case Head(_, end_offset, epoch):
+                case HeadMessage(_, end_offset, epoch):
                     self._check_epoch(epoch)
                     if self.rules.head(end_offset):
                         self._behind.set()
                     # also while the disk is busy: the coordinator must hear that this side lives
                     await self._stream.send(wire.message(self._ack()), self._silence)
                     self._replica.notify()  # a repair may have ended
-                case Refused() as refused:
+                case RefusedMessage() as refused:
                     raise refused.error
 
     def _take(self, pieces: Sequence[Piece]) -> None:
@@ -140,7 +142,7 @@ class Session:
             match self.rules.frame(piece):
                 case Apply():
                     self._put(piece)
-                case Behind():
+                case ReplicaBehind():
                     self._behind.set()
 
     def _check_epoch(self, epoch: int) -> None:
@@ -181,7 +183,7 @@ class Session:
         """On the disk's thread: what is synced after it."""
         return self._store.apply(pieces), self._store.head.end_offset
 
-    def _ack(self) -> Ack:
+    def _ack(self) -> ReplicaAck:
         """What was synced when the last piece of work was done; nothing before it is proven.
 
         Never above a hole or a known damage: everything up to the sequence can be read here.
@@ -190,7 +192,7 @@ class Session:
         sound = [limit for limit in (self.covered, self._store.sound_to()) if limit is not None]
         if sound and min(sound) < sequence:
             sequence, end_offset = min(sound), 0
-        return Ack(
+        return ReplicaAck(
             sequence,
             end_offset,
             self._store.epoch,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from lorogo_log import limits
-from lorogo_log.core import BlockingLog, Options
+from lorogo_log.core import BlockingLog, LogOptions
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -23,10 +23,10 @@ from lorogo_log.errors import (
     StaleEpochError,
 )
 from lorogo_log.format import names
-from lorogo_log.format.batch import Encoded
+from lorogo_log.format.batch import EncodedFrame
 from lorogo_log.format.layout import REWRITTEN, Footer, SegmentHeader
 from lorogo_log.maintenance.sealed_segments import cleaning
-from lorogo_log.recovery.recovery import Recovery, keep_broken, list_segments
+from lorogo_log.recovery.recovery import RecoveryMode, keep_broken, list_segments
 from lorogo_log.replication.replica_adopt import Read, copied, go_on_in, staged, unused
 from lorogo_log.replication.replica_check import (
     HOLDS_LESS,
@@ -43,9 +43,9 @@ from lorogo_log.storage.disk import Directory, File, Storage, identity, write_al
 from lorogo_log.storage.replica_state import ReplicaState, ensure_state, save_state
 from lorogo_log.storage.segment import Segment
 from lorogo_log.transfer.catalog import ORDER_SECONDS, catalog
-from lorogo_log.transfer.wire import EPOCH_MAX, Entry, PeerError, Welcome
-from lorogo_log.write.engine import Head
-from lorogo_log.write.policy import Failure
+from lorogo_log.transfer.wire import EPOCH_MAX, PeerError, SegmentEntry, Welcome
+from lorogo_log.write.engine import LogHead
+from lorogo_log.write.policy import WriteFailure
 
 
 class ReplicaStore:
@@ -54,14 +54,14 @@ class ReplicaStore:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        options: Options,
+        options: LogOptions,
         *,
         storage: Storage | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Any] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        if options.recovery is Recovery.SALVAGE:
+        if options.recovery is RecoveryMode.SALVAGE:
             raise ValueError("a replica does not salvage: what is damaged is fetched from its coordinator")
         self.core = BlockingLog(
             path,
@@ -86,7 +86,7 @@ class ReplicaStore:
         return self.core.directory
 
     @property
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """Where the log ends."""
         return self.core.writer.engine.head
 
@@ -160,7 +160,7 @@ class ReplicaStore:
     def _promised(self) -> tuple[bytes, bytes]:
         return self.state.incarnation, self.state.log_id
 
-    def catalog(self) -> list[Entry]:
+    def catalog(self) -> list[SegmentEntry]:
         """The segments here."""
         return catalog(self.core)
 
@@ -175,7 +175,7 @@ class ReplicaStore:
             return self.core.writer.durable
         expected, epoch = self.head.next_sequence, self.head.epoch
         empty = not self.core.writer.engine.active.records()
-        checked: list[tuple[Encoded, set[bytes]]] = []
+        checked: list[tuple[EncodedFrame, set[bytes]]] = []
         for piece in pieces:
             if piece.segment is not None:
                 self._check_header(piece.segment, expected, spare=empty)
@@ -204,7 +204,9 @@ class ReplicaStore:
                 f"a segment that begins with sequence {header.first_sequence}, not {expected}"
             )
 
-    def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> None:
+    def _mirror(
+        self, header: SegmentHeader | None, frames: Sequence[tuple[EncodedFrame, set[bytes]]]
+    ) -> None:
         head = self.head
         if header is not None:
             if (header.first_offset, header.chain) != (head.end_offset, head.chain):
@@ -218,7 +220,7 @@ class ReplicaStore:
 
     # -- segments ---------------------------------------------------------------------------------
 
-    def resume(self, entry: Entry, have: Entry | None) -> int:
+    def resume(self, entry: SegmentEntry, have: SegmentEntry | None) -> int:
         """How much of a sealed segment's file is here already, in its `.part` file, which then exists.
 
         A local segment whose frames are its beginning saves fetching them again; the hash decides.
@@ -244,16 +246,16 @@ class ReplicaStore:
         finally:
             part.close()
 
-    def part(self, entry: Entry) -> File:
+    def part(self, entry: SegmentEntry) -> File:
         """The `.part` file, to write what is fetched into."""
         return self.directory.open(entry.name + names.PART, write=True)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: SegmentEntry) -> None:
         """Forget what was fetched: it was not the segment."""
         with suppress(FileNotFoundError):
             self.directory.remove(entry.name + names.PART)
 
-    def sweep(self, wanted: Sequence[Entry]) -> None:
+    def sweep(self, wanted: Sequence[SegmentEntry]) -> None:
         """Remove `.part` files of segments that nobody wants any more (a repair wants the damaged ones)."""
         keep = {entry.name + names.PART for entry in wanted}
         keep |= {damage.path.rpartition("/")[2] + names.PART for damage in self.core.damage}
@@ -262,7 +264,7 @@ class ReplicaStore:
                 with suppress(FileNotFoundError):
                     self.directory.remove(name)
 
-    def install(self, entry: Entry) -> None:
+    def install(self, entry: SegmentEntry) -> None:
         """Check a fetched segment whole, give it its name, and stand behind it.
 
         It must continue what is here; what it replaces must be its beginning, or is kept as `.broken`.
@@ -305,12 +307,12 @@ class ReplicaStore:
         if header.first_offset == end and header.chain != chain:
             raise DivergedError("the fetched segment does not follow the one before it (chain)")
 
-    def fill(self, entry: Entry) -> None:
+    def fill(self, entry: SegmentEntry) -> None:
         """Put a fetched segment where one is missing between others."""
         repair_install(self.core, entry)
         self._seen.add(entry.name)
 
-    def suspect(self, entry: Entry) -> None:
+    def suspect(self, entry: SegmentEntry) -> None:
         """Report a segment that holds less than the coordinator's: it is repaired as a damaged one is."""
         path = f"{self.directory.path}/{entry.name}"
         self.core.reader.report(CorruptionError(path, entry.position, HOLDS_LESS))
@@ -380,7 +382,7 @@ class ReplicaStore:
         ]
         return min(firsts) - 1 if firsts else None
 
-    def adopt(self, entry: Entry) -> None:
+    def adopt(self, entry: SegmentEntry) -> None:
         """Go on in a segment that was found at open: its frames go into a new file, which takes its name.
 
         Both files have the same frames, so a crash in between loses nothing; and the rule holds that nothing
@@ -399,7 +401,9 @@ class ReplicaStore:
                 segment.close()
             go_on_in(self.core, copy, entry.name)
 
-    def replace_open(self, entry: Entry, contradicting: Sequence[Entry], read: Read) -> list[str]:
+    def replace_open(
+        self, entry: SegmentEntry, contradicting: Sequence[SegmentEntry], read: Read
+    ) -> list[str]:
         """As `replace`, by a segment that is still written at the other side: its frames so far."""
         staged(self.directory, entry, read)
         part = entry.name + names.PART
@@ -428,7 +432,7 @@ class ReplicaStore:
             self.discard(entry)
         return kept
 
-    def aside(self, entries: Sequence[Entry]) -> list[str]:
+    def aside(self, entries: Sequence[SegmentEntry]) -> list[str]:
         """Put segments (the newest ones, newest first) aside as `.broken`, and stand before them."""
         with cleaning(self.directory):
             self.rotate()
@@ -437,7 +441,7 @@ class ReplicaStore:
             self._stand(listing[-1].name if listing else None)
         return kept
 
-    def replace(self, entry: Entry, contradicting: Sequence[Entry]) -> list[str]:
+    def replace(self, entry: SegmentEntry, contradicting: Sequence[SegmentEntry]) -> list[str]:
         """Put a fetched segment in place of the oldest of these, and the newer ones (newest first) aside.
 
         The beginning of that segment may have been acknowledged: it is on this disk all the time.
@@ -455,7 +459,7 @@ class ReplicaStore:
             self._stand(entry.name)
         return kept
 
-    def _keep(self, entry: Entry) -> str:
+    def _keep(self, entry: SegmentEntry) -> str:
         return self._copy_aside(entry.name)
 
     def _copy_aside(self, name: str) -> str:
@@ -467,7 +471,7 @@ class ReplicaStore:
         self.diverged.append(kept)
         return kept
 
-    def _away(self, entry: Entry) -> str:
+    def _away(self, entry: SegmentEntry) -> str:
         return self._set_aside(entry.name)
 
     def _set_aside(self, name: str) -> str:
@@ -478,16 +482,16 @@ class ReplicaStore:
         self.core.mended(name)  # the damage of a file that is gone is no damage any more
         return kept
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: SegmentEntry) -> None:
         self.core.mended(entry.name)
 
     def rotate(self) -> None:
         """Finish the segment that is being written, if it has frames (an epoch alone is one too)."""
         self.core.writer.finish().result(ORDER_SECONDS)
 
-    def jump(self, entry: Entry, header: SegmentHeader) -> None:
+    def jump(self, entry: SegmentEntry, header: SegmentHeader) -> None:
         """Stand at the beginning of a segment behind a gap: what came before it is kept nowhere any more."""
-        head = Head(
+        head = LogHead(
             entry.first_sequence, entry.first_offset, header.chain, self.head.epoch, header.first_time
         )
         if head.next_sequence < self.head.next_sequence or self.core.writer.engine.active.header is not None:
@@ -496,7 +500,7 @@ class ReplicaStore:
 
     def _stand(self, name: str | None) -> None:
         """Let the writer go on behind this sealed segment."""
-        head = Head()
+        head = LogHead()
         if name is not None:
             segment = Segment.open(self.directory, name)
             try:
@@ -508,7 +512,7 @@ class ReplicaStore:
                 segment.close()
         self._set(head)
 
-    def _set(self, head: Head) -> None:
+    def _set(self, head: LogHead) -> None:
         writer = self.core.writer
 
         def move() -> None:
@@ -519,13 +523,15 @@ class ReplicaStore:
         writer.order(move, writes=False).result(ORDER_SECONDS)
 
 
-def _waiting(failure: Failure) -> Failure:
+def _waiting(failure: WriteFailure) -> WriteFailure:
     """A full disk is waited out, whether a caller wants to know of it or not."""
     return failure if failure.full is not None else replace(failure, full=lambda _: None)
 
 
-def _after(footer: Footer) -> Head:
-    return Head(footer.last_sequence + 1, footer.end_offset, footer.chain_out, footer.epoch, footer.high_time)
+def _after(footer: Footer) -> LogHead:
+    return LogHead(
+        footer.last_sequence + 1, footer.end_offset, footer.chain_out, footer.epoch, footer.high_time
+    )
 
 
 def _copy(file: File, into: File, size: int, path: str) -> int:

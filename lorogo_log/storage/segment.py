@@ -40,7 +40,7 @@ _ZEROS = bytes(limits.READ_BYTES)
 _BODY_BYTES_MAX = limits.BODY_BYTES_MAX
 
 
-class Stop(Enum):
+class FrameStop(Enum):
     """Why there is no frame at a position."""
 
     ZEROS = "zeros: nothing here yet"
@@ -50,10 +50,10 @@ class Stop(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class NoFrame:
     """No frame at this position, and why."""
 
-    stop: Stop
+    stop: FrameStop
     position: int
     reason: str = ""
 
@@ -215,7 +215,7 @@ class Frames:
         """The segment was sealed meanwhile: frames end here."""
         self._end = end
 
-    def peek(self) -> Batch | Stopped:
+    def peek(self) -> Batch | NoFrame:
         """What `next()` would give if the file were read anew, without moving."""
         position, chain = self.position, self._chain
         self._buffer = memoryview(b"")
@@ -236,7 +236,7 @@ class Frames:
         self._buffer = memoryview(self.segment.file.pread(want, self.position))
         self._start = self.position
 
-    def next(self) -> Batch | Stopped:
+    def next(self) -> Batch | NoFrame:
         """The frame at the position, which then moves behind it; or why there is none."""
         # A small frame's checksum takes less time than the calls around it: where the frame is in the buffer
         # and follows its predecessor, all is checked here. Whatever is not so, `_look` finds out and tells.
@@ -261,9 +261,9 @@ class Frames:
                 return Batch(frame_header(fields), stored, self._first, position)
         return self._look()
 
-    def _look(self) -> Batch | Stopped:
+    def _look(self) -> Batch | NoFrame:
         if self._end is not None and self.position >= self._end:
-            return Stopped(Stop.TRAILER, self.position)
+            return NoFrame(FrameStop.TRAILER, self.position)
         fresh = False
         if (
             self.position + FRAME_HEADER_BYTES > self._start + len(self._buffer)
@@ -272,45 +272,45 @@ class Frames:
             self._fill(FRAME_HEADER_BYTES)
             fresh = True
         found = self._parse()
-        if isinstance(found, Stopped) and not fresh:
+        if isinstance(found, NoFrame) and not fresh:
             # the buffer may be older than the writer's last commit
             self._fill(FRAME_HEADER_BYTES)
             found = self._parse()
         return found
 
-    def _parse(self) -> Batch | Stopped:
+    def _parse(self) -> Batch | NoFrame:
         position, view = self.position, self._buffer
         at = position - self._start
         body = at + FRAME_HEADER_BYTES
         if len(view) < body:
             rest = bytes(view[at:])
             if not rest.strip(b"\0"):
-                return Stopped(Stop.END if not rest else Stop.ZEROS, self.position)
+                return NoFrame(FrameStop.END if not rest else FrameStop.ZEROS, self.position)
             if rest.startswith(TRAILER_MAGIC):
-                return Stopped(Stop.TRAILER, self.position)
-            return Stopped(Stop.BAD, self.position, "the file ends within a frame header")
+                return NoFrame(FrameStop.TRAILER, self.position)
+            return NoFrame(FrameStop.BAD, self.position, "the file ends within a frame header")
         try:
             header = unpack_frame_header(view, at)
         except ValueError as error:
             head = bytes(view[at : at + FRAME_HEADER_BYTES])
             if not head.strip(b"\0"):
-                return Stopped(Stop.ZEROS, self.position)
+                return NoFrame(FrameStop.ZEROS, self.position)
             if head.startswith(TRAILER_MAGIC):
-                return Stopped(Stop.TRAILER, self.position)
-            return Stopped(Stop.BAD, self.position, str(error))
+                return NoFrame(FrameStop.TRAILER, self.position)
+            return NoFrame(FrameStop.BAD, self.position, str(error))
         if wrong := misplaced(header, self.segment.header, position):
-            return Stopped(Stop.BAD, position, wrong)
+            return NoFrame(FrameStop.BAD, position, wrong)
         if self._chain is not None and header.chain != self._chain:
-            return Stopped(Stop.BAD, position, "the frame does not follow the one before it (chain)")
+            return NoFrame(FrameStop.BAD, position, "the frame does not follow the one before it (chain)")
         size = header.frame_bytes
         if at + size > len(view):
             self._fill(size)
             at, body, view = 0, FRAME_HEADER_BYTES, self._buffer
             if len(view) < size:
-                return Stopped(Stop.BAD, position, "the file ends within a frame")
+                return NoFrame(FrameStop.BAD, position, "the file ends within a frame")
         stored = view[body : at + size]
         if crc32c(stored) != header.body_checksum:
-            return Stopped(Stop.BAD, position, "the frame's body does not match its checksum")
+            return NoFrame(FrameStop.BAD, position, "the frame's body does not match its checksum")
         self.position = position + size
         self._chain = header.checksum
         return Batch(header, stored, self._first, position)
@@ -421,9 +421,9 @@ def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -
             result.end_offset = head.offset + head.frame_bytes
             result.chain = head.checksum
             continue
-        if found.stop is Stop.TRAILER or found.position >= size:
+        if found.stop is FrameStop.TRAILER or found.position >= size:
             return result
-        if found.stop is Stop.ZEROS and all_zeros(segment.file, found.position, size):
+        if found.stop is FrameStop.ZEROS and all_zeros(segment.file, found.position, size):
             return result
         reason = found.reason or "zeros where a frame should be"
         again = find_frame(segment, found.position, size)

@@ -1,4 +1,4 @@
-"""A log's segments as `Entry`s: what a process tells others of them, and compares with what others tell."""
+"""A log's segments as `SegmentEntry`s: what a process tells others of them, and compares with what others tell."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from lorogo_log.errors import CorruptionError
 from lorogo_log.format.layout import REWRITTEN, SEGMENT_HEADER_BYTES, SegmentHeader
 from lorogo_log.recovery.recovery import SegmentName, list_segments
 from lorogo_log.storage.segment import Segment
-from lorogo_log.transfer.wire import Entry
+from lorogo_log.transfer.wire import SegmentEntry
 
 ORDER_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogState:
     """Where a log stands, taken between two commits."""
 
     next_sequence: int
@@ -27,26 +27,26 @@ class Standing:
     position: int
 
 
-def standing(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> Standing:
+def standing(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> LogState:
     """Asked of the writer's thread, so that all numbers belong together."""
 
-    def look() -> Standing:
+    def look() -> LogState:
         head, active = core.writer.engine.head, core.writer.engine.active
-        return Standing(
+        return LogState(
             head.next_sequence, head.end_offset, head.chain, head.epoch, active.header, active.position
         )
 
-    result: Standing = core.writer.order(look, writes=False).result(wait_seconds)
+    result: LogState = core.writer.order(look, writes=False).result(wait_seconds)
     return result
 
 
-def catalog(core: BlockingLog, from_offset: int = 0) -> list[Entry]:
+def catalog(core: BlockingLog, from_offset: int = 0) -> list[SegmentEntry]:
     """Every segment that ends behind a log offset, in order; the last may be open."""
     now = standing(core)
     listing = [entry for entry in list_segments(core.directory) if entry.first_sequence <= now.next_sequence]
     if now.header is not None:
         listing = [entry for entry in listing if entry.first_sequence <= now.header.first_sequence]
-    result: list[Entry] = []
+    result: list[SegmentEntry] = []
     following = _end(now)
     for place in reversed(listing):
         found = _entry(core, place, now, following)
@@ -61,13 +61,13 @@ def catalog(core: BlockingLog, from_offset: int = 0) -> list[Entry]:
     return result
 
 
-def _end(now: Standing) -> tuple[int, int, int]:
+def _end(now: LogState) -> tuple[int, int, int]:
     return now.next_sequence, now.end_offset, now.chain
 
 
 def _entry(
-    core: BlockingLog, place: SegmentName, now: Standing, following: tuple[int, int, int]
-) -> tuple[Entry, int] | None:
+    core: BlockingLog, place: SegmentName, now: LogState, following: tuple[int, int, int]
+) -> tuple[SegmentEntry, int] | None:
     """The entry and the chain value before it; None if the file is gone."""
     next_sequence, next_offset, next_chain = following
     try:
@@ -75,7 +75,7 @@ def _entry(
     except FileNotFoundError:
         return None
     except CorruptionError:
-        lost = Entry(
+        lost = SegmentEntry(
             first_sequence=place.first_sequence,
             first_time=place.first_time,
             first_offset=0,
@@ -98,7 +98,7 @@ def _entry(
         else:
             next_sequence = footer.last_sequence + 1
             next_offset, next_chain = footer.end_offset, footer.chain_out
-        entry = Entry(
+        entry = SegmentEntry(
             first_sequence=header.first_sequence,
             first_time=place.first_time,
             first_offset=header.first_offset,

@@ -38,18 +38,18 @@ from lorogo_log.transfer.catalog import catalog
 from lorogo_log.transfer.wire import (
     Catalog,
     Data,
-    Entry,
     Fetch,
     Hello,
-    Kind,
     Lookup,
     PeerError,
     Purpose,
-    Reason,
-    Refused,
     RefusedError,
-    Segments,
+    RefusedMessage,
+    SegmentEntry,
+    SegmentList,
     Welcome,
+    WireKind,
+    WireRefusal,
 )
 from lorogo_log.transfer.wire_socket import (
     PIECE_BYTES,
@@ -73,13 +73,13 @@ GREETING_SECONDS = 10.0
 #: After an error of accept (no file descriptors left), so long at most until the next try.
 ACCEPT_PAUSE_SECONDS = 1.0
 _BUFFER_BYTES = PIECE_BYTES
-_REQUESTS = frozenset({Kind.CATALOG, Kind.FETCH, Kind.LOOKUP})
+_REQUESTS = frozenset({WireKind.CATALOG, WireKind.FETCH, WireKind.LOOKUP})
 
 #: Takes a connection that wants to follow the log: from then on it is the taker's.
 OnFollow = Callable[[socket.socket, Hello], None]
 
 
-class Served:
+class ServedLog:
     """One log that a server answers for."""
 
     def __init__(self, core: BlockingLog, on_follow: OnFollow | None, node: bytes) -> None:
@@ -128,9 +128,9 @@ class SegmentServer:
         self._secret = shared_secret(secret)
         self._random = random_bytes
         self._lock = threading.Lock()
-        self._logs: dict[int, Served] = {}
+        self._logs: dict[int, ServedLog] = {}
         self._open: dict[socket.socket, threading.Thread] = {}
-        self._of: dict[socket.socket, Served] = {}
+        self._of: dict[socket.socket, ServedLog] = {}
         self._closing = threading.Event()
         if core is not None:
             self.serve(core, on_follow)
@@ -149,16 +149,18 @@ class SegmentServer:
     ) -> None:
         self.close()
 
-    def serve(self, core: BlockingLog, on_follow: OnFollow | None = None, node: bytes = bytes(16)) -> Served:
+    def serve(
+        self, core: BlockingLog, on_follow: OnFollow | None = None, node: bytes = bytes(16)
+    ) -> ServedLog:
         """Answer for this log too. One log per partition."""
         partition = core.writer.engine.partition
         with self._lock:
             if partition in self._logs:
                 raise ValueError(f"partition {partition} is served here already")
-            served = self._logs[partition] = Served(core, on_follow, node)
+            served = self._logs[partition] = ServedLog(core, on_follow, node)
         return served
 
-    def leave(self, served: Served) -> None:
+    def leave(self, served: ServedLog) -> None:
         """Answer for this log no more, and end its connections. Again: nothing."""
         with self._lock:
             self._logs = {number: one for number, one in self._logs.items() if one is not served}
@@ -211,7 +213,7 @@ class SegmentServer:
             if full:
                 with suppress(OSError):
                     sock.settimeout(ACCEPT_PAUSE_SECONDS)
-                    send(sock, Refused(Reason.BUSY, "too many connections"))
+                    send(sock, RefusedMessage(WireRefusal.BUSY, "too many connections"))
                 sock.close()
             else:
                 thread.start()
@@ -225,7 +227,7 @@ class SegmentServer:
             pass  # the peer is gone or broke the protocol: its connection ends, and nothing else
         except LogError as error:
             with suppress(OSError):
-                send(sock, Refused(Reason.STOPPED, str(error)))
+                send(sock, RefusedMessage(WireRefusal.STOPPED, str(error)))
         except Exception:  # noqa: BLE001 - whatever a peer sent: its connection ends, and nothing else
             _log.exception("a connection ended")
         finally:
@@ -235,7 +237,7 @@ class SegmentServer:
             if not kept:
                 sock.close()
 
-    def _which(self, hello: Hello) -> Served | None:
+    def _which(self, hello: Hello) -> ServedLog | None:
         """The log that is asked for: by its id and partition; who names none is told of the only one."""
         with self._lock:
             served = self._logs.get(hello.partition)
@@ -248,7 +250,7 @@ class SegmentServer:
     def _converse(self, sock: socket.socket) -> bool:
         """True if the connection was given away."""
         sock.settimeout(min(self._timeout, GREETING_SECONDS))
-        came = receive(sock, frozenset({Kind.HELLO}))
+        came = receive(sock, frozenset({WireKind.HELLO}))
         if came is None:
             return False
         header, body = came
@@ -260,11 +262,13 @@ class SegmentServer:
         sock.settimeout(self._timeout)
         served = self._which(hello)
         if served is None:
-            send(sock, Refused(Reason.WRONG_LOG, "this is another log"), header.number)
+            send(sock, RefusedMessage(WireRefusal.WRONG_LOG, "this is another log"), header.number)
             return False
         if hello.purpose is Purpose.FOLLOW:
             if served.on_follow is None:
-                send(sock, Refused(Reason.BAD_REQUEST, "this one is no coordinator"), header.number)
+                send(
+                    sock, RefusedMessage(WireRefusal.BAD_REQUEST, "this one is no coordinator"), header.number
+                )
                 return False
             served.on_follow(sock, hello)
             return True
@@ -283,18 +287,18 @@ class SegmentServer:
                     self._record(served, sock, sequence, header.number)
         return False
 
-    def _segments(self, served: Served, sock: socket.socket, from_offset: int, number: int) -> None:
+    def _segments(self, served: ServedLog, sock: socket.socket, from_offset: int, number: int) -> None:
         entries = catalog(served.core, from_offset)
         some = tuple(entries[: wire.ENTRIES_MAX])
-        send(sock, Segments(some, len(entries) > len(some)), number)
+        send(sock, SegmentList(some, len(entries) > len(some)), number)
 
-    def _send_segment(self, served: Served, sock: socket.socket, request: Fetch, number: int) -> None:
+    def _send_segment(self, served: ServedLog, sock: socket.socket, request: Fetch, number: int) -> None:
         name = segment_name(request.first_sequence, request.first_time)
         try:
             segment = Segment.open(served.core.directory, name)
         except (FileNotFoundError, DamageError, FormatError) as error:
-            reason = Reason.NOT_FOUND if isinstance(error, FileNotFoundError) else Reason.DAMAGED
-            send(sock, Refused(reason, f"{name} cannot be sent"), number)
+            reason = WireRefusal.NOT_FOUND if isinstance(error, FileNotFoundError) else WireRefusal.DAMAGED
+            send(sock, RefusedMessage(reason, f"{name} cannot be sent"), number)
             return
         try:
             end = _sendable(served.core, segment)
@@ -315,19 +319,23 @@ class SegmentServer:
         finally:
             segment.close()
 
-    def _record(self, served: Served, sock: socket.socket, sequence: int, number: int) -> None:
+    def _record(self, served: ServedLog, sock: socket.socket, sequence: int, number: int) -> None:
         try:
             record = served.reader.lookup(sequence)
         except NotFoundError as error:
-            send(sock, Refused(Reason.NOT_FOUND, str(error)), number)
+            send(sock, RefusedMessage(WireRefusal.NOT_FOUND, str(error)), number)
         except DamageError as error:
-            send(sock, Refused(Reason.DAMAGED, error.reason), number)
+            send(sock, RefusedMessage(WireRefusal.DAMAGED, error.reason), number)
         else:
             body = wire.pack_record(record)
             if len(body) > wire.RECORD_BYTES_MAX:
-                send(sock, Refused(Reason.BAD_REQUEST, "too large for one answer: fetch its segment"), number)
+                send(
+                    sock,
+                    RefusedMessage(WireRefusal.BAD_REQUEST, "too large for one answer: fetch its segment"),
+                    number,
+                )
             else:
-                sock.sendall(wire.pack(Kind.RECORD, body, number))
+                sock.sendall(wire.pack(WireKind.RECORD, body, number))
 
 
 def _sendable(core: BlockingLog, segment: Segment) -> int:
@@ -380,11 +388,11 @@ class SegmentClient:
         self._number += 1
         return self._number
 
-    def catalog(self, from_offset: int = 0) -> list[Entry]:
+    def catalog(self, from_offset: int = 0) -> list[SegmentEntry]:
         """The other side's segments that end behind an offset, in order. Raises PeerError if they are not."""
-        result: list[Entry] = []
+        result: list[SegmentEntry] = []
         while True:
-            some = ask(self._sock, Catalog(from_offset), Segments, self._next())
+            some = ask(self._sock, Catalog(from_offset), SegmentList, self._next())
             if some.more and (not some.entries or some.entries[-1].end_offset <= from_offset):
                 raise PeerError("a catalog that does not go on")
             if len(result) + len(some.entries) > wire.CATALOG_MAX:
@@ -396,7 +404,9 @@ class SegmentClient:
                 return result
             from_offset = some.entries[-1].end_offset
 
-    def fetch(self, entry: Entry, *, at: int, size: int, write: Callable[[memoryview, int], None]) -> int:
+    def fetch(
+        self, entry: SegmentEntry, *, at: int, size: int, write: Callable[[memoryview, int], None]
+    ) -> int:
         """Bytes of a segment's file from `at` on, written piece by piece as they come; how many came."""
         request = Fetch(entry.first_sequence, entry.first_time, at, size)
         data = ask(self._sock, request, Data, self._next())
@@ -411,7 +421,7 @@ class SegmentClient:
             done += len(view)
         return done
 
-    def read(self, entry: Entry, *, at: int, size: int) -> bytes:
+    def read(self, entry: SegmentEntry, *, at: int, size: int) -> bytes:
         """Bytes of a segment's file, in memory."""
         request = Fetch(entry.first_sequence, entry.first_time, at, size)
         data = ask(self._sock, request, Data, self._next())
@@ -419,7 +429,7 @@ class SegmentClient:
             raise PeerError("other bytes than were asked for")
         return bytes(receive_exactly(self._sock, data.size))
 
-    def segment_header(self, entry: Entry) -> SegmentHeader:
+    def segment_header(self, entry: SegmentEntry) -> SegmentHeader:
         """The header of a segment there."""
         try:
             return unpack_segment_header(self.read(entry, at=0, size=SEGMENT_HEADER_BYTES))
@@ -431,9 +441,9 @@ class SegmentClient:
         number = self._next()
         send(self._sock, Lookup(sequence), number)
         try:
-            _, body = expect(self._sock, number, Kind.RECORD)
+            _, body = expect(self._sock, number, WireKind.RECORD)
         except RefusedError as refused:
-            if refused.reason is Reason.NOT_FOUND:
+            if refused.reason is WireRefusal.NOT_FOUND:
                 return None
             raise
         record = wire.unpack_record(body)
@@ -442,7 +452,7 @@ class SegmentClient:
         return record
 
 
-def _check_entry(entry: Entry, before: Entry | None) -> None:
+def _check_entry(entry: SegmentEntry, before: SegmentEntry | None) -> None:
     """A segment that can be, behind the one before it. Raises PeerError."""
     wrong = (
         entry.last_sequence > wire.SEQUENCE_MAX

@@ -50,7 +50,7 @@ class PeerError(LogError):
     """The other side broke the protocol: its connection is closed, nothing of it is kept."""
 
 
-class Reason(IntEnum):
+class WireRefusal(IntEnum):
     """Why a request was refused."""
 
     WRONG_LOG = 1
@@ -67,12 +67,12 @@ class Reason(IntEnum):
 class RefusedError(LogError):
     """The other side said no, and why."""
 
-    def __init__(self, reason: Reason, text: str) -> None:
+    def __init__(self, reason: WireRefusal, text: str) -> None:
         super().__init__(f"refused ({reason.name.lower().replace('_', ' ')}): {text}")
         self.reason = reason
 
 
-class Kind(IntEnum):
+class WireKind(IntEnum):
     """What a message is."""
 
     HELLO = 1
@@ -101,7 +101,7 @@ class Purpose(IntEnum):
 class Header(NamedTuple):
     """The first 32 bytes of a message."""
 
-    kind: Kind
+    kind: WireKind
     number: int
     body_bytes: int
     body_checksum: int
@@ -112,7 +112,7 @@ class Header(NamedTuple):
         return padded(self.body_bytes)
 
 
-def pack(kind: Kind, body: Bytes = b"", number: int = 0) -> bytes:
+def pack(kind: WireKind, body: Bytes = b"", number: int = 0) -> bytes:
     """A whole message."""
     stored = bytes(body) + pad(len(body))
     head = _HEADER.pack(MAGIC, VERSION, kind, 0, number, len(body), crc32c(stored))
@@ -133,7 +133,7 @@ def unpack_header(data: Bytes) -> Header:
     if flags:
         raise PeerError(f"unknown flags {flags:#x} in a message")
     try:
-        known = Kind(kind)
+        known = WireKind(kind)
     except ValueError:
         raise PeerError(f"unknown kind of message {kind}") from None
     least, most = _BODY_BYTES[known]
@@ -175,7 +175,7 @@ class Hello:
     incarnation: bytes = bytes(16)
     nonce: bytes = bytes(NONCE_BYTES)
 
-    kind: ClassVar = Kind.HELLO
+    kind: ClassVar = WireKind.HELLO
     layout: ClassVar = struct.Struct("<B3xI16s16sQQQHH4x16s32s")
 
     def pack(self) -> bytes:
@@ -216,7 +216,7 @@ class Welcome:
     incarnation: bytes = bytes(16)
     node: bytes = bytes(16)
 
-    kind: ClassVar = Kind.WELCOME
+    kind: ClassVar = WireKind.WELCOME
     layout: ClassVar = struct.Struct("<16sI4xQQQQQQ16s16s")
 
     def pack(self) -> bytes:
@@ -230,21 +230,21 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMessage:
     """A no, with its reason."""
 
-    reason: Reason
+    reason: WireRefusal
     text: str
 
-    kind: ClassVar = Kind.REFUSED
+    kind: ClassVar = WireKind.REFUSED
 
     def pack(self) -> bytes:
         return bytes((self.reason,)) + self.text.encode()[: TEXT_BYTES_MAX - 1]
 
     @classmethod
-    def unpack(cls, body: Bytes) -> Refused:
+    def unpack(cls, body: Bytes) -> RefusedMessage:
         try:
-            reason = Reason(body[0])
+            reason = WireRefusal(body[0])
         except ValueError:
             raise PeerError(f"unknown reason {body[0]}") from None
         return cls(reason, bytes(body[1:]).decode(errors="replace"))
@@ -255,7 +255,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SegmentEntry:
     """One segment as one side has it: enough to tell whether the other side's is the same history."""
 
     first_sequence: int
@@ -306,7 +306,7 @@ class Entry:
         )
 
     @classmethod
-    def unpack(cls, body: Bytes, at: int = 0) -> Entry:
+    def unpack(cls, body: Bytes, at: int = 0) -> SegmentEntry:
         first, time, offset, last, end, *rest = cls.layout.unpack_from(body, at)
         position, size, epoch, checksum, chain, flags, before, digest, records = rest
         sealed, rewritten, damaged = bool(flags & 1), bool(flags & 2), bool(flags & 4)
@@ -320,7 +320,7 @@ class Catalog:
 
     from_offset: int = 0
 
-    kind: ClassVar = Kind.CATALOG
+    kind: ClassVar = WireKind.CATALOG
     layout: ClassVar = struct.Struct("<Q")
 
     def pack(self) -> bytes:
@@ -332,25 +332,25 @@ class Catalog:
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class SegmentList:
     """Segments in order; `more` if there are others behind them."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SegmentEntry, ...]
     more: bool = False
 
-    kind: ClassVar = Kind.SEGMENTS
+    kind: ClassVar = WireKind.SEGMENTS
     layout: ClassVar = struct.Struct("<II")
 
     def pack(self) -> bytes:
         return self.layout.pack(len(self.entries), self.more) + b"".join(e.pack() for e in self.entries)
 
     @classmethod
-    def unpack(cls, body: Bytes) -> Segments:
+    def unpack(cls, body: Bytes) -> SegmentList:
         count, more = cls.layout.unpack_from(body)
-        if len(body) != cls.layout.size + count * Entry.layout.size:
+        if len(body) != cls.layout.size + count * SegmentEntry.layout.size:
             raise PeerError("a SEGMENTS message of the wrong length")
-        at = range(cls.layout.size, len(body), Entry.layout.size)
-        return cls(tuple(Entry.unpack(body, place) for place in at), bool(more))
+        at = range(cls.layout.size, len(body), SegmentEntry.layout.size)
+        return cls(tuple(SegmentEntry.unpack(body, place) for place in at), bool(more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class Fetch:
     position: int
     size: int
 
-    kind: ClassVar = Kind.FETCH
+    kind: ClassVar = WireKind.FETCH
     layout: ClassVar = struct.Struct("<QqQQ")
 
     def pack(self) -> bytes:
@@ -380,7 +380,7 @@ class Data:
     position: int
     size: int
 
-    kind: ClassVar = Kind.DATA
+    kind: ClassVar = WireKind.DATA
     layout: ClassVar = struct.Struct("<QQ")
 
     def pack(self) -> bytes:
@@ -397,7 +397,7 @@ class Lookup:
 
     sequence: int
 
-    kind: ClassVar = Kind.LOOKUP
+    kind: ClassVar = WireKind.LOOKUP
     layout: ClassVar = struct.Struct("<Q")
 
     def pack(self) -> bytes:
@@ -427,26 +427,26 @@ def unpack_record(body: Bytes) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadMessage:
     """Where the coordinator's durable log ends. Sent every second, and wherever frames were left out."""
 
     next_sequence: int
     end_offset: int
     epoch: int
 
-    kind: ClassVar = Kind.HEAD
+    kind: ClassVar = WireKind.HEAD
     layout: ClassVar = struct.Struct("<QQQ")
 
     def pack(self) -> bytes:
         return self.layout.pack(self.next_sequence, self.end_offset, self.epoch)
 
     @classmethod
-    def unpack(cls, body: Bytes) -> Head:
+    def unpack(cls, body: Bytes) -> HeadMessage:
         return cls(*cls.layout.unpack(body))
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class ReplicaAck:
     """What a replica has on its disk, proven to be the coordinator's. `caught_up`: frames need no fetch.
 
     `waiting`: it has a hole that it cannot fill now, here or at the coordinator; `sequence` is before it.
@@ -458,7 +458,7 @@ class Ack:
     caught_up: bool
     waiting: bool = False
 
-    kind: ClassVar = Kind.ACK
+    kind: ClassVar = WireKind.ACK
     layout: ClassVar = struct.Struct("<QQQQ")
 
     def pack(self) -> bytes:
@@ -467,7 +467,7 @@ class Ack:
         )
 
     @classmethod
-    def unpack(cls, body: Bytes) -> Ack:
+    def unpack(cls, body: Bytes) -> ReplicaAck:
         sequence, end_offset, epoch, state = cls.layout.unpack(body)
         return cls(sequence, end_offset, epoch, bool(state & 1), bool(state & 2))
 
@@ -479,7 +479,7 @@ class Challenge:
     nonce: bytes
     proof: bytes
 
-    kind: ClassVar = Kind.CHALLENGE
+    kind: ClassVar = WireKind.CHALLENGE
     layout: ClassVar = struct.Struct("<32s32s")
 
     def pack(self) -> bytes:
@@ -496,7 +496,7 @@ class Proof:
 
     proof: bytes
 
-    kind: ClassVar = Kind.PROOF
+    kind: ClassVar = WireKind.PROOF
     layout: ClassVar = struct.Struct("<32s")
 
     def pack(self) -> bytes:
@@ -513,13 +513,24 @@ def proof_of(secret: bytes, side: bytes, hello: Hello, nonce: bytes) -> bytes:
 
 
 Message = (
-    Hello | Welcome | Refused | Catalog | Segments | Fetch | Data | Lookup | Head | Ack | Challenge | Proof
+    Hello
+    | Welcome
+    | RefusedMessage
+    | Catalog
+    | SegmentList
+    | Fetch
+    | Data
+    | Lookup
+    | HeadMessage
+    | ReplicaAck
+    | Challenge
+    | Proof
 )  # RECORD and FRAMES carry their bytes as they are
 
-_CLASSES: Final[dict[Kind, type[Message]]] = {
+_CLASSES: Final[dict[WireKind, type[Message]]] = {
     cls.kind: cls
     for cls in (
-        Hello, Welcome, Refused, Catalog, Segments, Fetch, Data, Lookup, Head, Ack, Challenge, Proof
+        Hello, Welcome, RefusedMessage, Catalog, SegmentList, Fetch, Data, Lookup, HeadMessage, ReplicaAck, Challenge, Proof
     )
 }  # fmt: skip
 
@@ -535,24 +546,27 @@ def unpack(header: Header, body: Bytes) -> Message:
 
 
 def _fixed(
-    cls: type[Welcome | Catalog | Fetch | Data | Lookup | Head | Ack | Challenge | Proof],
+    cls: type[Welcome | Catalog | Fetch | Data | Lookup | HeadMessage | ReplicaAck | Challenge | Proof],
 ) -> tuple[int, int]:
     return cls.layout.size, cls.layout.size
 
 
-_BODY_BYTES: Final[dict[Kind, tuple[int, int]]] = {
-    Kind.HELLO: (Hello.layout.size, Hello.layout.size + NAME_BYTES_MAX),
-    Kind.WELCOME: _fixed(Welcome),
-    Kind.REFUSED: (1, TEXT_BYTES_MAX),
-    Kind.CATALOG: _fixed(Catalog),
-    Kind.SEGMENTS: (Segments.layout.size, Segments.layout.size + ENTRIES_MAX * Entry.layout.size),
-    Kind.FETCH: _fixed(Fetch),
-    Kind.DATA: _fixed(Data),
-    Kind.LOOKUP: _fixed(Lookup),
-    Kind.RECORD: (_RECORD.size, RECORD_BYTES_MAX),
-    Kind.FRAMES: (80, STREAM_BYTES_MAX),
-    Kind.HEAD: _fixed(Head),
-    Kind.ACK: _fixed(Ack),
-    Kind.CHALLENGE: _fixed(Challenge),
-    Kind.PROOF: _fixed(Proof),
+_BODY_BYTES: Final[dict[WireKind, tuple[int, int]]] = {
+    WireKind.HELLO: (Hello.layout.size, Hello.layout.size + NAME_BYTES_MAX),
+    WireKind.WELCOME: _fixed(Welcome),
+    WireKind.REFUSED: (1, TEXT_BYTES_MAX),
+    WireKind.CATALOG: _fixed(Catalog),
+    WireKind.SEGMENTS: (
+        SegmentList.layout.size,
+        SegmentList.layout.size + ENTRIES_MAX * SegmentEntry.layout.size,
+    ),
+    WireKind.FETCH: _fixed(Fetch),
+    WireKind.DATA: _fixed(Data),
+    WireKind.LOOKUP: _fixed(Lookup),
+    WireKind.RECORD: (_RECORD.size, RECORD_BYTES_MAX),
+    WireKind.FRAMES: (80, STREAM_BYTES_MAX),
+    WireKind.HEAD: _fixed(HeadMessage),
+    WireKind.ACK: _fixed(ReplicaAck),
+    WireKind.CHALLENGE: _fixed(Challenge),
+    WireKind.PROOF: _fixed(Proof),
 }

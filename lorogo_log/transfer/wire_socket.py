@@ -19,18 +19,18 @@ from lorogo_log.transfer.wire import (
     Data,
     Header,
     Hello,
-    Kind,
     Message,
     PeerError,
     Proof,
-    Reason,
-    Refused,
-    Segments,
+    RefusedMessage,
+    SegmentList,
     Welcome,
+    WireKind,
+    WireRefusal,
 )
 
 Address = tuple[str, int]
-_M = TypeVar("_M", Welcome, Segments, Data)
+_M = TypeVar("_M", Welcome, SegmentList, Data)
 #: Of a file, so much must move within a deadline; and what is read of a message is made room for so.
 PIECE_BYTES = 1 << 20
 
@@ -101,7 +101,7 @@ def receive_into(sock: socket.socket, view: memoryview) -> None:
 
 
 def receive(
-    sock: socket.socket, kinds: frozenset[Kind], seconds: float | None = None
+    sock: socket.socket, kinds: frozenset[WireKind], seconds: float | None = None
 ) -> tuple[Header, memoryview] | None:
     """The next message, which must be one of these kinds; None if the other side closed before it."""
     first = bytearray(1)
@@ -126,14 +126,14 @@ def ask(sock: socket.socket, request: Message, answer: type[_M], number: int = 0
     return found
 
 
-def expect(sock: socket.socket, number: int, *kinds: Kind) -> tuple[Header, memoryview]:
+def expect(sock: socket.socket, number: int, *kinds: WireKind) -> tuple[Header, memoryview]:
     """The answer to a request; a refusal is raised. Nothing is read of what is neither."""
-    came = receive(sock, frozenset({*kinds, Kind.REFUSED}))
+    came = receive(sock, frozenset({*kinds, WireKind.REFUSED}))
     if came is None:
         raise PeerError("the other side closed the connection without an answer")
     header, body = came
-    if header.kind is Kind.REFUSED:
-        raise Refused.unpack(body).error
+    if header.kind is WireKind.REFUSED:
+        raise RefusedMessage.unpack(body).error
     if header.number != number:
         raise PeerError(f"the answer to request {header.number} where {number} was asked")
     return header, body
@@ -145,10 +145,10 @@ def expect(sock: socket.socket, number: int, *kinds: Kind) -> tuple[Header, memo
 def greet(sock: socket.socket, hello: Hello, secret: bytes | None) -> Welcome:
     """HELLO and all that comes before WELCOME, by the one who connected."""
     send(sock, hello)
-    answer = wire.unpack(*expect(sock, 0, Kind.WELCOME, Kind.CHALLENGE))
+    answer = wire.unpack(*expect(sock, 0, WireKind.WELCOME, WireKind.CHALLENGE))
     if isinstance(answer, Challenge):
         send(sock, proven(hello, answer, secret))
-        answer = wire.unpack(*expect(sock, 0, Kind.WELCOME))
+        answer = wire.unpack(*expect(sock, 0, WireKind.WELCOME))
     elif secret is not None:
         raise PeerError("the other side did not prove that it knows the secret")
     assert isinstance(answer, Welcome)
@@ -167,12 +167,12 @@ def proven(hello: Hello, challenge: Challenge, secret: bytes | None) -> Proof:
 def challenged(sock: socket.socket, hello: Hello, secret: bytes, number: int, nonce: bytes) -> bool:
     """Whether the one who connected knows the secret; if not, it is told so."""
     send(sock, Challenge(nonce, wire.proof_of(secret, b"server", hello, nonce)), number)
-    came = receive(sock, frozenset({Kind.PROOF}))
+    came = receive(sock, frozenset({WireKind.PROOF}))
     if came is None:
         return False
     good = hmac.compare_digest(bytes(came[1]), wire.proof_of(secret, b"client", hello, nonce))
     if not good:
-        send(sock, Refused(Reason.SECRET, "the secret is another one"), number)
+        send(sock, RefusedMessage(WireRefusal.SECRET, "the secret is another one"), number)
     return good
 
 

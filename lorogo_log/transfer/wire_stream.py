@@ -6,14 +6,14 @@ import asyncio
 import socket
 
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.wire import Challenge, Header, Hello, Kind, PeerError, Refused, Welcome
+from lorogo_log.transfer.wire import Challenge, Header, Hello, PeerError, RefusedMessage, Welcome, WireKind
 from lorogo_log.transfer.wire_socket import proven
 
 WRITE_BUFFER_BYTES = 1 << 20
-_GREETINGS = frozenset({Kind.WELCOME, Kind.CHALLENGE, Kind.REFUSED})
+_GREETINGS = frozenset({WireKind.WELCOME, WireKind.CHALLENGE, WireKind.REFUSED})
 
 
-class Stream:
+class MessageStream:
     """One connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -23,12 +23,12 @@ class Stream:
         writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     @classmethod
-    async def connect(cls, host: str, port: int, timeout: float) -> Stream:
+    async def connect(cls, host: str, port: int, timeout: float) -> MessageStream:
         async with asyncio.timeout(timeout):
             return cls(*await asyncio.open_connection(host, port, limit=WRITE_BUFFER_BYTES))
 
     @classmethod
-    async def adopt(cls, sock: socket.socket) -> Stream:
+    async def adopt(cls, sock: socket.socket) -> MessageStream:
         """A connection that a thread accepted."""
         sock.setblocking(False)
         return cls(*await asyncio.open_connection(sock=sock, limit=WRITE_BUFFER_BYTES))
@@ -39,7 +39,7 @@ class Stream:
         name = self._writer.get_extra_info("peername")
         return str(name[0]) if name else ""
 
-    async def receive(self, timeout: float, kinds: frozenset[Kind]) -> tuple[Header, memoryview]:
+    async def receive(self, timeout: float, kinds: frozenset[WireKind]) -> tuple[Header, memoryview]:
         """The next message, which must be one of these kinds. Raises PeerError, OSError, TimeoutError."""
         try:
             async with asyncio.timeout(timeout):
@@ -63,7 +63,7 @@ class Stream:
         match answer:
             case Welcome():
                 return answer
-            case Refused():
+            case RefusedMessage():
                 raise answer.error
             case _:
                 raise PeerError("a second challenge")

@@ -14,7 +14,7 @@ import xxhash
 
 from lorogo_log import limits
 from lorogo_log.errors import StaleEpochError
-from lorogo_log.format.batch import Encoded, Sizes, encode
+from lorogo_log.format.batch import EncodedFrame, Sizes, encode
 from lorogo_log.format.index import IndexBuilder
 from lorogo_log.format.layout import (
     FRAME_HEADER_BYTES,
@@ -32,7 +32,7 @@ _ZEROS = bytes(limits.AHEAD_BYTES)
 
 
 @dataclass(slots=True)
-class Head:
+class LogHead:
     """Where the log stands: what the next frame must continue."""
 
     next_sequence: int = 1
@@ -81,13 +81,13 @@ class OpenSegment:
         self.filled = max(self.filled, end)
 
 
-class Engine:
+class SegmentAppender:
     """The writer's hands: one active segment, one prepared to follow it."""
 
     def __init__(
         self,
         directory: Directory,
-        head: Head,
+        head: LogHead,
         *,
         log_id: bytes,
         partition: int = 0,
@@ -221,7 +221,7 @@ class Engine:
         return self._write(header, frame, keys if distinct is None else distinct, sync=sync)
 
     def mirror(
-        self, header: SegmentHeader | None, frame: Encoded, keys: Collection[bytes], *, sync: bool
+        self, header: SegmentHeader | None, frame: EncodedFrame, keys: Collection[bytes], *, sync: bool
     ) -> None:
         """Write a coordinator's frame as it is, so that the replica's file becomes byte for byte the same.
 
@@ -257,7 +257,7 @@ class Engine:
         )
 
     def _write(
-        self, header: SegmentHeader, frame: Encoded, keys: Collection[bytes], *, sync: bool
+        self, header: SegmentHeader, frame: EncodedFrame, keys: Collection[bytes], *, sync: bool
     ) -> FrameHeader:
         active, head = self.active, self.head
         first = active.header is None

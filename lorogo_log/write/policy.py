@@ -45,7 +45,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class WriteFailure:
     """What a write or sync error leads to. A sync error stops the log for good: nothing is tried twice."""
 
     callback: Callable[[LogFailedError], None] | None = None
@@ -54,7 +54,7 @@ class Failure:
     full: Callable[[DiskFullError | None], None] | None = None
 
     @classmethod
-    def stop(cls) -> Failure:
+    def stop(cls) -> WriteFailure:
         """Stop; appends raise LogFailedError."""
         return cls()
 
@@ -64,6 +64,6 @@ class Failure:
         callback: Callable[[LogFailedError], None],
         *,
         full: Callable[[DiskFullError | None], None] | None = None,
-    ) -> Failure:
+    ) -> WriteFailure:
         """Stop, and tell the callback once, from the log's thread; with `full`, a full disk is waited out."""
         return cls(callback, full)

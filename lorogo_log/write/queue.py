@@ -22,7 +22,7 @@ class Waker(Protocol):
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
 
 
-class Caller(Waker, Protocol):
+class AppendWaker(Waker, Protocol):
     """A waker whose waiters append."""
 
     def soon(self, ring: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class DirectWaker:
         ring()
 
 
-class Pending:
+class PendingFrame:
     """Records that will be one frame."""
 
     __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values", "waiters")
@@ -59,7 +59,7 @@ class Pending:
         self.size = 0
         self.waiters: dict[Waker, list[Waiting]] = {}
 
-    def add(self, many: Many) -> None:
+    def add(self, many: AppendedRecords) -> None:
         """These records too."""
         self.keys += many.keys
         self.values += many.values
@@ -70,7 +70,7 @@ class Pending:
         self.size += many.size
 
 
-class Many:
+class AppendedRecords:
     """Records of one append, and what frame and index must know of them: found by the caller's thread."""
 
     __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
@@ -84,7 +84,7 @@ class Many:
 
 
 @dataclass(slots=True)
-class Order:
+class WriterCommand:
     """Something else than records for the writer to do, in its place in the queue."""
 
     run: Callable[[], Any]
@@ -104,7 +104,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class Deferred:
     """What an order gives, once something in the background is done."""
 
     value: Any

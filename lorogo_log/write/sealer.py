@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from lorogo_log import limits
 from lorogo_log.errors import DiskFullError, LogError, LogFailedError
 from lorogo_log.storage.disk import DiskFull
-from lorogo_log.write.engine import Engine, OpenSegment
+from lorogo_log.write.engine import OpenSegment, SegmentAppender
 
 
 class Sealer:
@@ -26,7 +26,7 @@ class Sealer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SegmentAppender,
         *,
         failed: Callable[[], LogFailedError | None],
         fail: Callable[[Exception], None],

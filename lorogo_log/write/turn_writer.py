@@ -14,11 +14,11 @@ from lorogo_log import limits
 from lorogo_log.errors import QueueFullError
 from lorogo_log.storage.disk import DiskFull
 from lorogo_log.storage.workers import Workers
-from lorogo_log.write.queue import After, Many, Order, Pending
-from lorogo_log.write.writer import Writer
+from lorogo_log.write.queue import AppendedRecords, Deferred, PendingFrame, WriterCommand
+from lorogo_log.write.writer import LogWriter
 
 
-class TurnWriter(Writer):
+class TurnWriter(LogWriter):
     """A writer whose hands are `Workers`."""
 
     threads = False
@@ -45,7 +45,7 @@ class TurnWriter(Writer):
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
-        many = Many(keys, values, times)
+        many = AppendedRecords(keys, values, times)
         token: Future[range] = Future()
         try:
             self._put(many, self._direct, token)
@@ -90,10 +90,10 @@ class TurnWriter(Writer):
         try:
             while self._queue and self._error is None and items != 0:
                 item = self._queue.popleft()
-                if isinstance(item, Order):
+                if isinstance(item, WriterCommand):
                     self._orders -= 1
                     self._obey(item)
-                elif isinstance(item, Pending):
+                elif isinstance(item, PendingFrame):
                     self._commit(item)
                 items = None if items is None else items - 1
             if self._closing or self._error is not None:
@@ -127,7 +127,7 @@ class TurnWriter(Writer):
     def _on_full(self, error: DiskFull) -> None:
         self._pause(error)
 
-    def _pause(self, error: DiskFull, pending: Pending | None = None) -> None:
+    def _pause(self, error: DiskFull, pending: PendingFrame | None = None) -> None:
         first = self._full is None
         super()._pause(error, pending)
         if first and self._full is not None:
@@ -160,6 +160,6 @@ class TurnWriter(Writer):
             self._workers.later(self._tidy)
         return name
 
-    def _when_sealed(self, name: str | None) -> str | After | None:
+    def _when_sealed(self, name: str | None) -> str | Deferred | None:
         self._tidy()
         return super()._when_sealed(name)

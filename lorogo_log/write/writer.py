@@ -36,28 +36,37 @@ from lorogo_log.errors import (
     StaleEpochError,
     TooLargeError,
 )
-from lorogo_log.format.batch import Encoded
+from lorogo_log.format.batch import EncodedFrame
 from lorogo_log.format.layout import SegmentHeader
 from lorogo_log.storage.disk import DiskFull
-from lorogo_log.write.engine import Engine
-from lorogo_log.write.policy import Failure, Sync
-from lorogo_log.write.queue import COLUMN_BYTES, After, Caller, DirectWaker, Many, Order, Pending, Waker
+from lorogo_log.write.engine import SegmentAppender
+from lorogo_log.write.policy import Sync, WriteFailure
+from lorogo_log.write.queue import (
+    COLUMN_BYTES,
+    AppendedRecords,
+    AppendWaker,
+    Deferred,
+    DirectWaker,
+    PendingFrame,
+    Waker,
+    WriterCommand,
+)
 from lorogo_log.write.sealer import Sealer
 
 _log = logging.getLogger(__name__)
 
 
-class Writer:
+class LogWriter:
     """Owns the engine and its two threads."""
 
     threads = True
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SegmentAppender,
         *,
         sync: Sync,
-        failure: Failure,
+        failure: WriteFailure,
         queue_bytes: int = limits.QUEUE_BYTES,
         queue_items: int = limits.QUEUE_ITEMS,
         batch_bytes: int = limits.BATCH_BYTES,
@@ -76,7 +85,7 @@ class Writer:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for each time that the writer sleeps
-        self._queue: deque[Pending | Order] = deque()
+        self._queue: deque[PendingFrame | WriterCommand] = deque()
         self._bytes = 0
         self._items = 0
         self._orders = 0
@@ -126,7 +135,7 @@ class Writer:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         times: Sequence[int],
-        waker: Caller,
+        waker: AppendWaker,
         token: Any,
         *,
         epoch: int | None = None,
@@ -135,9 +144,9 @@ class Writer:
 
         Times were checked before (`check_time`).
         """
-        self._put(Many(keys, values, times), waker, token, epoch)
+        self._put(AppendedRecords(keys, values, times), waker, token, epoch)
 
-    def _put(self, many: Many, waker: Caller, token: Any, epoch: int | None = None) -> None:
+    def _put(self, many: AppendedRecords, waker: AppendWaker, token: Any, epoch: int | None = None) -> None:
         with self._lock:
             pending = self._admit(len(many.values), many.size, epoch)
             waiting = (token, len(pending.values), len(many.values))
@@ -148,7 +157,7 @@ class Writer:
             waker.soon(self.ring)
 
     def put_one(
-        self, key: bytes, value: bytes, time: int, waker: Caller, token: Any, epoch: int | None = None
+        self, key: bytes, value: bytes, time: int, waker: AppendWaker, token: Any, epoch: int | None = None
     ) -> None:
         """`put` for one record."""
         if type(key) is not bytes or type(time) is not int or not I64_MIN <= time <= I64_MAX:
@@ -173,7 +182,7 @@ class Writer:
         if idle:
             waker.soon(self.ring)
 
-    def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
+    def _admit(self, count: int, size: int, epoch: int | None) -> PendingFrame:
         """The batch to join; with the lock held."""
         if self._closing or self._error is not None or self._full is not None or self.replaced is not None:
             raise self._refusal()
@@ -193,9 +202,9 @@ class Writer:
         self._bytes += size
         if self._queue and not self._alone:
             last = self._queue[-1]
-            if isinstance(last, Pending) and last.size + size <= self._batch_bytes:
+            if isinstance(last, PendingFrame) and last.size + size <= self._batch_bytes:
                 return last
-        pending = Pending()
+        pending = PendingFrame()
         self._queue.append(pending)
         return pending
 
@@ -234,7 +243,7 @@ class Writer:
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
         """For threads: wait for room, then for the disk."""
-        many = Many(keys, values, times)
+        many = AppendedRecords(keys, values, times)
         if (alone := self._alone_at_the_disk(many)) is not None:
             return alone
         deadline = self._monotonic() + wait_seconds
@@ -251,14 +260,14 @@ class Writer:
                     raise
         return token.result(max(0.0, deadline - self._monotonic()))
 
-    def _alone_at_the_disk(self, many: Many) -> range | None:
+    def _alone_at_the_disk(self, many: AppendedRecords) -> range | None:
         """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
 
         It waits for the disk anyway; this way it does not wait for two changes of thread as well.
         """
         if not self._lendable():
             return None
-        mine = Pending()
+        mine = PendingFrame()
         mine.add(many)
         borrowed = whole = False
         first: int | None = None
@@ -283,7 +292,7 @@ class Writer:
         """Whether the writer's thread sleeps and has no reason to wake up."""
         return self._idle and not self._has_work()
 
-    def _give_back(self, interrupted: Pending | None) -> None:
+    def _give_back(self, interrupted: PendingFrame | None) -> None:
         """The caller's thread has done the writer's work, or was interrupted (Ctrl-C) within it.
 
         Nobody knows then how much of the frame is in the file: writing on would give its sequences twice.
@@ -303,7 +312,7 @@ class Writer:
         One that writes nothing is taken while the disk is full, too. Raises QueueFullError when too many such
         orders wait: each holds its place until the disk is there.
         """
-        order = Order(run)
+        order = WriterCommand(run)
         with self._lock:
             if self._closing or self._error is not None or (writes and self._full is not None):
                 raise self._refusal()
@@ -345,7 +354,7 @@ class Writer:
         return self.order(self._flush)
 
     def mirror(
-        self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]
+        self, header: SegmentHeader | None, frames: Sequence[tuple[EncodedFrame, set[bytes]]]
     ) -> Future[Any]:
         """Write a coordinator's frames as they are (a replica's way to append)."""
         return self.order(lambda: self._mirror(header, frames))
@@ -418,7 +427,7 @@ class Writer:
     def _run(self) -> None:
         try:
             while (item := self._take()) is not None:
-                if isinstance(item, Pending):
+                if isinstance(item, PendingFrame):
                     self._commit(item)
                 else:
                     self._obey(item)
@@ -429,7 +438,7 @@ class Writer:
         finally:
             self._sealer.retire()
 
-    def _take(self) -> Pending | Order | None:
+    def _take(self) -> PendingFrame | WriterCommand | None:
         """The next batch or order; None when there is nothing more to come."""
         late = False
         while True:
@@ -446,7 +455,7 @@ class Writer:
                     found = self._found_full
                     if found is None and self._queue:
                         item = self._queue.popleft()
-                        self._orders -= isinstance(item, Order)
+                        self._orders -= isinstance(item, WriterCommand)
                         return item
                     if found is None and self._closing:
                         return None
@@ -472,7 +481,7 @@ class Writer:
             except Empty:
                 late = True
 
-    def _commit(self, pending: Pending) -> int | None:
+    def _commit(self, pending: PendingFrame) -> int | None:
         """The first sequence of what is durable now; None if the log has stopped."""
         engine = self.engine
         try:
@@ -522,12 +531,12 @@ class Writer:
         else:
             self._dirty = True
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: WriterCommand) -> None:
         if not order.done.set_running_or_notify_cancel():
             return  # cancelled while it waited in the queue
         try:
             match order.run():
-                case After(value, done):
+                case Deferred(value, done):
                     done.add_done_callback(partial(order.settle, value))
                 case value:
                     order.done.set_result(value)
@@ -551,16 +560,16 @@ class Writer:
             return None  # one that only carries an epoch goes on: the next would begin at the same sequence
         return self._swap()
 
-    def _rotate_and_seal(self) -> str | After | None:
+    def _rotate_and_seal(self) -> str | Deferred | None:
         """As `_rotate`, for who wants to work on what was finished. The writer goes on meanwhile."""
         return self._when_sealed(self._rotate())
 
-    def _when_sealed(self, name: str | None) -> str | After | None:
+    def _when_sealed(self, name: str | None) -> str | Deferred | None:
         """The name, for who waits, once everything that was finished until now is sealed."""
         last = self._sealer.last()
         if self._error is not None:
             raise self._error
-        return name if last is None else After(name, last)
+        return name if last is None else Deferred(name, last)
 
     def _swap(self) -> str:
         engine = self.engine
@@ -586,7 +595,7 @@ class Writer:
             self.engine.commit((), (), (), sync=True)
         return self.engine.head.end_offset
 
-    def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> int:
+    def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[EncodedFrame, set[bytes]]]) -> int:
         if header is not None:
             if header.log_id != self.engine.log_id:
                 raise ValueError("the frames belong to another log")
@@ -618,7 +627,7 @@ class Writer:
 
     # -- a full disk ----------------------------------------------------------------------------------
 
-    def _stop_or_pause(self, error: Exception, pending: Pending | None = None) -> None:
+    def _stop_or_pause(self, error: Exception, pending: PendingFrame | None = None) -> None:
         """A write failed: wait for room if the disk is full and the caller wants that, else stop for good."""
         if isinstance(error, DiskFull) and self._failure.full is not None:
             self._pause(error, pending)
@@ -632,7 +641,7 @@ class Writer:
             if self._idle:
                 self._ring()
 
-    def _pause(self, error: DiskFull, pending: Pending | None = None) -> None:
+    def _pause(self, error: DiskFull, pending: PendingFrame | None = None) -> None:
         """Nothing is taken until there is room; with the engine in hand.
 
         The segment ends at its last acknowledged frame, on the disk, before a caller gets the error: what
@@ -685,7 +694,7 @@ class Writer:
         if self._failure.full is not None:
             self._call(partial(self._failure.full, None))
 
-    def _fail(self, error: Exception, pending: Pending | None = None) -> None:
+    def _fail(self, error: Exception, pending: PendingFrame | None = None) -> None:
         """Stop for good. Nothing that was not acknowledged will be, and nothing is tried again."""
         with self._lock:
             if self._error is None:
@@ -708,7 +717,7 @@ class Writer:
         if first and self._failure.callback is not None:
             self._call(partial(self._failure.callback, failed))
 
-    def _empty_queue(self, pending: Pending | None) -> list[Pending | Order]:
+    def _empty_queue(self, pending: PendingFrame | None) -> list[PendingFrame | WriterCommand]:
         """Everything that waits, which is forgotten; with the lock held."""
         left = [pending, *self._queue] if pending else list(self._queue)
         self._queue.clear()
@@ -716,9 +725,9 @@ class Writer:
         self._room.notify_all()
         return left
 
-    def _refuse(self, left: list[Pending | Order], error: LogError) -> None:
+    def _refuse(self, left: list[PendingFrame | WriterCommand], error: LogError) -> None:
         for item in left:
-            if isinstance(item, Order):
+            if isinstance(item, WriterCommand):
                 item.fail(error)
             else:
                 for waker, waiting in item.waiters.items():
@@ -737,7 +746,7 @@ class Writer:
             waker.wake([], 0, self._error)
 
 
-_LIVE: WeakSet[Writer] = WeakSet()
+_LIVE: WeakSet[LogWriter] = WeakSet()
 
 
 def _after_fork() -> None:

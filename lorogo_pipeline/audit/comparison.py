@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lorogo_pipeline.audit import difference as found
-from lorogo_pipeline.audit.difference import BadRecord, Difference, Kind, Span
+from lorogo_pipeline.audit.difference import BadRecord, Difference, DifferenceKind, Span
 from lorogo_pipeline.audit.values import contrast
 from lorogo_pipeline.decode import content
 from lorogo_protocol import crdt
@@ -43,20 +43,20 @@ Ends = Mapping[int, int]  # of each peer the counter behind its last operation
 #: what somebody who edits, deletes or restores meanwhile may explain
 PASSING = frozenset(
     {
-        Kind.MISSING_ON_SERVER,
-        Kind.MISSING_IN_JOURNAL,
-        Kind.UNKNOWN_DOCUMENT,
-        Kind.UNJOURNALLED_DOCUMENT,
-        Kind.DELETION_DIFFERS,
-        Kind.GENERATION_DIFFERS,
-        Kind.CONTENT_DIFFERS,
-        Kind.NOT_READABLE,
+        DifferenceKind.MISSING_ON_SERVER,
+        DifferenceKind.MISSING_IN_JOURNAL,
+        DifferenceKind.UNKNOWN_DOCUMENT,
+        DifferenceKind.UNJOURNALLED_DOCUMENT,
+        DifferenceKind.DELETION_DIFFERS,
+        DifferenceKind.GENERATION_DIFFERS,
+        DifferenceKind.CONTENT_DIFFERS,
+        DifferenceKind.NOT_READABLE,
     }
 )
-AHEAD = frozenset({Kind.MISSING_IN_JOURNAL, Kind.UNJOURNALLED_DOCUMENT})
+AHEAD = frozenset({DifferenceKind.MISSING_IN_JOURNAL, DifferenceKind.UNJOURNALLED_DOCUMENT})
 
 
-class State(StrEnum):
+class LiveState(StrEnum):
     """What a document is on the server."""
 
     LIVE = "live"
@@ -67,7 +67,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class JournalDocument:
     """A document as the journals have it: a row of the table `documents`."""
 
     document_id: str
@@ -81,7 +81,7 @@ class Replayed:
     bad: tuple[BadRecord, ...] = ()  # updates that cannot be used
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any], bad: Iterable[BadRecord] = ()) -> "Replayed":
+    def of_row(cls, row: Mapping[str, Any], bad: Iterable[BadRecord] = ()) -> "JournalDocument":
         """From a row of `documents`."""
         return cls(
             row["document_id"],
@@ -98,7 +98,7 @@ class Replayed:
 
 def rows(
     batches: Iterable[pa.RecordBatch], bad: Mapping[str, Iterable[BadRecord]] | None = None
-) -> Iterator[Replayed]:
+) -> Iterator[JournalDocument]:
     """The newest row of each document, a few in memory at once; texts and snapshots are not unpacked.
 
     `bad`: by document, the rows of `updates` whose digest is wrong or which do not decode.
@@ -109,7 +109,7 @@ def rows(
         for begin in range(0, slim.num_rows, _ROWS_AT_ONCE):
             for row in slim.slice(begin, _ROWS_AT_ONCE).to_pylist():
                 if row.get("latest", True):
-                    yield Replayed.of_row(row, known.get(row["document_id"], ()))
+                    yield JournalDocument.of_row(row, known.get(row["document_id"], ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class LiveDocument:
     """A document as it is served, or as a server that takes it would serve it."""
 
     document_id: str
-    state: State
+    state: LiveState
     generation: int = 0
     vector: bytes = b"\x00"
     frontiers: bytes = b"\x00"
@@ -143,7 +143,7 @@ class LiveDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Comparison:
     """What comparing one document gave."""
 
     differences: tuple[Difference, ...] = ()
@@ -156,12 +156,14 @@ class Verdict:
         return bool(self.uncompared) or any(one.kind in PASSING for one in self.differences)
 
 
-def compare(replayed: Replayed | None, live: LiveDocument | None) -> list[Difference]:
+def compare(replayed: JournalDocument | None, live: LiveDocument | None) -> list[Difference]:
     """Everything in which the two differ; None: that side knows nothing of it."""
     return list(judge(replayed, live).differences)
 
 
-def judge(replayed: Replayed | None, live: LiveDocument | None, *, before: Ends | None = None) -> Verdict:
+def judge(
+    replayed: JournalDocument | None, live: LiveDocument | None, *, before: Ends | None = None
+) -> Comparison:
     """What is to be said of one document.
 
     `before`: what the server had of it before the journals were read, if `live` is newer than they are.
@@ -169,21 +171,21 @@ def judge(replayed: Replayed | None, live: LiveDocument | None, *, before: Ends 
     if replayed is None:
         return _only_live(live)
     name = replayed.document_id
-    if live is None or live.state is State.UNKNOWN:
+    if live is None or live.state is LiveState.UNKNOWN:
         missing = beyond(replayed.ends, {})
         bad = found.bad_records(name, replayed.bad, ())
-        deleted = replayed.state != State.LIVE
+        deleted = replayed.state != LiveState.LIVE
         if replayed.problem and not (bad or deleted):  # updates of it may be all that cannot be used
             bad = [found.not_readable(name, "journals", replayed.problem)]
         if not (missing or deleted):
             return _verdict(bad)  # an empty document is nowhere
         return _verdict([*bad, found.unknown(name, deleted=deleted, missing=missing)])
-    if live.state in (State.DELETED, State.ERASED) or replayed.state != State.LIVE:
+    if live.state in (LiveState.DELETED, LiveState.ERASED) or replayed.state != LiveState.LIVE:
         return _gone(replayed, live)
     ends = live.ends
     ahead = beyond(ends if before is None else before, replayed.ends)
     differences = found.bad_records(name, replayed.bad, ahead)
-    if replayed.generation != live.generation and live.state is State.LIVE:
+    if replayed.generation != live.generation and live.state is LiveState.LIVE:
         differences.append(found.generation_differs(name, replayed.generation, live.generation))
     if replayed.problem and not replayed.bad:
         differences.append(found.not_readable(name, "journals", replayed.problem, ahead))
@@ -210,14 +212,14 @@ def beyond(more: Ends, less: Ends) -> tuple[Span, ...]:
     )
 
 
-def _verdict(differences: Iterable[Difference], *, ahead: bool = False, uncompared: str = "") -> Verdict:
-    return Verdict(tuple(sorted(differences)), ahead, uncompared)
+def _verdict(differences: Iterable[Difference], *, ahead: bool = False, uncompared: str = "") -> Comparison:
+    return Comparison(tuple(sorted(differences)), ahead, uncompared)
 
 
-def _only_live(live: LiveDocument | None) -> Verdict:
+def _only_live(live: LiveDocument | None) -> Comparison:
     """No journal speaks of it: an empty document, or one that is gone, needs none."""
-    if live is None or live.state in (State.DELETED, State.ERASED, State.UNKNOWN):
-        return Verdict()
+    if live is None or live.state in (LiveState.DELETED, LiveState.ERASED, LiveState.UNKNOWN):
+        return Comparison()
     differences = [found.not_readable(live.document_id, "server", live.problem)] if live.problem else []
     missing = beyond(live.ends, {})
     if missing:
@@ -225,14 +227,14 @@ def _only_live(live: LiveDocument | None) -> Verdict:
     return _verdict(differences, ahead=bool(missing))
 
 
-def _gone(replayed: Replayed, live: LiveDocument) -> Verdict:
+def _gone(replayed: JournalDocument, live: LiveDocument) -> Comparison:
     """At least one side says that it is deleted: then nothing is served that could be compared."""
     name = replayed.document_id
     differences = found.bad_records(name, replayed.bad, ())
     holds = bool(replayed.ends) or replayed.state != "erased"
-    if live.state is State.ERASED and not holds:
+    if live.state is LiveState.ERASED and not holds:
         return _verdict(differences)
-    if live.state is State.UNREADABLE:
+    if live.state is LiveState.UNREADABLE:
         return _verdict([*differences, found.not_readable(name, "server", live.problem)])
     if replayed.state != live.state:
         sides = (str(replayed.state), replayed.generation), (live.state.value, live.generation)
@@ -242,7 +244,7 @@ def _gone(replayed: Replayed, live: LiveDocument) -> Verdict:
     return _verdict(differences)
 
 
-def _contents(replayed: Replayed, live: LiveDocument) -> list[Difference]:
+def _contents(replayed: JournalDocument, live: LiveDocument) -> list[Difference]:
     """Both at the journals' version, which the server includes. Raises HistoryTrimmed, TooDeep, CrdtError."""
     if not replayed.ends:
         return []

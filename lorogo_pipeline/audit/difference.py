@@ -18,7 +18,7 @@ class Severity(IntEnum):
     UNSURE = 2  # it could not be compared
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What differs: a code that programs branch on."""
 
     CONTENT_DIFFERS = "content-differs"
@@ -35,19 +35,19 @@ class Kind(StrEnum):
 
 
 _SEVERITY = {
-    Kind.CONTENT_DIFFERS: Severity.WRONG,
-    Kind.MISSING_ON_SERVER: Severity.WRONG,
-    Kind.DELETION_DIFFERS: Severity.WRONG,
-    Kind.UNKNOWN_DOCUMENT: Severity.WRONG,
-    Kind.GENERATION_DIFFERS: Severity.WRONG,
-    Kind.MISSING_IN_JOURNAL: Severity.UNCOVERED,
-    Kind.UNJOURNALLED_DOCUMENT: Severity.UNCOVERED,
-    Kind.BAD_DIGEST: Severity.UNCOVERED,
-    Kind.DOES_NOT_DECODE: Severity.UNCOVERED,
-    Kind.DAMAGED_SEGMENT: Severity.UNCOVERED,
-    Kind.NOT_READABLE: Severity.UNSURE,
+    DifferenceKind.CONTENT_DIFFERS: Severity.WRONG,
+    DifferenceKind.MISSING_ON_SERVER: Severity.WRONG,
+    DifferenceKind.DELETION_DIFFERS: Severity.WRONG,
+    DifferenceKind.UNKNOWN_DOCUMENT: Severity.WRONG,
+    DifferenceKind.GENERATION_DIFFERS: Severity.WRONG,
+    DifferenceKind.MISSING_IN_JOURNAL: Severity.UNCOVERED,
+    DifferenceKind.UNJOURNALLED_DOCUMENT: Severity.UNCOVERED,
+    DifferenceKind.BAD_DIGEST: Severity.UNCOVERED,
+    DifferenceKind.DOES_NOT_DECODE: Severity.UNCOVERED,
+    DifferenceKind.DAMAGED_SEGMENT: Severity.UNCOVERED,
+    DifferenceKind.NOT_READABLE: Severity.UNSURE,
 }
-assert set(_SEVERITY) == set(Kind)
+assert set(_SEVERITY) == set(DifferenceKind)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -56,7 +56,7 @@ class Difference:
 
     severity: Severity
     document_id: str  # empty: not of one document
-    kind: Kind
+    kind: DifferenceKind
     sentence: str
     facts: tuple[tuple[str, object], ...] = field(default=(), compare=False)
 
@@ -80,7 +80,7 @@ class BadRecord:
     problem: str = ""  # Loro's word; empty: the bytes do not match the digest
 
 
-def difference(kind: Kind, document_id: str, sentence: str, **facts: object) -> Difference:
+def difference(kind: DifferenceKind, document_id: str, sentence: str, **facts: object) -> Difference:
     """With the severity that goes with the kind."""
     return Difference(_SEVERITY[kind], document_id, kind, sentence, tuple(facts.items()))
 
@@ -88,13 +88,13 @@ def difference(kind: Kind, document_id: str, sentence: str, **facts: object) -> 
 def damaged_segment(name: str, problem: str) -> Difference:
     """A part of a journal that cannot be read, whatever was in it."""
     sentence = f"{name} is damaged: {problem}; `lorogo log repair` mends it from a copy"
-    return difference(Kind.DAMAGED_SEGMENT, "", sentence, segment=name, problem=problem)
+    return difference(DifferenceKind.DAMAGED_SEGMENT, "", sentence, segment=name, problem=problem)
 
 
 def missing_on_server(document_id: str, missing: tuple[Span, ...]) -> Difference:
     """Accepted, journalled, and not served."""
     return difference(
-        Kind.MISSING_ON_SERVER,
+        DifferenceKind.MISSING_ON_SERVER,
         document_id,
         f"{document_id}: the server lacks {_operations(missing)}, which the journals have;"
         " a server that starts with these journals brings them back",
@@ -106,7 +106,7 @@ def missing_in_journal(document_id: str, missing: tuple[Span, ...], *, stored: b
     """Served, and in no journal."""
     waiting = "; perhaps they wait in the WAL for a server to take them: open it once" if stored else ""
     return difference(
-        Kind.MISSING_IN_JOURNAL,
+        DifferenceKind.MISSING_IN_JOURNAL,
         document_id,
         f"{document_id}: no journal here has {_operations(missing)}, which the server has{waiting}",
         missing=spans_json(missing),
@@ -116,14 +116,16 @@ def missing_in_journal(document_id: str, missing: tuple[Span, ...], *, stored: b
 def unjournalled(document_id: str, missing: tuple[Span, ...]) -> Difference:
     """A document that no journal speaks of."""
     sentence = f"{document_id}: no journal here has anything of it; the server has {_operations(missing)}"
-    return difference(Kind.UNJOURNALLED_DOCUMENT, document_id, sentence, missing=spans_json(missing))
+    return difference(
+        DifferenceKind.UNJOURNALLED_DOCUMENT, document_id, sentence, missing=spans_json(missing)
+    )
 
 
 def unknown(document_id: str, *, deleted: bool, missing: tuple[Span, ...]) -> Difference:
     """A document that only the journals speak of."""
     what = "its deletion" if deleted else _operations(missing)
     return difference(
-        Kind.UNKNOWN_DOCUMENT,
+        DifferenceKind.UNKNOWN_DOCUMENT,
         document_id,
         f"{document_id}: the server knows nothing of it; the journals have {what}",
         deleted=deleted,
@@ -140,7 +142,7 @@ def deletion_differs(document_id: str, journals: tuple[str, int], server: tuple[
     if server[0] == "erased":
         sentence = f"{document_id}: it was erased, and these journals or tables still hold its content"
     return difference(
-        Kind.DELETION_DIFFERS,
+        DifferenceKind.DELETION_DIFFERS,
         document_id,
         sentence,
         journals={"state": journals[0], "generation": journals[1]},
@@ -151,14 +153,16 @@ def deletion_differs(document_id: str, journals: tuple[str, int], server: tuple[
 def generation_differs(document_id: str, journals: int, server: int) -> Difference:
     """It was deleted and restored once more on one side."""
     sentence = f"{document_id}: it is in generation {journals} in the journals and {server} on the server"
-    return difference(Kind.GENERATION_DIFFERS, document_id, sentence, journals=journals, server=server)
+    return difference(
+        DifferenceKind.GENERATION_DIFFERS, document_id, sentence, journals=journals, server=server
+    )
 
 
 def content_differs(document_id: str, contrast: Contrast | None, journals: str, server: str) -> Difference:
     """The same version reads differently; the hashes, and where it begins."""
     where = f" from {contrast} on" if contrast else ""
     return difference(
-        Kind.CONTENT_DIFFERS,
+        DifferenceKind.CONTENT_DIFFERS,
         document_id,
         f"{document_id}: at the same version the journals and the server differ{where}",
         path=contrast.path if contrast else None,
@@ -175,10 +179,10 @@ def bad_records(
     """Updates that cannot be used, by kind; `missing`: what the server has beyond what can be."""
     found = []
     for kind, words in (
-        (Kind.BAD_DIGEST, "not match the digest"),
-        (Kind.DOES_NOT_DECODE, "not decode"),
+        (DifferenceKind.BAD_DIGEST, "not match the digest"),
+        (DifferenceKind.DOES_NOT_DECODE, "not decode"),
     ):
-        bad = [one for one in records if bool(one.problem) == (kind is Kind.DOES_NOT_DECODE)]
+        bad = [one for one in records if bool(one.problem) == (kind is DifferenceKind.DOES_NOT_DECODE)]
         if bad:
             named = _few([f"{one.log_id} in {one.where}" for one in bad])
             why = f" ({bad[0].problem})" if bad[0].problem else ""
@@ -194,7 +198,7 @@ def not_readable(document_id: str, side: str, problem: str, missing: tuple[Span,
     lacks = f"; the server has {_operations(missing)} beyond them" if missing else ""
     sentence = f"{document_id}: the {side} cannot give all of it: {problem}{lacks}"
     return difference(
-        Kind.NOT_READABLE,
+        DifferenceKind.NOT_READABLE,
         document_id,
         sentence,
         side=side,

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lorogo_pipeline.audit.audit_report import AuditReport
-from lorogo_pipeline.audit.comparison import Replayed, rows
+from lorogo_pipeline.audit.comparison import JournalDocument, rows
 from lorogo_pipeline.audit.difference import BadRecord, Difference, damaged_segment
-from lorogo_pipeline.audit.live_documents import LookSettings, live
+from lorogo_pipeline.audit.live_documents import LiveReadSettings, live
 from lorogo_pipeline.audit.run import audit
 from lorogo_pipeline.decode.bucket_rows import formed
 from lorogo_pipeline.decode.fold import FoldOptions, by_document, document_row, fold_document
 from lorogo_pipeline.decode.records import record_rows
-from lorogo_pipeline.decode.segments import Reading, Wanted, find_segments
+from lorogo_pipeline.decode.segments import JournalFilter, SegmentReading, find_segments
 from lorogo_pipeline.jobs.ingest import ingest
 from lorogo_pipeline.jobs.materialise import LATEST, materialise
 from lorogo_pipeline.spark.progress import Progress
@@ -68,10 +68,10 @@ async def _compare(
     through_servers: bool,
     progress: Progress | None,
 ) -> AuditReport:
-    async def again(document_id: str) -> Replayed | None:
+    async def again(document_id: str) -> JournalDocument | None:
         return await asyncio.to_thread(reread, journals, document_id)
 
-    async with live(nats, LookSettings(through_servers=through_servers)) as seen:
+    async with live(nats, LiveReadSettings(through_servers=through_servers)) as seen:
         return await audit(
             chain(rows(_documents(lake), _bad(lake)), _erased(lake)),
             seen,
@@ -94,12 +94,12 @@ def _documents(lake: Lake) -> Iterator[pa.RecordBatch]:
                 yield from group.to_batches()
 
 
-def _erased(lake: Lake) -> Iterator[Replayed]:
+def _erased(lake: Lake) -> Iterator[JournalDocument]:
     """What must be nowhere: no table has it but as a row of `events` that says so."""
     for file in lake.table("events").list():
         events = parquet.read(lake.files, "events", file, ["document_id", "kind"])
         for name in events.filter(pc.equal(events["kind"], _ERASED))["document_id"].to_pylist():
-            yield Replayed(name, _ERASED)
+            yield JournalDocument(name, _ERASED)
 
 
 def _bad(lake: Lake) -> dict[str, list[BadRecord]]:
@@ -120,12 +120,12 @@ def _bad_of(updates: pa.Table) -> Iterator[tuple[str, BadRecord]]:
         yield row["document_id"], BadRecord(row["log_id"], where, problem)
 
 
-def reread(journals: Sequence[str], document_id: str) -> Replayed | None:
+def reread(journals: Sequence[str], document_id: str) -> JournalDocument | None:
     """One document as the journals have it now; None if they have nothing of it."""
-    wanted = Wanted(frozenset([document_id.encode()]))
+    wanted = JournalFilter(frozenset([document_id.encode()]))
     found: dict[str, list[pa.RecordBatch]] = {}
     for facts in find_segments(journals):
-        reading = Reading(facts, wanted)
+        reading = SegmentReading(facts, wanted)
         for records in record_rows(reading.batches(), facts.log, wanted):
             for name, table_rows in rows_of(records, 1).items():
                 found.setdefault(name, []).append(table_rows)
@@ -139,10 +139,10 @@ def reread(journals: Sequence[str], document_id: str) -> Replayed | None:
     for name, records in by_document(batches):
         folded = fold_document(name, records)
         if folded is None:
-            return Replayed(name, _ERASED)
+            return JournalDocument(name, _ERASED)
         row = document_row(folded, FoldOptions(None, 1, snapshots=False))
         bad = [one for _, one in _bad_of(tables["updates"].select(_BAD))] if "updates" in tables else []
-        return Replayed.of_row(row, bad)
+        return JournalDocument.of_row(row, bad)
     return None
 
 

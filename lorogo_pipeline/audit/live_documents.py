@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import lorogo_client
 from lorogo_client import ClientSettings, NotServed
 from lorogo_client.connection import new_nanoid
-from lorogo_pipeline.audit.comparison import LiveDocument, State
+from lorogo_pipeline.audit.comparison import LiveDocument, LiveState
 from lorogo_pipeline.sources.nats_connection import connect
 from lorogo_pipeline.spark.at_once import each, over
 from lorogo_protocol import ids, subjects
@@ -25,10 +25,10 @@ from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed, Status, Up
-from lorogo_server.document.loading import Loaded, LoadFailed, load
-from lorogo_server.journal.coverage import Covered
+from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
+from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.settings import ServerSettings
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TransportError
 from lorogo_transport.ports import Transport
@@ -44,14 +44,14 @@ _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)
 _NO_EPOCH = 0  # only an owner needs to know in which epoch its sequences count
 
 
-class LookFailed(LorogoError):
+class LiveReadFailed(LorogoError):
     """A document could not be looked at now; says why."""
 
     code = "look-failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LookSettings:
+class LiveReadSettings:
     """How documents are looked at."""
 
     through_servers: bool = False  # start documents that nobody serves, and ask their owners
@@ -66,7 +66,7 @@ async def look(
     document_ids: Iterable[str] | None = None,
     on_progress: Progress = lambda *_: None,
     *,
-    settings: LookSettings | None = None,
+    settings: LiveReadSettings | None = None,
 ) -> AsyncIterator[LiveDocument]:
     """These documents, or all that NATS knows, in any order. Raises Unreachable, LookFailed, Disconnected.
 
@@ -83,8 +83,8 @@ async def look(
 
 @asynccontextmanager
 async def live(
-    where: str | Transport, settings: LookSettings | None = None, *, clock: Clock | None = None
-) -> AsyncIterator["Live"]:
+    where: str | Transport, settings: LiveReadSettings | None = None, *, clock: Clock | None = None
+) -> AsyncIterator["LiveDocumentReader"]:
     """The documents on that NATS. Raises Unreachable, LookFailed if no server has ever run there."""
     async with AsyncExitStack() as stack:
         transport = where
@@ -94,19 +94,19 @@ async def live(
         try:
             await transport.stream(subjects.WAL_STREAM).state()
         except StreamMissing:
-            raise LookFailed(
+            raise LiveReadFailed(
                 "no lorogo server has ever run on this NATS: name the one that the journals belong to"
             ) from None
-        seen = Live(transport, settings or LookSettings(), clock or SystemClock())
+        seen = LiveDocumentReader(transport, settings or LiveReadSettings(), clock or SystemClock())
         await seen.caller.start()
         stack.push_async_callback(seen.caller.close)
         yield seen
 
 
-class Live:
+class LiveDocumentReader:
     """Looks at documents, each as often as it is asked to; owns and changes nothing."""
 
-    def __init__(self, transport: Transport, settings: LookSettings, clock: Clock) -> None:
+    def __init__(self, transport: Transport, settings: LiveReadSettings, clock: Clock) -> None:
         self.settings = settings
         self.caller = Caller(transport.bus, clock, new_nanoid)
         self._transport = transport
@@ -140,7 +140,7 @@ class Live:
         """As `look`, but what fails is UNREADABLE with its reason."""
         try:
             return await self.look(document_id)
-        except LookFailed as error:
+        except LiveReadFailed as error:
             return _unreadable(document_id, str(error))
 
     async def look(self, document_id: str) -> LiveDocument:
@@ -160,7 +160,7 @@ class Live:
                     await asyncio.sleep(pause)
         except TimeoutError:
             problem = f"it took longer than {self.settings.document_seconds:g} s"
-        raise LookFailed(f"{document_id} could not be looked at: {problem}")
+        raise LiveReadFailed(f"{document_id} could not be looked at: {problem}")
 
     async def _connected(self) -> None:
         """Wait for NATS, if it is away. Raises Disconnected."""
@@ -182,10 +182,10 @@ class Live:
         """None: it changed meanwhile, look again. Raises TransportError."""
         entry = await self._statuses.read(document_id)
         status = None if entry is None else entry.status
-        head, facts, damage = None, SnapshotFacts(), ""
+        head, facts, damage = None, SnapshotMetadata(), ""
         try:
             head = await self._snapshots.head(document_id)
-            facts = facts if head is None else SnapshotFacts.parse(head.facts)
+            facts = facts if head is None else SnapshotMetadata.parse(head.facts)
         except (SnapshotDamaged, MalformedMessage) as error:
             damage = str(error)
         if facts.deleted:
@@ -203,7 +203,7 @@ class Live:
         if damage:
             return _unreadable(document_id, damage)
         if head is None and await self._wal.last(subjects.wal(document_id)) is None:
-            return LiveDocument(document_id, State.UNKNOWN)
+            return LiveDocument(document_id, LiveState.UNKNOWN)
         if self.settings.through_servers and not isinstance(status, Failed):
             return await self._started(document_id)
         return await self._stored(document_id, _failure(status))
@@ -250,7 +250,7 @@ class Live:
             loaded, head = await self._load(document_id)
         except SnapshotReplaced:
             return None
-        except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
+        except (DocumentLoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
             return _unreadable(document_id, f"{problem}; {error}" if problem else str(error))
         if _revision(loaded.snapshot) != _revision(head):
             return None  # the WAL may have been purged for a snapshot that we did not see
@@ -266,7 +266,7 @@ class Live:
             ServerSettings(),  # the widest limits: what any server has accepted
             self._clock,
             epoch=_NO_EPOCH,
-            covered=Covered("", _NO_EPOCH, _ALL, _ALL),
+            covered=CoverageEntry("", _NO_EPOCH, _ALL, _ALL),
         )
         return loaded, await self._snapshots.head(document_id)
 
@@ -274,17 +274,17 @@ class Live:
 def _alive(document_id: str, replica: Replica, generation: int, where: str, problem: str) -> LiveDocument:
     version = replica.version()
     return LiveDocument(
-        document_id, State.LIVE, generation, version.vector, version.frontiers, where, problem, replica
+        document_id, LiveState.LIVE, generation, version.vector, version.frontiers, where, problem, replica
     )
 
 
-def _tombstone(document_id: str, facts: SnapshotFacts) -> LiveDocument:
-    state = State.ERASED if facts.erased_ns else State.DELETED
+def _tombstone(document_id: str, facts: SnapshotMetadata) -> LiveDocument:
+    state = LiveState.ERASED if facts.erased_ns else LiveState.DELETED
     return LiveDocument(document_id, state, facts.generation)
 
 
 def _unreadable(document_id: str, problem: str) -> LiveDocument:
-    return LiveDocument(document_id, State.UNREADABLE, problem=problem)
+    return LiveDocument(document_id, LiveState.UNREADABLE, problem=problem)
 
 
 def _failure(status: Status | None) -> str:

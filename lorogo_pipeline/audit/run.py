@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, replace
 
 from lorogo_pipeline.audit.audit_report import AuditReport, Skipped
-from lorogo_pipeline.audit.comparison import AHEAD, Ends, Replayed, Verdict, judge
+from lorogo_pipeline.audit.comparison import AHEAD, Comparison, Ends, JournalDocument, judge
 from lorogo_pipeline.audit.difference import Difference
-from lorogo_pipeline.audit.live_documents import Live, LookFailed, Progress
+from lorogo_pipeline.audit.live_documents import LiveDocumentReader, LiveReadFailed, Progress
 from lorogo_pipeline.spark.at_once import each, over
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId
 from lorogo_transport.clock import Clock, SystemClock
@@ -23,7 +23,7 @@ from lorogo_transport.clock import Clock, SystemClock
 ROUND_PAUSES = (0.2, 1.0, 3.0)  # an update is served a moment before it is in the journal
 
 Again = Callable[
-    [str], Awaitable[Replayed | None]
+    [str], Awaitable[JournalDocument | None]
 ]  # the document as the journals have it now; None: not at all
 
 
@@ -32,7 +32,7 @@ class _Outcome:
     """What is known of one document so far."""
 
     document_id: str
-    verdict: Verdict
+    verdict: Comparison
     before: Ends | None  # what the server had when it was first looked at
     ahead: bool = False  # it had more than the journals, then or later
     where: str = ""
@@ -40,8 +40,8 @@ class _Outcome:
 
 
 async def audit(
-    replayed: Iterable[Replayed],
-    live: Live,
+    replayed: Iterable[JournalDocument],
+    live: LiveDocumentReader,
     *,
     again: Again | None,
     damaged: Iterable[Difference] = (),
@@ -75,7 +75,7 @@ async def audit(
 class _Run:
     """The tally of one audit."""
 
-    def __init__(self, live: Live, again: Again | None, on_progress: Progress) -> None:
+    def __init__(self, live: LiveDocumentReader, again: Again | None, on_progress: Progress) -> None:
         self._live = live
         self._again = again
         self._on_progress = on_progress
@@ -87,7 +87,7 @@ class _Run:
         self._settled: list[_Outcome] = []  # that differ, whatever is read again
         self.doubtful: dict[str, _Outcome] = {}
 
-    async def first(self, replayed: Iterator[Replayed]) -> None:
+    async def first(self, replayed: Iterator[JournalDocument]) -> None:
         """Every document that the journals have."""
         async for outcome in each(_in_thread(replayed), self._compare, self._live.settings.at_once):
             self._take(outcome, "comparing documents")
@@ -147,7 +147,7 @@ class _Run:
 
     # --- one document -----------------------------------------------------------------------------
 
-    async def _compare(self, replayed: Replayed) -> _Outcome:
+    async def _compare(self, replayed: JournalDocument) -> _Outcome:
         return await self._judged(replayed.document_id, replayed, None)
 
     async def _compare_unheard(self, document_id: str) -> _Outcome:
@@ -159,17 +159,19 @@ class _Run:
         judged = await self._judged(outcome.document_id, replayed, outcome.before)
         return replace(judged, where="", ahead=judged.ahead or outcome.ahead)  # asked: counted already
 
-    async def _judged(self, document_id: str, replayed: Replayed | None, before: Ends | None) -> _Outcome:
+    async def _judged(
+        self, document_id: str, replayed: JournalDocument | None, before: Ends | None
+    ) -> _Outcome:
         try:
             seen = await self._live.look(document_id)
             verdict = judge(replayed, seen, before=before)
             had = seen.ends if before is None else before
-        except (LookFailed, InvalidDocumentId, CrdtError) as error:
-            return _Outcome(document_id, Verdict(), before, failed=str(error))
+        except (LiveReadFailed, InvalidDocumentId, CrdtError) as error:
+            return _Outcome(document_id, Comparison(), before, failed=str(error))
         return _Outcome(document_id, verdict, had, verdict.ahead, seen.where)
 
 
-def _remembering(replayed: Iterable[Replayed], seen: set[str]) -> Iterator[Replayed]:
+def _remembering(replayed: Iterable[JournalDocument], seen: set[str]) -> Iterator[JournalDocument]:
     """Each document once, noting its name."""
     for one in replayed:
         if one.document_id not in seen:
@@ -177,7 +179,7 @@ def _remembering(replayed: Iterable[Replayed], seen: set[str]) -> Iterator[Repla
             yield one
 
 
-async def _in_thread(items: Iterator[Replayed]) -> AsyncIterator[Replayed]:
+async def _in_thread(items: Iterator[JournalDocument]) -> AsyncIterator[JournalDocument]:
     """The same, read beside the loop: the next row may have to come from a cluster."""
     while (one := await asyncio.to_thread(next, items, None)) is not None:
         yield one

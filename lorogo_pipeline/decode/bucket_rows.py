@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lorogo_pipeline.decode.fold import INPUT
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile
 
 _BATCH_ROWS = 4096
@@ -28,7 +28,7 @@ _EVENTS = [
 
 
 def bucket_rows(
-    files: Files,
+    files: LakeFiles,
     updates: Sequence[DataFile],
     events: Sequence[DataFile],
     *,
@@ -66,7 +66,7 @@ def _side_by_side(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
 
 
 def _pieces(
-    files: Files, name: str, file: DataFile, schema: pa.Schema, wanted: pa.Array | None
+    files: LakeFiles, name: str, file: DataFile, schema: pa.Schema, wanted: pa.Array | None
 ) -> Iterator[pa.Table]:
     """A file's rows in the fold's own form, piece by piece."""
     columns = [*_UPDATES, "bytes", "payload"] if name == "updates" else [*_EVENTS, "content"]

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lorogo_pipeline.decode.fold import Folded
+from lorogo_pipeline.decode.fold import DocumentReplay
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Replica
 
 
-class Brought(NamedTuple):
+class UpdateSpan(NamedTuple):
     """A range of one peer's operations, and the update that brought it."""
 
     first: int
@@ -41,7 +41,7 @@ class Op(NamedTuple):
 
 
 @dataclass(slots=True)
-class Change:
+class HistoryChange:
     """A run of one peer's operations."""
 
     peer: str
@@ -56,7 +56,7 @@ class Change:
         return self.ops[-1].counter + self.ops[-1].length if self.ops else self.first
 
 
-def change_rows(folded: Folded, buckets: int) -> list[dict[str, Any]]:
+def change_rows(folded: DocumentReplay, buckets: int) -> list[dict[str, Any]]:
     """Rows of CHANGES of one document. Raises CrdtError."""
     if folded.replica is None:
         return []
@@ -73,13 +73,13 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=CHANGES)
 
 
-def changes(replica: Replica) -> Iterator[Change]:
+def changes(replica: Replica) -> Iterator[HistoryChange]:
     """Every change that the replica's history has, oldest first of each peer."""
     body = json.loads(crdt.history_json(replica))
     peers = body.get("peers")
     for raw in body["changes"]:
         counter, peer = _id(raw["id"], peers)
-        change = Change(peer, counter, int(raw["lamport"]), int(raw["timestamp"]), raw.get("msg"))
+        change = HistoryChange(peer, counter, int(raw["lamport"]), int(raw["timestamp"]), raw.get("msg"))
         change.ops = [
             Op(
                 int(op["counter"]),
@@ -119,17 +119,17 @@ def _length(op: dict[str, Any]) -> int:
             return 1
 
 
-def _brought(folded: Folded) -> dict[str, list[Brought]]:
+def _brought(folded: DocumentReplay) -> dict[str, list[UpdateSpan]]:
     """Of each peer what every update brought, in order; the first to bring something counts."""
-    found: dict[str, list[Brought]] = {}
+    found: dict[str, list[UpdateSpan]] = {}
     for update in folded.updates:
         for span in update.spans or ():
-            part = Brought(span["first"], span["end"], update.accepted_ns, update.log_id or "")
+            part = UpdateSpan(span["first"], span["end"], update.accepted_ns, update.log_id or "")
             _bring(found.setdefault(span["peer"], []), part)
     return found
 
 
-def _bring(parts: list[Brought], new: Brought) -> None:
+def _bring(parts: list[UpdateSpan], new: UpdateSpan) -> None:
     """Add what none of the parts has yet; they stay in order and apart."""
     place = bisect_right(parts, new.first, key=lambda part: part.first)
     first = max(new.first, parts[place - 1].end) if place else new.first
@@ -145,7 +145,7 @@ def _bring(parts: list[Brought], new: Brought) -> None:
         place += 1
 
 
-def _parts(change: Change, brought: list[Brought]) -> Iterator[tuple[Brought, list[Op]]]:
+def _parts(change: HistoryChange, brought: list[UpdateSpan]) -> Iterator[tuple[UpdateSpan, list[Op]]]:
     """The change, cut at the borders of updates."""
     at, ops = change.first, iter(change.ops)
     op = next(ops, None)
@@ -164,17 +164,19 @@ def _parts(change: Change, brought: list[Brought]) -> Iterator[tuple[Brought, li
         at = part.end
 
 
-def _at(brought: list[Brought], counter: int, end: int) -> Brought:
+def _at(brought: list[UpdateSpan], counter: int, end: int) -> UpdateSpan:
     """What brought an operation: an update; or nothing that we know of, up to the next that we do."""
     place = bisect_right(brought, counter, key=lambda part: part.first) - 1
     if place >= 0 and counter < brought[place].end:
         found = brought[place]
         return found if found.end <= end else found._replace(end=end)
     behind = brought[place + 1].first if place + 1 < len(brought) else end
-    return Brought(counter, min(end, behind), 0, "")
+    return UpdateSpan(counter, min(end, behind), 0, "")
 
 
-def _row(document_id: str, bucket: int, change: Change, part: Brought, ops: Iterable[Op]) -> dict[str, Any]:
+def _row(
+    document_id: str, bucket: int, change: HistoryChange, part: UpdateSpan, ops: Iterable[Op]
+) -> dict[str, Any]:
     counts: Counter[tuple[str, str]] = Counter()
     inserted = deleted = 0
     for op in ops:

@@ -58,7 +58,7 @@ _BYTES_OUT = 16 << 20
 UNREADABLE = "Loro cannot hold it"
 
 
-class Row(NamedTuple):
+class ReplayRow(NamedTuple):
     """One record of one document, in the order of INPUT without the document."""
 
     kind: str
@@ -81,13 +81,13 @@ class Row(NamedTuple):
 
 
 @dataclass(slots=True)
-class Folded:
+class DocumentReplay:
     """A document as its records make it."""
 
     document_id: str
     replica: Replica | None  # None: nothing could be made of it
     last_ns: int  # when its newest record was accepted; that it was loaded from a snapshot is none
-    updates: list[Row] = field(default_factory=list)  # that count, in order
+    updates: list[ReplayRow] = field(default_factory=list)  # that count, in order
     generation: int = 0
     deleted: bool = False
     problems: list[str] = field(default_factory=list)
@@ -120,9 +120,9 @@ def fold(batches: Iterable[pa.RecordBatch], options: FoldOptions) -> Iterator[pa
         yield pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS)
 
 
-def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[Row]]]:
+def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[ReplayRow]]]:
     """The records of one document after another; batches are sorted by document, and may lack columns."""
-    current, rows = None, list[Row]()
+    current, rows = None, list[ReplayRow]()
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -144,10 +144,12 @@ def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[R
 
 
 #: `Row._make` without a step in Python for every record
-_row = cast("Callable[[tuple[Any, ...]], Row]", partial(tuple.__new__, Row))
+_row = cast("Callable[[tuple[Any, ...]], ReplayRow]", partial(tuple.__new__, ReplayRow))
 
 
-def fold_document(document_id: str, records: list[Row], as_of_ns: int | None = None) -> Folded | None:
+def fold_document(
+    document_id: str, records: list[ReplayRow], as_of_ns: int | None = None
+) -> DocumentReplay | None:
     """One document of its records; None if it was erased, or not there yet."""
     if any(row.kind == "erased" for row in records):
         return None  # for good: also as of a time when it was there
@@ -159,23 +161,23 @@ def fold_document(document_id: str, records: list[Row], as_of_ns: int | None = N
         replica = _quickly(rows)
         if replica is not None:
             generation = max(row.generation or 0 for row in rows)
-            return Folded(document_id, replica, rows[-1].accepted_ns, rows, generation)
+            return DocumentReplay(document_id, replica, rows[-1].accepted_ns, rows, generation)
     return _carefully(document_id, rows)
 
 
-def _quickly(rows: list[Row]) -> Replica | None:
+def _quickly(rows: list[ReplayRow]) -> Replica | None:
     try:
         return crdt.replayed([row.payload or b"" for row in rows])
     except CrdtError:
         return None
 
 
-def _carefully(document_id: str, rows: list[Row]) -> Folded:
+def _carefully(document_id: str, rows: list[ReplayRow]) -> DocumentReplay:
     """What restoring from journals makes of it, and what it says is missing."""
     found = restore.gather([(row.accepted_ns, place) for place, row in enumerate(rows)], _fetch(rows))
     updates = [row for row in rows if row.kind == "update" and row.digest_ok]
     last_ns = max((row.accepted_ns for row in rows if row.kind != "base"), default=rows[-1].accepted_ns)
-    folded = Folded(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
+    folded = DocumentReplay(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
     try:
         rebuilt = restore.rebuild(found, _fetch(rows), now_ns=last_ns)
     except CrdtError as error:
@@ -188,7 +190,7 @@ def _carefully(document_id: str, rows: list[Row]) -> Folded:
     return folded
 
 
-def _fetch(rows: list[Row]) -> restore.Fetch:
+def _fetch(rows: list[ReplayRow]) -> restore.Fetch:
     def fetch(place: int) -> DocumentRecord | None:
         row = rows[place]
         epoch, sequence, generation = row.epoch or 0, row.sequence or 0, row.generation or 0
@@ -211,7 +213,7 @@ def _fetch(rows: list[Row]) -> restore.Fetch:
     return fetch
 
 
-def document_row(folded: Folded, options: FoldOptions) -> dict[str, Any]:
+def document_row(folded: DocumentReplay, options: FoldOptions) -> dict[str, Any]:
     """The row of DOCUMENTS."""
     updates, problems = folded.updates, list(folded.problems)
     row: dict[str, Any] = {

@@ -20,7 +20,7 @@ from lorogo_log.format.arrow import record_batches
 from lorogo_log.format.batch import Batch
 from lorogo_pipeline.decode import packed_updates
 from lorogo_pipeline.decode.packed_updates import PackedUpdates
-from lorogo_pipeline.decode.segments import Wanted
+from lorogo_pipeline.decode.segments import JournalFilter
 from lorogo_pipeline.tables.schemas import RECORDS, TIME
 from lorogo_protocol import records
 from lorogo_protocol.digest import digest
@@ -50,7 +50,7 @@ _WIDE = ("payload", "vector", "frontiers", "problem")
 
 
 def record_rows(
-    batches: Iterable[Batch], log: str, wanted: Wanted, *, payload: bool = True
+    batches: Iterable[Batch], log: str, wanted: JournalFilter, *, payload: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records of a segment's frames, as rows."""
     for batch in record_batches(batches, join_bytes=_JOIN_BYTES):
@@ -59,7 +59,7 @@ def record_rows(
             yield _rows(chosen, log, payload=payload)
 
 
-def _chosen(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def _chosen(batch: pa.RecordBatch, wanted: JournalFilter) -> pa.RecordBatch:
     masks = []
     times = batch["time"].view(pa.int64())
     if wanted.keys is not None:

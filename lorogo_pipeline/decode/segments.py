@@ -20,14 +20,14 @@ from lorogo_log.recovery.rewrite import bad
 from lorogo_log.storage.disk import Directory
 from lorogo_log.storage.segment import Segment, find_frame
 from lorogo_pipeline.errors import BadOption, DamagedJournal
-from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 from lorogo_server.recovery.restore_sources import NoSource, find
 
 FAIL, SKIP = "fail", "skip"
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class SegmentCopy:
     """One file that holds a segment."""
 
     folder: str  # the log's directory or URL
@@ -44,7 +44,7 @@ class SegmentFacts:
     last_sequence: int  # -1: it is open, or nobody can tell
     first_time: int
     last_time: int  # of an open one: the end of time
-    copies: tuple[Copy, ...]
+    copies: tuple[SegmentCopy, ...]
     damage: str = ""  # it cannot be opened, or does not say what it is
     next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
     resume: tuple[int, int] | None = None  # place and checksum of the last frame that was read before
@@ -83,7 +83,7 @@ class SegmentFacts:
     def from_json(cls, raw: dict[str, Any]) -> SegmentFacts:
         """Back from what `asdict` and JSON made of it."""
         resume = raw["resume"]
-        copies = tuple(Copy(**copy) for copy in raw["copies"])
+        copies = tuple(SegmentCopy(**copy) for copy in raw["copies"])
         return cls(**{**raw, "copies": copies, "resume": None if resume is None else tuple(resume)})
 
 
@@ -164,7 +164,7 @@ def _adopted(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFa
     return result
 
 
-def _begins(copy: Copy) -> bytes:
+def _begins(copy: SegmentCopy) -> bytes:
     """The header of the first frame: its checksum covers the segment's own header, so it is no other's."""
     try:
         file = _directory(copy.folder).open(copy.name)
@@ -187,7 +187,7 @@ def _holds_nothing(place: str) -> bool:
 
 
 def _facts(directory: Directory, name: str, size: int, first_sequence: int, began: int) -> SegmentFacts:
-    copy = Copy(directory.path, name, size)
+    copy = SegmentCopy(directory.path, name, size)
     unknown = SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,), began=began)
     try:
         segment = Segment.open(directory, name)
@@ -240,7 +240,7 @@ def _merged(same: list[SegmentFacts]) -> SegmentFacts:
 
 
 @dataclass(slots=True)
-class Wanted:
+class JournalFilter:
     """Which records of a segment are wanted; the rest is not even decoded where the index tells."""
 
     keys: frozenset[bytes] | None = None  # None: of every document
@@ -264,11 +264,11 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Reading:
+class SegmentReading:
     """Frames of one segment, and what was wrong with it. Read `batches()` to the end, then look."""
 
     facts: SegmentFacts
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: JournalFilter = field(default_factory=JournalFilter)
     damaged: str = SKIP
     damage: list[str] = field(default_factory=list)
     bytes: int = 0  # that were read
@@ -318,7 +318,7 @@ class Reading:
                 f"{self.damage[0]}: repair it (`lorogo log repair`), or go on without it (--damaged skip)"
             )
 
-    def _of(self, copy: Copy, seen: _Seen) -> Iterator[Batch]:
+    def _of(self, copy: SegmentCopy, seen: _Seen) -> Iterator[Batch]:
         """The good frames of one copy; what is wrong with it is noted."""
         try:
             segment = Segment.open(_directory(copy.folder), copy.name)
@@ -393,5 +393,5 @@ def _frames(segment: Segment, start: int, end: int, damage: list[str]) -> Iterat
 
 def _directory(folder: str) -> Directory:
     if "://" in folder:
-        return Archive(folder).folder("")
+        return ArchiveStorage(folder).folder("")
     return FileStorage().directory(folder, create=False)

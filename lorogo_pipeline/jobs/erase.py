@@ -20,7 +20,7 @@ from lorogo_pipeline.errors import BadOption, PipelineError
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.spark.progress import Progress
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, Lake
 from lorogo_pipeline.tables.schemas import EVENTS
 from lorogo_pipeline.tables.table_rows import bucket_of, identity
@@ -34,7 +34,7 @@ TABLES = ("updates", "events", "changes", "documents")
 
 
 @dataclass(slots=True)
-class TableErased:
+class TableErasure:
     """What happened to one table."""
 
     rows_before: int = 0  # of the erased documents
@@ -45,11 +45,11 @@ class TableErased:
 
 
 @dataclass(slots=True)
-class Erased:
+class ErasureReport:
     """What an erasure did, and its proof."""
 
     documents: list[str] = field(default_factory=list)
-    tables: dict[str, TableErased] = field(default_factory=dict)
+    tables: dict[str, TableErasure] = field(default_factory=dict)
     named_in_logs: int = 0  # entries of the Delta logs that name one of the documents
 
     @property
@@ -67,7 +67,7 @@ def erase(
     *,
     unknown: bool = False,
     progress: Progress | None = None,
-) -> Erased:
+) -> ErasureReport:
     """Erase what is named, and what the journals said is erased. Raises BadOption, LakeBusy, JobFailed.
 
     Of a document that is named the lake must have something, or it is taken for a slip of the pen; with
@@ -81,7 +81,7 @@ def erase(
             if not unknown and document_id not in known and not _holds(lake, document_id):
                 raise BadOption(f"there is nothing of {document_id!r} in this lake; nothing was erased")
         ids = sorted({*documents, *known})
-        done = Erased(ids, {name: TableErased() for name in TABLES})
+        done = ErasureReport(ids, {name: TableErasure() for name in TABLES})
         if not ids:
             return done
         _remember(lake, documents)
@@ -123,7 +123,7 @@ def _remember(lake: Lake, documents: Sequence[str]) -> None:
         return
     now = time.time_ns()
     events = lake.table("events")
-    writer = parquet.Writer(lake.files, tasks.attempt("erase"))
+    writer = parquet.DataFileWriter(lake.files, tasks.attempt("erase"))
     for document_id in new:
         bucket = bucket_of(document_id, lake.buckets)
         row = {
@@ -141,7 +141,7 @@ def _remember(lake: Lake, documents: Sequence[str]) -> None:
     events.commit(writer.written["events"], facts={"job": "erase"})
 
 
-def _rewrite_all(spark: SparkSession, lake: Lake, done: Erased, progress: Progress | None) -> None:
+def _rewrite_all(spark: SparkSession, lake: Lake, done: ErasureReport, progress: Progress | None) -> None:
     """A new version of every table, also where nothing goes.
 
     Where no lock keeps it away, a job that began before may be about to bring rows: its commit fails now.
@@ -170,7 +170,7 @@ def _rewrite_all(spark: SparkSession, lake: Lake, done: Erased, progress: Progre
         )
 
 
-def _remove_files(lake: Lake, done: Erased, old: set[str]) -> None:
+def _remove_files(lake: Lake, done: ErasureReport, old: set[str]) -> None:
     """Every old file that no table names: the versions of before, and what jobs that died left behind.
 
     Not newer ones: they may be of a job that commits them in a moment. One that wrote before our commits
@@ -184,7 +184,7 @@ def _remove_files(lake: Lake, done: Erased, old: set[str]) -> None:
                 done.tables[name].files_removed += 1
 
 
-def _prove(spark: SparkSession, lake: Lake, done: Erased, progress: Progress | None) -> None:
+def _prove(spark: SparkSession, lake: Lake, done: ErasureReport, progress: Progress | None) -> None:
     """Read every file that is left below the tables, named or not, and every entry of the logs."""
     specs = [
         {"lake": lake.files.root, "table": name, "path": path, "documents": done.documents}
@@ -209,13 +209,13 @@ def _prove(spark: SparkSession, lake: Lake, done: Erased, progress: Progress | N
 
 def rewrite_file(spec: dict[str, Any]) -> dict[str, Any]:
     """The same file without the documents; `rows`: how many went."""
-    files, table, file = Files(spec["lake"]), spec["table"], DataFile.from_json(spec["file"])
+    files, table, file = LakeFiles(spec["lake"]), spec["table"], DataFile.from_json(spec["file"])
     answer: dict[str, Any] = {"table": table, "file": spec["file"], "rows": 0, "added": []}
     columns = ["document_id", "kind"] if table == "events" else ["document_id"]
     mask = _of_documents(table, parquet.read(files, table, file, columns), spec["documents"])
     answer["rows"] = int(mask.sum())
     if answer["rows"]:
-        writer = parquet.Writer(files, tasks.attempt("erase"))
+        writer = parquet.DataFileWriter(files, tasks.attempt("erase"))
         rows = parquet.read(files, table, file).filter(pa.array(~mask))
         writer.put(table, file.bucket, rows, label=file.label)
         answer["added"] = [one.to_json() for one in writer.written.get(table, [])]
@@ -225,7 +225,7 @@ def rewrite_file(spec: dict[str, Any]) -> dict[str, Any]:
 def count_rows(spec: dict[str, Any]) -> dict[str, Any]:
     """How many rows of the documents a file holds."""
     columns = ["document_id", "kind"] if spec["table"] == "events" else ["document_id"]
-    with Files(spec["lake"]).open(spec["path"]) as opened:
+    with LakeFiles(spec["lake"]).open(spec["path"]) as opened:
         try:
             rows = pq.ParquetFile(opened).read(columns=columns)
             mask = _of_documents(spec["table"], rows, spec["documents"])

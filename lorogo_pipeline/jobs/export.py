@@ -30,7 +30,7 @@ _COLUMNS = [name for name in DOCUMENTS.names if name not in {"bucket", "snapshot
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportReport:
     """What was written."""
 
     format: str
@@ -51,7 +51,7 @@ def export(
     format: str = "jsonl",  # noqa: A002 - the option's name
     documents: Sequence[str] | None = None,
     as_of_ns: int | None = None,
-) -> Exported:
+) -> ExportReport:
     """Write what `materialise` made. Deleted documents are left out. Raises BadOption."""
     if format not in FORMATS:
         raise BadOption(f"the format is one of {', '.join(FORMATS)}, not {format!r}")
@@ -59,7 +59,7 @@ def export(
         raise BadOption(f"{out} is there already: name a new or an empty folder")
     if format != "markdown" and out.is_dir():
         raise BadOption(f"{out} is a folder: name a file")
-    done = Exported(format, str(out))
+    done = ExportReport(format, str(out))
     rows = _rows(lake, label_of(as_of_ns), documents, done, snapshots=format == "parquet")
     match format:
         case "jsonl":
@@ -109,7 +109,7 @@ def _clear(part: Path) -> None:
 
 
 def _rows(
-    lake: Lake, label: str, documents: Sequence[str] | None, done: Exported, *, snapshots: bool
+    lake: Lake, label: str, documents: Sequence[str] | None, done: ExportReport, *, snapshots: bool
 ) -> Iterator[pa.Table]:
     wanted = None if documents is None else pa.array(sorted(documents), pa.string())
     columns = [*_COLUMNS, "snapshot"] if snapshots else _COLUMNS

@@ -13,19 +13,27 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from lorogo_pipeline.jobs.fleet_plan import Choice, Prefix, Rest, Seen, choose, keep_from, plan
-from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetReport, FleetStopped, Progress
+from lorogo_pipeline.jobs.fleet_plan import (
+    ColdDocuments,
+    DocumentActivity,
+    PurgeEstimate,
+    PurgePrefix,
+    choose,
+    keep_from,
+    plan,
+)
+from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetProgress, FleetReport, FleetStopped
 from lorogo_pipeline.sources import nats_connection
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_server import Server, identity
 from lorogo_server.compaction import compaction
-from lorogo_server.compaction.purges import Held, NotHeld, purge_one, purge_prefix
+from lorogo_server.compaction.purges import PurgeCandidate, PurgeRefused, purge_one, purge_prefix
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.lease import LeaseLost
-from lorogo_server.registry import NotTaken
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.registry import NotAcquired
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.server import new_nanoid
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.key_source import KeySource
@@ -46,7 +54,7 @@ _STALE_MARGIN_SECONDS = 0.25
 _AWAY_SECONDS = 30.0  # without NATS, before the job gives up
 _AWAY_POLL_SECONDS = 0.1
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[FleetProgress], None]
 
 
 async def compact_fleet(
@@ -74,7 +82,7 @@ async def compact_fleet(
                 compact_every_seconds=_FOR_EVER_SECONDS,
                 documents_max=max(options.settings.documents_max, options.batch_documents),
             )
-            pulse = Pulse(nats, seed=nats_connection.seed()) if isinstance(nats, str) else None
+            pulse = KeepaliveProcess(nats, seed=nats_connection.seed()) if isinstance(nats, str) else None
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             server = Server(
                 transport, settings, data=options.home, pulse=pulse, takes_inits=False, authority=authority
@@ -85,7 +93,7 @@ async def compact_fleet(
             return await _Fleet(server, options, on_progress or _silent).run()
 
 
-def _silent(_: Progress) -> None:
+def _silent(_: FleetProgress) -> None:
     pass
 
 
@@ -134,7 +142,7 @@ class _Fleet:
 
     # --- look -------------------------------------------------------------------------------------
 
-    async def _look(self) -> Choice:
+    async def _look(self) -> ColdDocuments:
         """Which are cold: what NATS counts first, and a closer look at those that have enough."""
         options, report = self._options, self._report
         found = await self._context.wal.subjects(subjects.wal("*"), timeout=_LISTING_SECONDS)
@@ -145,15 +153,15 @@ class _Fleet:
         many = [
             name for name, messages in counts.items() if messages > options.messages_min and _proper(name)
         ]
-        seen: list[Seen] = []
+        seen: list[DocumentActivity] = []
 
         async def look(document_id: str) -> None:
             newest = await self._context.wal.last(subjects.wal(document_id))
             if newest is not None:
                 status = await self._context.statuses.read(document_id)
                 messages = counts[document_id]
-                seen.append(Seen(document_id, messages, newest.sequence, newest.time_ns, status))
-            self._tell(Progress("looking", len(seen), len(many)))
+                seen.append(DocumentActivity(document_id, messages, newest.sequence, newest.time_ns, status))
+            self._tell(FleetProgress("looking", len(seen), len(many)))
 
         await _each(many, look, at_once=_LOOKS_AT_ONCE)
         now_ns = self._context.clock.wall_ns()
@@ -167,14 +175,14 @@ class _Fleet:
             await self._batch(documents[start : start + size])
 
     async def _batch(self, documents: Sequence[str]) -> None:
-        held: dict[str, Held] = {}
+        held: dict[str, PurgeCandidate] = {}
 
         async def fold(document_id: str) -> None:
             one = await self._fold(document_id)
             if one is not None:
                 held[document_id] = one
             self._folded += 1
-            self._tell(Progress("folding", self._folded, self._report.cold))
+            self._tell(FleetProgress("folding", self._folded, self._report.cold))
 
         try:
             await _each(documents, fold, at_once=self._options.concurrency)
@@ -185,7 +193,7 @@ class _Fleet:
         finally:
             await self._let_go([one.host for one in held.values()])
 
-    async def _fold(self, document_id: str) -> Held | None:
+    async def _fold(self, document_id: str) -> PurgeCandidate | None:
         """Take it, and store a snapshot of it; None: it is not ours, and the report says why."""
         report = self._report
         await self._until_ready()
@@ -198,8 +206,8 @@ class _Fleet:
                 covering = await compaction.cover(host)
                 report.compacted += 1
                 report.snapshot_bytes += covering.snapshot_bytes
-                return Held(host, covering)
-        except NotTaken as error:
+                return PurgeCandidate(host, covering)
+        except NotAcquired as error:
             if error.failed:
                 report.fail(document_id, str(error))
             elif error.again_seconds and document_id not in self._again:
@@ -255,21 +263,21 @@ class _Fleet:
         """Once more those that seemed to be in somebody's hands: if nobody moved since, nobody is there."""
         if not self._again:
             return
-        self._tell(Progress("waiting", 0, len(self._again)))
+        self._tell(FleetProgress("waiting", 0, len(self._again)))
         await asyncio.sleep(max(self._again.values()) + _STALE_MARGIN_SECONDS)
         self._folded -= len(self._again)
         await self._batches(list(self._again))
 
     # --- purge ------------------------------------------------------------------------------------
 
-    async def _purge(self, held: dict[str, Held]) -> None:
+    async def _purge(self, held: dict[str, PurgeCandidate]) -> None:
         """Remove what the stored snapshots cover, with as few purges as possible."""
         options, report = self._options, self._report
         usable = dict(held)
         for tries_left in reversed(range(_PLANS_MAX)):
             prefix, removable = await self._survey(usable)
             if not tries_left:  # whose they are changes too often: everybody's own purge
-                prefix = Prefix({})
+                prefix = PurgePrefix({})
             purges = plan(prefix, removable, messages_min=options.messages_min, bytes_min=options.bytes_min)
             if not purges.prefix or await self._purge_prefix(usable, prefix):
                 report.left_documents += len(purges.left)
@@ -277,13 +285,13 @@ class _Fleet:
                 await self._purge_each(held, purges.one_by_one)
                 return
 
-    async def _purge_prefix(self, usable: dict[str, Held], prefix: Prefix) -> bool:
+    async def _purge_prefix(self, usable: dict[str, PurgeCandidate], prefix: PurgePrefix) -> bool:
         """Purge it; False: some document changed hands, which is not among the usable any more."""
         report = self._report
-        self._tell(Progress("purging", 0, 1))
+        self._tell(FleetProgress("purging", 0, 1))
         try:
             purged = await purge_prefix(self._context, usable, before=prefix.before, removed=prefix.messages)
-        except NotHeld as error:
+        except PurgeRefused as error:
             log.info("planned again", problem=str(error))
             for name in error.documents:
                 usable.pop(name, None)
@@ -292,11 +300,11 @@ class _Fleet:
         report.prefix_purges += 1
         return True
 
-    async def _survey(self, held: dict[str, Held]) -> tuple[Prefix, dict[str, Rest]]:
+    async def _survey(self, held: dict[str, PurgeCandidate]) -> tuple[PurgePrefix, dict[str, PurgeEstimate]]:
         """How far a prefix reaches, and what each document could lose by itself."""
         wal = self._context.wal
         keep: dict[str, int] = {}
-        removable: dict[str, Rest] = {}
+        removable: dict[str, PurgeEstimate] = {}
 
         async def ask(name: str) -> None:
             unneeded = held[name].unneeded_before()
@@ -305,10 +313,10 @@ class _Fleet:
                 host = held[name].host
                 keep[name] = keep_from(unneeded, newest.sequence)
                 messages = max(0, host.loaded.follower.taken - host.answers.moved - 1)
-                removable[name] = Rest(messages, held[name].covering.wal_bytes)
+                removable[name] = PurgeEstimate(messages, held[name].covering.wal_bytes)
 
         await _each(list(held), ask, at_once=_LOOKS_AT_ONCE)
-        prefix = Prefix(keep)
+        prefix = PurgePrefix(keep)
         if keep:
             first = (await wal.state()).first_sequence
             messages = wal.read(subjects.wal("*"), first=first)
@@ -319,10 +327,10 @@ class _Fleet:
                 await messages.aclose()
         return prefix, removable
 
-    async def _purge_each(self, held: dict[str, Held], names: Sequence[str]) -> None:
+    async def _purge_each(self, held: dict[str, PurgeCandidate], names: Sequence[str]) -> None:
         report = self._report
         for done, name in enumerate(names):
-            self._tell(Progress("purging", done, len(names)))
+            self._tell(FleetProgress("purging", done, len(names)))
             try:
                 report.single_messages += await purge_one(held[name])
                 report.single_purges += 1

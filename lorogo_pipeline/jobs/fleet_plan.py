@@ -11,7 +11,7 @@ A message must stay if its document is not held, if it is not covered, or if it 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Failed
 
 WARM = "edited not long ago"
@@ -19,31 +19,31 @@ FAILED = "in ERROR, until a person resets it"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DocumentActivity:
     """What NATS says of a document without loading it."""
 
     document_id: str
     messages: int
     newest: int  # sequence of its newest message
     newest_ns: int  # when the stream stored it
-    status: Entry | None
+    status: StatusEntry | None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ColdDocuments:
     """The documents to compact, coldest first, and why others are not."""
 
     cold: tuple[str, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
-def choose(seen: Iterable[Seen], *, now_ns: int, cold_ns: int) -> Choice:
+def choose(seen: Iterable[DocumentActivity], *, now_ns: int, cold_ns: int) -> ColdDocuments:
     """Those whose newest message is old enough.
 
     Who owns one is not judged here: a status that says UP may be of a server that is gone. Whoever takes
     the document finds out (lorogo_protocol/lease.py).
     """
-    cold: list[Seen] = []
+    cold: list[DocumentActivity] = []
     skipped: dict[str, str] = {}
     for one in seen:
         if one.newest_ns > now_ns - cold_ns:
@@ -53,7 +53,7 @@ def choose(seen: Iterable[Seen], *, now_ns: int, cold_ns: int) -> Choice:
         else:
             cold.append(one)
     cold.sort(key=lambda one: (one.newest, one.document_id))
-    return Choice(tuple(one.document_id for one in cold), skipped)
+    return ColdDocuments(tuple(one.document_id for one in cold), skipped)
 
 
 def keep_from(unneeded_before: int, newest: int) -> int:
@@ -61,7 +61,7 @@ def keep_from(unneeded_before: int, newest: int) -> int:
     return min(unneeded_before, newest)
 
 
-class Prefix:
+class PurgePrefix:
     """Grows along the stream, message by message, up to the first one that must stay."""
 
     def __init__(self, keep: Mapping[str, int]) -> None:
@@ -86,7 +86,7 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class PurgeEstimate:
     """What a purge of one document alone would remove, at most."""
 
     messages: int
@@ -94,15 +94,17 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Purges:
+class PurgePlan:
     """Whether the prefix is purged, and which documents are purged one by one."""
 
     prefix: bool
     one_by_one: tuple[str, ...]
-    left: Mapping[str, Rest]  # not worth a purge of their own
+    left: Mapping[str, PurgeEstimate]  # not worth a purge of their own
 
 
-def plan(prefix: Prefix, removable: Mapping[str, Rest], *, messages_min: int, bytes_min: int) -> Purges:
+def plan(
+    prefix: PurgePrefix, removable: Mapping[str, PurgeEstimate], *, messages_min: int, bytes_min: int
+) -> PurgePlan:
     """The fewest purges: the prefix where it spares at least one document its own.
 
     `removable`: of each held document, what could go if there were no prefix. A document is worth a purge
@@ -110,11 +112,11 @@ def plan(prefix: Prefix, removable: Mapping[str, Rest], *, messages_min: int, by
     have more than `bytes_min` bytes.
     """
 
-    def worth(rest: Rest) -> bool:
+    def worth(rest: PurgeEstimate) -> bool:
         return rest.messages > 0 and (rest.messages + 1 > messages_min or rest.bytes > bytes_min)
 
     behind = {
-        document_id: Rest(
+        document_id: PurgeEstimate(
             max(0, rest.messages - prefix.messages.get(document_id, 0)),
             max(0, rest.bytes - prefix.bytes.get(document_id, 0)),
         )
@@ -125,4 +127,4 @@ def plan(prefix: Prefix, removable: Mapping[str, Rest], *, messages_min: int, by
     use = len(still) < len(alone)
     rests, chosen = (behind, still) if use else (removable, alone)
     left = {document_id: rest for document_id, rest in rests.items() if rest.messages and not worth(rest)}
-    return Purges(use, tuple(chosen), left)
+    return PurgePlan(use, tuple(chosen), left)

@@ -59,7 +59,7 @@ class FleetOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FleetProgress:
     """How far the job is."""
 
     stage: str  # looking, folding, purging, waiting

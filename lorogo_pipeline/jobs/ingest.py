@@ -18,14 +18,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lorogo_pipeline.decode.records import record_rows
-from lorogo_pipeline.decode.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
+from lorogo_pipeline.decode.segments import (
+    FAIL,
+    SKIP,
+    JournalFilter,
+    SegmentFacts,
+    SegmentReading,
+    find_segments,
+    gaps,
+)
 from lorogo_pipeline.errors import BadOption, DamagedJournal
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.spark.progress import Progress
 from lorogo_pipeline.tables import parquet
 from lorogo_pipeline.tables.bucket_merge import settle_bucket
-from lorogo_pipeline.tables.files import Files
-from lorogo_pipeline.tables.lake import DataFile, Lake, Table
+from lorogo_pipeline.tables.files import LakeFiles
+from lorogo_pipeline.tables.lake import DataFile, Lake, LakeTable
 from lorogo_pipeline.tables.table_rows import by_bucket, rows_of
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ _SMALL_BYTES = 16 << 20  # of journals in all: reading them takes less time than
 
 
 @dataclass(slots=True)
-class Ingested:
+class IngestReport:
     """What an ingest did."""
 
     segments: int = 0  # that were read
@@ -60,10 +68,10 @@ class Ingested:
         """Whether the tables have anything new, or something is wrong."""
         return bool(self.updates or self.events or self.answers or self.damage)
 
-    def __add__(self, other: Ingested) -> Ingested:
+    def __add__(self, other: IngestReport) -> IngestReport:
         """Both together."""
         mine, theirs = asdict(self), asdict(other)
-        return Ingested(**{name: mine[name] + theirs[name] for name in mine})
+        return IngestReport(**{name: mine[name] + theirs[name] for name in mine})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,7 +84,7 @@ def ingest(
     *,
     damaged: str = SKIP,
     progress: Progress | None = None,
-) -> Ingested:
+) -> IngestReport:
     """Read what is new in the journals. Raises NoSource, DamagedJournal, LakeBusy, JobFailed."""
     if damaged not in {FAIL, SKIP}:
         raise BadOption(f"damaged is {FAIL} or {SKIP}, not {damaged!r}")
@@ -92,8 +100,8 @@ def _ingest(
     segments: Sequence[SegmentFacts],
     damaged: str,
     progress: Progress | None,
-) -> Ingested:
-    done = Ingested()
+) -> IngestReport:
+    done = IngestReport()
     tables = open_targets(lake)
     holes = gaps(segments)
     if holes and damaged == FAIL:
@@ -121,7 +129,7 @@ def _ingest(
     return done
 
 
-def open_targets(lake: Lake) -> dict[str, Table]:
+def open_targets(lake: Lake) -> dict[str, LakeTable]:
     """The tables, to be opened before anything is staged: who erases meanwhile makes the commit fail.
 
     Events last: an erasure that `updates` does not show yet then fails our commit, any other is seen.
@@ -132,10 +140,10 @@ def open_targets(lake: Lake) -> dict[str, Table]:
 def commit_staged(
     spark: SparkSession,
     lake: Lake,
-    tables: dict[str, Table],
+    tables: dict[str, LakeTable],
     staged: dict[str, list[DataFile]],
     positions: dict[str, int],
-    done: Ingested,
+    done: IngestReport,
     *,
     progress: Progress | None = None,
 ) -> None:
@@ -175,11 +183,11 @@ def _is_small(specs: Sequence[dict[str, Any]]) -> bool:
     return sum(int(file[2]) for file in files) < _SMALL_BYTES
 
 
-def _known(updates: Table, one: SegmentFacts) -> bool:
+def _known(updates: LakeTable, one: SegmentFacts) -> bool:
     return one.sealed and updates.position(one.position) == one.end
 
 
-def _resumed(updates: Table, one: SegmentFacts) -> SegmentFacts:
+def _resumed(updates: LakeTable, one: SegmentFacts) -> SegmentFacts:
     """With the frame that was the last one when the segment was read before."""
     at, checksum = updates.position(one.tail), updates.position(one.tail_checksum)
     return one if at is None or checksum is None else replace(one, resume=(at, checksum))
@@ -223,15 +231,15 @@ def _json(files: Iterable[DataFile], bucket: int) -> list[list[object]]:
 
 def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
     """Read some segments and write what is in them as data files of their buckets."""
-    writer = parquet.Writer(Files(spec["lake"]), tasks.attempt("ingest"))
+    writer = parquet.DataFileWriter(LakeFiles(spec["lake"]), tasks.attempt("ingest"))
     staging = Staging(writer, spec["buckets"])
     damage: list[str] = []
     positions: dict[str, int] = {}
     size = 0
     for raw in spec["segments"]:
         facts = SegmentFacts.from_json(raw)
-        reading = Reading(facts, damaged=spec["damaged"])
-        for rows in record_rows(reading.batches(), facts.log, Wanted()):
+        reading = SegmentReading(facts, damaged=spec["damaged"])
+        for rows in record_rows(reading.batches(), facts.log, JournalFilter()):
             staging.add(rows)
         size += reading.bytes
         damage += reading.damage
@@ -250,7 +258,7 @@ def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
 class Staging:
     """Rows on their way into data files; at most about `_FLUSH_BYTES` of them in memory."""
 
-    def __init__(self, writer: parquet.Writer, buckets: int, source: str = "journal") -> None:
+    def __init__(self, writer: parquet.DataFileWriter, buckets: int, source: str = "journal") -> None:
         self._writer = writer
         self._buckets = buckets
         self._source = source

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lorogo_pipeline.errors import BadOption, LakeBusy
-from lorogo_pipeline.jobs.ingest import TARGETS, Ingested, Staging, commit_staged, open_targets
+from lorogo_pipeline.jobs.ingest import TARGETS, IngestReport, Staging, commit_staged, open_targets
 from lorogo_pipeline.sources.registration import register
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.spark.progress import Progress
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, Lake
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SCHEMA = pa.schema([("answer", pa.string())])
 
 def ingest_stream(
     spark: SparkSession, lake: Lake, nats: str, *, progress: Progress | None = None
-) -> Ingested:
+) -> IngestReport:
     """Everything that the stream holds now. Raises LakeBusy, JobFailed."""
     register(spark)
     with lake.writing("ingest"), tasks.told():
@@ -50,7 +50,7 @@ def follow_stream(
     nats: str,
     *,
     every_seconds: float,
-    told: Callable[[Ingested], None],
+    told: Callable[[IngestReport], None],
     once: bool = False,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -106,9 +106,9 @@ def ingest_records(
     *,
     source: str = "stream",
     progress: Progress | None = None,
-) -> Ingested:
+) -> IngestReport:
     """Rows of the schema RECORDS, from any source, into the tables; the caller holds the lake's lock."""
-    done = Ingested()
+    done = IngestReport()
     tables = open_targets(lake)
     work = partial(stage_rows, lake.files.root, lake.buckets, source)
     staged: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
@@ -127,7 +127,7 @@ def stage_rows(
     root: str, buckets: int, source: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: rows into data files of their buckets; one row about them."""
-    writer = parquet.Writer(Files(root), tasks.attempt(source))
+    writer = parquet.DataFileWriter(LakeFiles(root), tasks.attempt(source))
     staging = Staging(writer, buckets, source)
     for batch in batches:
         if batch.num_rows:

@@ -22,7 +22,7 @@ from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.spark.progress import Progress
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, Lake
 from lorogo_pipeline.tables.schemas import DOCUMENTS
 from lorogo_pipeline.tables.table_rows import bucket_of
@@ -39,7 +39,7 @@ _SMALL_BYTES = 4 << 20  # of updates in all: folding them takes less time than s
 
 
 @dataclass(slots=True)
-class Materialised:
+class MaterialiseReport:
     """What a run did."""
 
     as_of: str = LATEST
@@ -70,7 +70,7 @@ def materialise(
     documents: Sequence[str] | None = None,
     tables: Sequence[str] = TARGETS,
     progress: Progress | None = None,
-) -> Materialised:
+) -> MaterialiseReport:
     """Fold what changed. Some `documents` only with `as_of_ns`: the latest state is kept of all of them."""
     if not tables or set(tables) - set(TARGETS):
         raise BadOption(f"what can be made is {' and '.join(TARGETS)}")
@@ -93,9 +93,11 @@ def _materialise(
     documents: Sequence[str] | None,
     tables: Sequence[str],
     progress: Progress | None,
-) -> Materialised:
+) -> MaterialiseReport:
     label = label_of(as_of_ns)
-    done = Materialised(LATEST if as_of_ns is None else str(pa.scalar(as_of_ns, pa.timestamp("ns", "UTC"))))
+    done = MaterialiseReport(
+        LATEST if as_of_ns is None else str(pa.scalar(as_of_ns, pa.timestamp("ns", "UTC")))
+    )
     into = {name: lake.table(name) for name in tables}
     updates, events = lake.table("updates").list(), lake.table("events").list()
     old = {name: [file for file in table.list() if file.label == label] for name, table in into.items()}
@@ -166,8 +168,8 @@ def _made_of(files: Sequence[DataFile], bucket: int, fingerprint: str) -> list[D
 
 def fold_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     """Fold the documents of one bucket and write them."""
-    files = Files(spec["lake"])
-    writer = parquet.Writer(files, tasks.attempt(spec["fingerprint"]))
+    files = LakeFiles(spec["lake"])
+    writer = parquet.DataFileWriter(files, tasks.attempt(spec["fingerprint"]))
     options = FoldOptions(spec["as_of_ns"], spec["buckets"])
     counts = {"documents": 0, "updates": 0, "deleted": 0, "incomplete": 0, "changes": 0}
     problems: list[str] = []

@@ -15,20 +15,20 @@ from zoneinfo import ZoneInfo
 from lorogo_pipeline.report import page
 from lorogo_pipeline.report import queries as questions
 from lorogo_pipeline.report.model import (
-    Big,
-    Busy,
-    Lake,
-    Materialised,
+    BusyDocument,
+    DocumentProblem,
+    DocumentTotals,
+    LakeSummary,
+    LargeDocument,
     Peer,
     Period,
-    Reason,
+    ReasonCount,
     ReportFacts,
-    Totals,
-    Trouble,
+    ReportTotals,
 )
 from lorogo_pipeline.report.periods import starts, step_for
 from lorogo_pipeline.report.quantities import quantile
-from lorogo_pipeline.report.queries import Found
+from lorogo_pipeline.report.queries import ReportRow
 from lorogo_protocol.errors import LorogoError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone here (see periods)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_NOTHING = Found("", 0, 0, 0, 0, {}, {}, "")
+_NOTHING = ReportRow("", 0, 0, 0, 0, {}, {}, "")
 _OF_PERIODS = ("period", "document born", "peers", "peer born", "answered")
 
 
@@ -55,18 +55,18 @@ class UnknownTimeZone(LorogoError):
 
 
 def report(
-    tables: Mapping[str, DataFrame], *, now: datetime, tz: str = "UTC", lake: Lake | None = None
+    tables: Mapping[str, DataFrame], *, now: datetime, tz: str = "UTC", lake: LakeSummary | None = None
 ) -> str:
     """The page for a lake's tables, given by their names; those that do not exist are left out."""
     return page.render(gather(tables, now=now, tz=tz, lake=lake))
 
 
 def gather(
-    tables: Mapping[str, DataFrame], *, now: datetime, tz: str = "UTC", lake: Lake | None = None
+    tables: Mapping[str, DataFrame], *, now: datetime, tz: str = "UTC", lake: LakeSummary | None = None
 ) -> ReportFacts:
     """What such a page says; days and hours are those of this time zone."""
     zone = _zone(tz)
-    facts = ReportFacts(lake=lake or Lake(), made_at=now.astimezone(zone), tz=tz)
+    facts = ReportFacts(lake=lake or LakeSummary(), made_at=now.astimezone(zone), tz=tz)
     found = questions.totals(tables, (now - _EPOCH_UTC) // _MICROSECOND)
     if (span := _span(found)) is None:
         return facts
@@ -75,7 +75,7 @@ def gather(
     places = _places(starts(first.replace(tzinfo=None), last.replace(tzinfo=None), step))
     answers = questions.details(
         {name: tables[name] for name in tables if found.get(name)},
-        questions.Clock(tz, step),
+        questions.PeriodClock(tz, step),
         as_of_us=found["documents"][0].last if found.get("documents") else None,
         authors=bool(found.get("changes")),
     )
@@ -124,7 +124,7 @@ def _with_totals(facts: ReportFacts, found: Answers, answers: Answers) -> Report
     events = {row.key: row.rows for row in found.get("events", [])}
     return replace(
         facts,
-        totals=Totals(
+        totals=ReportTotals(
             updates=updates.rows,
             bytes=updates.numbers.get("bytes", 0),
             ops=updates.numbers.get("ops", 0),
@@ -150,14 +150,14 @@ def _with_totals(facts: ReportFacts, found: Answers, answers: Answers) -> Report
 def _with_tops(
     facts: ReportFacts, found: Answers, answers: Answers, places: Mapping[int, datetime]
 ) -> ReportFacts:
-    def most(kind: str) -> list[Found]:
+    def most(kind: str) -> list[ReportRow]:
         by = questions.NUMBERS[kind][0]
         return sorted(answers.get(kind, []), key=lambda row: (-row.numbers[by], row.key))
 
-    def history(row: Found) -> tuple[int, ...]:
+    def history(row: ReportRow) -> tuple[int, ...]:
         return tuple(row.history.get(at, 0) for at in places)
 
-    def numbers(row: Found, *names: str) -> dict[str, int]:
+    def numbers(row: ReportRow, *names: str) -> dict[str, int]:
         return {name: row.numbers[name] for name in names}
 
     authors = bool(found.get("changes"))
@@ -169,14 +169,16 @@ def _with_tops(
         peers_ops=_only(found, "changes").numbers["ops"] if authors else from_updates,
         peers_from_changes=authors,
         busiest=tuple(
-            Busy(row.key, **numbers(row, "updates", "bytes", "ops"), history=history(row))
+            BusyDocument(row.key, **numbers(row, "updates", "bytes", "ops"), history=history(row))
             for row in most("document")
         ),
         biggest=tuple(
-            Big(row.key, **numbers(row, "snapshot_bytes", "chars", "updates"), live=bool(row.numbers["live"]))
+            LargeDocument(
+                row.key, **numbers(row, "snapshot_bytes", "chars", "updates"), live=bool(row.numbers["live"])
+            )
             for row in most("biggest")
         ),
-        reasons=tuple(Reason(row.key, row.numbers["count"], history(row)) for row in most("reason")),
+        reasons=tuple(ReasonCount(row.key, row.numbers["count"], history(row)) for row in most("reason")),
     )
 
 
@@ -184,7 +186,7 @@ def _with_troubles(facts: ReportFacts, found: Answers, answers: Answers, zone: Z
     kept = _only(found, "documents")
     materialised = None
     if kept.rows:
-        materialised = Materialised(
+        materialised = DocumentTotals(
             documents=kept.rows,
             **kept.numbers,
             as_of=_moment(kept.last, zone),
@@ -192,10 +194,10 @@ def _with_troubles(facts: ReportFacts, found: Answers, answers: Answers, zone: Z
             documents_missing=max(0, facts.totals.documents - kept.rows),
         )
     damaged = [
-        Trouble(row.key, digest_wrong=row.numbers["wrong"], undecodable=row.numbers["undecodable"])
+        DocumentProblem(row.key, digest_wrong=row.numbers["wrong"], undecodable=row.numbers["undecodable"])
         for row in answers.get("damaged", [])
     ]
-    incomplete = [Trouble(row.key, problem=row.text) for row in answers.get("incomplete", [])]
+    incomplete = [DocumentProblem(row.key, problem=row.text) for row in answers.get("incomplete", [])]
     return replace(
         facts,
         materialised=materialised,
@@ -213,7 +215,7 @@ def _latencies(answers: Answers) -> dict[int, list[int]]:
     return dict(counts)
 
 
-def _only(answers: Answers, kind: str) -> Found:
+def _only(answers: Answers, kind: str) -> ReportRow:
     rows = answers.get(kind, [])
     return rows[0] if rows else _NOTHING
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lorogo_pipeline.report.periods import Step
+from lorogo_pipeline.report.periods import PeriodLength
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class LakeSummary:
     """Which lake it is, in which state, and what ingest could not read of it (sentences)."""
 
     name: str = "lake"
@@ -19,7 +19,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ReportTotals:
     """Everything in the lake."""
 
     updates: int = 0
@@ -66,7 +66,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BusyDocument:
     """A document with many updates, and how they came over the periods."""
 
     id: str
@@ -77,7 +77,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Big:
+class LargeDocument:
     """A document that is large as it stands."""
 
     id: str
@@ -88,7 +88,7 @@ class Big:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReasonCount:
     """Why servers said no, and how often in each period."""
 
     name: str
@@ -97,7 +97,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Materialised:
+class DocumentTotals:
     """What the table `documents` holds of the newest state."""
 
     documents: int
@@ -111,7 +111,7 @@ class Materialised:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DocumentProblem:
     """A document with damage: how many updates are wrong, or what is missing."""
 
     id: str
@@ -124,28 +124,28 @@ class Trouble:
 class ReportFacts:
     """All that a page needs."""
 
-    lake: Lake
+    lake: LakeSummary
     made_at: datetime
     tz: str
-    step: Step = Step.DAY
+    step: PeriodLength = PeriodLength.DAY
     first: datetime | None = None  # of updates and answers, local
     last: datetime | None = None
-    totals: Totals = Totals()
+    totals: ReportTotals = ReportTotals()
     periods: tuple[Period, ...] = ()
     week: tuple[tuple[int, ...], ...] = ()  # updates by weekday (Monday first) and hour
     peers: tuple[Peer, ...] = ()  # the most active; the rest is totals minus these
     peers_ops: int = 0  # of all peers
     peers_from_changes: bool = False
-    busiest: tuple[Busy, ...] = ()
-    biggest: tuple[Big, ...] = ()
-    reasons: tuple[Reason, ...] = ()  # the most frequent; the rest is totals minus these
+    busiest: tuple[BusyDocument, ...] = ()
+    biggest: tuple[LargeDocument, ...] = ()
+    reasons: tuple[ReasonCount, ...] = ()  # the most frequent; the rest is totals minus these
     has_answers: bool = False
-    materialised: Materialised | None = None
+    materialised: DocumentTotals | None = None
     digest_wrong: int = 0
     undecodable: int = 0
     in_future: int = 0  # accepted after the report was made
-    damaged: tuple[Trouble, ...] = ()  # the worst
-    incomplete: tuple[Trouble, ...] = ()  # some of them
+    damaged: tuple[DocumentProblem, ...] = ()  # the worst
+    incomplete: tuple[DocumentProblem, ...] = ()  # some of them
 
     @property
     def empty(self) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from lorogo_pipeline.report.model import ReportFacts, Trouble
+    from lorogo_pipeline.report.model import DocumentProblem, ReportFacts
 
 _SAFE = (
     "default-src 'none'; style-src 'unsafe-inline'"  # a browser would refuse to load anything for this page
@@ -178,7 +178,7 @@ def _missing(facts: ReportFacts) -> Iterable[str]:
         yield f"{plural(facts.totals.erased, 'document')} erased for good: none of it is counted."
 
 
-def _where(troubles: Iterable[Trouble]) -> str:
+def _where(troubles: Iterable[DocumentProblem]) -> str:
     named = [f'<bdi class="id">{text(one.id)}</bdi>' for one in troubles]
     if not named:
         return ""

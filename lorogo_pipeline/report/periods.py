@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LABELS_MAX = 9  # that fit below a chart
 
 
-class Step(StrEnum):
+class PeriodLength(StrEnum):
     """How long a period is; the value is how it is called."""
 
     HOUR = "hour"
@@ -25,46 +25,51 @@ class Step(StrEnum):
     YEAR = "year"
 
 
-def step_for(first: datetime, last: datetime) -> Step:
+def step_for(first: datetime, last: datetime) -> PeriodLength:
     """The shortest step that makes at most about a hundred periods (years: as many as there are)."""
     days = (last - first).days
-    for step, days_max in ((Step.HOUR, 3), (Step.DAY, 92), (Step.WEEK, 728), (Step.MONTH, 3285)):
+    for step, days_max in (
+        (PeriodLength.HOUR, 3),
+        (PeriodLength.DAY, 92),
+        (PeriodLength.WEEK, 728),
+        (PeriodLength.MONTH, 3285),
+    ):
         if days <= days_max:
             return step
-    return Step.YEAR
+    return PeriodLength.YEAR
 
 
-def start_of(at: datetime, step: Step) -> datetime:
+def start_of(at: datetime, step: PeriodLength) -> datetime:
     """The start of the period that holds this moment."""
-    if step is Step.HOUR:
+    if step is PeriodLength.HOUR:
         return at.replace(minute=0, second=0, microsecond=0)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     match step:
-        case Step.WEEK:
+        case PeriodLength.WEEK:
             return day - timedelta(days=day.weekday())
-        case Step.MONTH:
+        case PeriodLength.MONTH:
             return day.replace(day=1)
-        case Step.YEAR:
+        case PeriodLength.YEAR:
             return day.replace(month=1, day=1)
     return day
 
 
-def after(start: datetime, step: Step) -> datetime:
+def after(start: datetime, step: PeriodLength) -> datetime:
     """The start of the next period."""
     match step:
-        case Step.HOUR:
+        case PeriodLength.HOUR:
             return start + timedelta(hours=1)
-        case Step.DAY:
+        case PeriodLength.DAY:
             return start + timedelta(days=1)
-        case Step.WEEK:
+        case PeriodLength.WEEK:
             return start + timedelta(days=7)
-        case Step.MONTH:
+        case PeriodLength.MONTH:
             return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-        case Step.YEAR:
+        case PeriodLength.YEAR:
             return start.replace(year=start.year + 1)
 
 
-def starts(first: datetime, last: datetime, step: Step) -> list[datetime]:
+def starts(first: datetime, last: datetime, step: PeriodLength) -> list[datetime]:
     """Every period from the one that holds `first` to the one that holds `last`, without gaps."""
     found = [start_of(first, step)]
     while (following := after(found[-1], step)) <= last:
@@ -77,22 +82,22 @@ def day(at: datetime) -> str:
     return f"{at.day} {at:%b} {at.year}"
 
 
-def name(start: datetime, step: Step) -> str:
+def name(start: datetime, step: PeriodLength) -> str:
     """What a tooltip calls the period."""
     match step:
-        case Step.HOUR:
+        case PeriodLength.HOUR:
             return f"{start:%a} {day(start)}, {start:%H}:00"
-        case Step.DAY:
+        case PeriodLength.DAY:
             return f"{start:%a} {day(start)}"
-        case Step.WEEK:
+        case PeriodLength.WEEK:
             return f"week from {day(start)}"
-        case Step.MONTH:
+        case PeriodLength.MONTH:
             return f"{start:%B} {start.year}"
-        case Step.YEAR:
+        case PeriodLength.YEAR:
             return str(start.year)
 
 
-def marks(periods: Sequence[datetime], step: Step) -> list[tuple[int, str]]:
+def marks(periods: Sequence[datetime], step: PeriodLength) -> list[tuple[int, str]]:
     """Which of the periods get a label below the chart, and its words; at most nine."""
     for wanted, words in _CHOICES[step]:
         chosen = [(index, words(at)) for index, at in enumerate(periods) if wanted(at)]
@@ -119,28 +124,28 @@ def _year(at: datetime) -> str:
     return str(at.year)
 
 
-_CHOICES: dict[Step, list[tuple[Callable[[datetime], bool], Callable[[datetime], str]]]] = {
-    Step.HOUR: [
+_CHOICES: dict[PeriodLength, list[tuple[Callable[[datetime], bool], Callable[[datetime], str]]]] = {
+    PeriodLength.HOUR: [
         (lambda at: at.hour % 3 == 0, _clock),
         (lambda at: at.hour % 6 == 0, _clock),
         (lambda at: at.hour % 12 == 0, _clock),
     ],
-    Step.DAY: [
+    PeriodLength.DAY: [
         (lambda _: True, _date),
         (lambda at: at.weekday() == 0, _date),
         (lambda at: at.day in {1, 15}, _date),
     ],
-    Step.WEEK: [
+    PeriodLength.WEEK: [
         (lambda at: at.day <= 7, _month),
         (lambda at: at.day <= 7 and at.month % 2 == 1, _month),
         (lambda at: at.day <= 7 and at.month % 3 == 1, _month),
     ],
-    Step.MONTH: [
+    PeriodLength.MONTH: [
         (lambda at: at.month % 3 == 1, _month),
         (lambda at: at.month % 6 == 1, _month),
         (lambda at: at.month == 1, _year),
     ],
-    Step.YEAR: [
+    PeriodLength.YEAR: [
         (lambda _: True, _year),
         (lambda at: at.year % 5 == 0, _year),
         (lambda at: at.year % 10 == 0, _year),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from lorogo_pipeline.report.periods import Step
+from lorogo_pipeline.report.periods import PeriodLength
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,7 +64,7 @@ _COLUMNS = ("a", "b", "c", "d", "e", "f")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReportRow:
     """One row of an answer: `rows` were added up, of the times from `first` to `last`."""
 
     key: str
@@ -77,15 +77,15 @@ class Found:
     text: str
 
 
-Answers = dict[str, list[Found]]
+Answers = dict[str, list[ReportRow]]
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class PeriodClock:
     """How a time becomes a period: local hours since 1970, at its start."""
 
     tz: str
-    step: Step
+    step: PeriodLength
 
     def hours(self, time: str) -> Column:
         """Hours since 1970 as a wall clock there counts them."""
@@ -100,11 +100,11 @@ class Clock:
     def period(self, time: str) -> Column:
         hours = self.hours(time)
         match self.step:
-            case Step.HOUR:
+            case PeriodLength.HOUR:
                 return hours
-            case Step.DAY:
+            case PeriodLength.DAY:
                 return hours - F.pmod(hours, F.lit(24))
-            case Step.WEEK:
+            case PeriodLength.WEEK:
                 return hours - F.pmod(hours + _MONDAY, F.lit(168))
         date = F.date_from_unix_date(F.floor(hours / F.lit(24)).cast("int"))
         return F.unix_date(F.trunc(date, self.step.value)) * 24
@@ -147,7 +147,9 @@ def totals(tables: Mapping[str, DataFrame], now_us: int) -> Answers:
     return _answers(added.select(*_shape()))
 
 
-def details(tables: Mapping[str, DataFrame], clock: Clock, *, as_of_us: int | None, authors: bool) -> Answers:
+def details(
+    tables: Mapping[str, DataFrame], clock: PeriodClock, *, as_of_us: int | None, authors: bool
+) -> Answers:
     """Everything by period, hour of the week, document, peer, author, reason; `late` is after `as_of_us`."""
     rows: list[DataFrame] = []
     if (updates := tables.get("updates")) is not None:
@@ -170,7 +172,7 @@ def details(tables: Mapping[str, DataFrame], clock: Clock, *, as_of_us: int | No
         added.unpersist()
 
 
-def _of_updates(updates: DataFrame, clock: Clock, as_of_us: int | None) -> Iterable[DataFrame]:
+def _of_updates(updates: DataFrame, clock: PeriodClock, as_of_us: int | None) -> Iterable[DataFrame]:
     late = F.lit(0) if as_of_us is None else F.unix_micros("accepted_at") > as_of_us
     numbers = [F.lit(1), F.col("bytes"), F.col("ops"), _wrong(), _undecodable(), late]
     at = clock.period("accepted_at")
@@ -181,7 +183,7 @@ def _of_updates(updates: DataFrame, clock: Clock, as_of_us: int | None) -> Itera
     yield _rows(spans, "peer", key=F.col("span.peer"), at=F.col("at"), numbers=[ops])
 
 
-def _of_answers(answers: DataFrame, clock: Clock) -> Iterable[DataFrame]:
+def _of_answers(answers: DataFrame, clock: PeriodClock) -> Iterable[DataFrame]:
     at = clock.period("since")
     yield _rows(answers, "answered", at=at, numbers=[F.col("acked"), F.col("refused")])
     yield _rows(answers, "server", key=F.col("server"))
@@ -297,7 +299,7 @@ def _answers(rows: DataFrame) -> Answers:
     for kind, key, at, number, first, last, *sums, history, text in rows.collect():
         named = dict(zip(NUMBERS[kind], (value or 0 for value in sums), strict=False))
         told = dict(zip(history[::2], history[1::2], strict=True))
-        answers[kind].append(Found(key or "", at or 0, number, first or 0, last or 0, named, told, text))
+        answers[kind].append(ReportRow(key or "", at or 0, number, first or 0, last or 0, named, told, text))
     return answers
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from lorogo_pipeline.report import charts
 from lorogo_pipeline.report.charts import Axis, Series, text
-from lorogo_pipeline.report.periods import Step, after, day, marks, name
+from lorogo_pipeline.report.periods import PeriodLength, after, day, marks, name
 from lorogo_pipeline.report.quantities import count, duration, exact, plural, share, size
 from lorogo_protocol import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lorogo_pipeline.report.model import Busy, ReportFacts
+    from lorogo_pipeline.report.model import BusyDocument, ReportFacts
 
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _HOURS = tuple(f"{hour:02d}" for hour in range(24))
@@ -49,11 +49,11 @@ def sections(facts: ReportFacts) -> Iterable[str]:
 def _axis(facts: ReportFacts) -> Axis:
     starts = [period.at for period in facts.periods]
     unfinished = set()
-    if facts.first and facts.last and facts.step is not Step.HOUR:
+    if facts.first and facts.last and facts.step is not PeriodLength.HOUR:
         if facts.first.replace(tzinfo=None).date() > starts[0].date():
             unfinished.add(0)
         if after(starts[-1], facts.step) > facts.made_at.replace(tzinfo=None) or (
-            facts.step is not Step.DAY and after(starts[-1], facts.step).date() > facts.last.date()
+            facts.step is not PeriodLength.DAY and after(starts[-1], facts.step).date() > facts.last.date()
         ):
             unfinished.add(len(starts) - 1)
     return Axis(
@@ -76,7 +76,9 @@ def _activity(facts: ReportFacts, axis: Axis) -> str:
     hours = Axis(
         [f"{hour}:00 to {hour}:59" for hour in _HOURS], [(hour, _HOURS[hour]) for hour in range(0, 24, 3)]
     )
-    whole_weeks = facts.step is not Step.HOUR and len(facts.periods) >= (7 if facts.step is Step.DAY else 1)
+    whole_weeks = facts.step is not PeriodLength.HOUR and len(facts.periods) >= (
+        7 if facts.step is PeriodLength.DAY else 1
+    )
     series = Series("updates", by_hour, 2)
     bars = charts.bars(hours, [series], label=f"Updates by hour of the day. {peak}", height=168)
     card = _card(
@@ -211,7 +213,7 @@ def _documents(facts: ReportFacts) -> str:
     return _section("Busiest and biggest documents", "", cards + _card("Biggest", note, biggest, kind="half"))
 
 
-def _history(one: Busy) -> str:
+def _history(one: BusyDocument) -> str:
     return charts.sparkline(one.history, height=22)
 
 

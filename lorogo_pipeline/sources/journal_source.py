@@ -31,7 +31,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lorogo_pipeline.decode.records import record_rows
-from lorogo_pipeline.decode.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
+from lorogo_pipeline.decode.segments import (
+    FAIL,
+    SKIP,
+    JournalFilter,
+    SegmentFacts,
+    SegmentReading,
+    find_segments,
+    gaps,
+)
 from lorogo_pipeline.errors import BadOption, DamagedJournal
 from lorogo_pipeline.sources.times import datetime_ns, parse_time_ns
 from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
@@ -51,7 +59,7 @@ class JournalOptions:
     paths: tuple[str, ...]
     payload: bool
     damaged: str
-    wanted: Wanted
+    wanted: JournalFilter
 
 
 def parse_options(options: Mapping[str, str]) -> JournalOptions:
@@ -71,7 +79,7 @@ def parse_options(options: Mapping[str, str]) -> JournalOptions:
     if damaged not in {FAIL, SKIP}:
         raise BadOption(f"damaged is {FAIL} or {SKIP}, not {damaged!r}")
     keys = [part.strip().encode() for part in given.get("documents", "").split(",") if part.strip()]
-    wanted = Wanted(
+    wanted = JournalFilter(
         frozenset(keys) if keys else None,
         parse_time_ns(given["since"]) if "since" in given else None,
         parse_time_ns(given["until"]) if "until" in given else None,
@@ -93,7 +101,7 @@ class JournalSource(DataSource):
         return JournalReader(parse_options(self.options))
 
 
-class Segments(InputPartition):
+class SegmentPartition(InputPartition):
     """Segments that one task reads, and what it has to tell of those that are not there."""
 
     def __init__(self, segments: list[SegmentFacts], holes: list[str] | None = None) -> None:
@@ -113,22 +121,22 @@ class JournalReader(DataSourceReader):
         self.options = replace(self.options, wanted=narrowed(self.options.wanted, filters))
         return filters
 
-    def partitions(self) -> list[Segments]:
+    def partitions(self) -> list[SegmentPartition]:
         segments = find_segments(self.options.paths)
         holes = gaps(segments)
         if holes and self.options.damaged == FAIL:
             raise DamagedJournal(f"{holes[0]}: bring it back, or read without it (damaged=skip)")
         wanted = [one for one in segments if not self.options.wanted.misses(one)]
-        told = [Segments(segments[:1], holes)] if holes else []
+        told = [SegmentPartition(segments[:1], holes)] if holes else []
         return [*told, *_packed(wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Segments)
+        assert isinstance(partition, SegmentPartition)
         if partition.holes:
             yield damage_rows(partition.segments[0], partition.holes)
             return
         for facts in partition.segments:
-            reading = Reading(facts, self.options.wanted, self.options.damaged)
+            reading = SegmentReading(facts, self.options.wanted, self.options.damaged)
             yield from record_rows(
                 reading.batches(), facts.log, self.options.wanted, payload=self.options.payload
             )
@@ -136,17 +144,17 @@ class JournalReader(DataSourceReader):
                 yield damage_rows(facts, reading.damage)
 
 
-def _packed(segments: Iterable[SegmentFacts]) -> Iterator[Segments]:
+def _packed(segments: Iterable[SegmentFacts]) -> Iterator[SegmentPartition]:
     pack: list[SegmentFacts] = []
     size = 0
     for one in segments:
         if pack and size + one.bytes > _PACK_BYTES:
-            yield Segments(pack)
+            yield SegmentPartition(pack)
             pack, size = [], 0
         pack.append(one)
         size += one.bytes
     if pack:
-        yield Segments(pack)
+        yield SegmentPartition(pack)
 
 
 def damage_rows(facts: SegmentFacts, damage: list[str]) -> pa.RecordBatch:
@@ -163,7 +171,7 @@ def damage_rows(facts: SegmentFacts, damage: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{**row, "problem": words} for words in damage], schema=RECORDS)
 
 
-def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
+def narrowed(wanted: JournalFilter, filters: Iterable[Filter]) -> JournalFilter:
     """What must be read at least, so that Spark finds everything that passes the filters."""
     keys, since, until = wanted.keys, wanted.since_ns, wanted.until_ns
     for one in filters:
@@ -184,7 +192,7 @@ def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
                 since, until = _latest(since, _first_ns(value)), _earliest(until, _last_ns(value))
             case _:
                 pass
-    return Wanted(keys, since, until)
+    return JournalFilter(keys, since, until)
 
 
 def _both(keys: frozenset[bytes] | None, values: Sequence[str]) -> frozenset[bytes] | None:

@@ -10,7 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 import pyarrow as pa
 
 from lorogo_pipeline.sources.nats_connection import connect
-from lorogo_pipeline.sources.snapshot_rows import Share, SnapshotOptions, Window, damaged_row, whole_row
+from lorogo_pipeline.sources.snapshot_rows import (
+    DocumentShare,
+    FetchWindow,
+    SnapshotOptions,
+    damaged_row,
+    whole_row,
+)
 from lorogo_pipeline.sources.stream_reader import NAME, PAUSES
 from lorogo_pipeline.tables.row_batches import Row, RowBatch
 from lorogo_protocol import subjects
@@ -41,7 +47,7 @@ async def stored_bytes(url: str) -> int:
 
 
 async def read_share(
-    options: SnapshotOptions, share: Share, schema: pa.Schema
+    options: SnapshotOptions, share: DocumentShare, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The snapshots of a share of the documents, as batches of `schema`."""
     async with await connect(options.nats, name=NAME) as transport:
@@ -53,7 +59,7 @@ async def read_share(
             yield batch.take()
 
 
-async def rows(transport: Transport, options: SnapshotOptions, share: Share) -> AsyncIterator[Row]:
+async def rows(transport: Transport, options: SnapshotOptions, share: DocumentShare) -> AsyncIterator[Row]:
     """The same as rows. Raises SnapshotDamaged if that was asked for."""
     stream = transport.stream(subjects.SNAPSHOT_STREAM)
     store = SnapshotStore(
@@ -62,7 +68,7 @@ async def rows(transport: Transport, options: SnapshotOptions, share: Share) -> 
     counts: Mapping[str, int] = {}
     if not options.payload and not options.documents:
         counts = await stream.subjects(store.chunk_subject("*"))
-    window = Window()
+    window = FetchWindow()
     async for head in _heads(store, options):
         if not share.has(head.document_id):
             continue

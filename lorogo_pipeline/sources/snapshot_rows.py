@@ -9,7 +9,7 @@ from lorogo_pipeline.sources import options as source_options
 from lorogo_pipeline.tables.row_batches import Row
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.limits import MIB
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead
 
 PARTITION_BYTES = 256 * MIB
@@ -42,7 +42,7 @@ class SnapshotOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DocumentShare:
     """The documents of one task, by the hash of their ids: whatever changes meanwhile, each has one task."""
 
     index: int = 0
@@ -52,14 +52,14 @@ class Share:
         return xxhash.xxh64_intdigest(document_id.encode()) % self.of == self.index
 
 
-def shares(stream_bytes: int, options: SnapshotOptions) -> list[Share]:
+def shares(stream_bytes: int, options: SnapshotOptions) -> list[DocumentShare]:
     """One task, or as many as there are `PARTITION_BYTES` to move."""
     moves = options.payload and not options.documents
     count = min(max(1, -(-stream_bytes // PARTITION_BYTES)), PARTITIONS_MAX) if moves else 1
-    return [Share(index, count) for index in range(count)]
+    return [DocumentShare(index, count) for index in range(count)]
 
 
-class Window:
+class FetchWindow:
     """Heads whose bytes may be fetched together: few, and not too much of them."""
 
     __slots__ = ("_bytes", "_heads")
@@ -102,7 +102,7 @@ def _head_row(head: SnapshotHead) -> dict[str, object]:
         "erased": False,
     }
     try:
-        facts = SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata.parse(head.facts)
     except MalformedMessage as error:
         return row | {"problem": str(error)}
     return row | {

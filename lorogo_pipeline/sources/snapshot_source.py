@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lorogo_pipeline.sources import snapshot_reader
-from lorogo_pipeline.sources.snapshot_rows import Share, SnapshotOptions, shares
+from lorogo_pipeline.sources.snapshot_rows import DocumentShare, SnapshotOptions, shares
 from lorogo_pipeline.spark.async_bridge import once, pumped
 from lorogo_pipeline.tables.schemas import SNAPSHOTS, spark_schema
 
@@ -42,7 +42,7 @@ class SnapshotSource(DataSource):
 class SharePartition(InputPartition):
     """A share of the documents: one task."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: DocumentShare) -> None:
         super().__init__(share)
         self.share = share
 

@@ -79,7 +79,7 @@ class StreamOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WalBounds:
     """What the leader says of the WAL, and the status bucket of its epoch."""
 
     epoch: int
@@ -89,7 +89,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class StreamOffset:
     """Everything up to here was given."""
 
     epoch: int
@@ -101,7 +101,7 @@ class Offset:
         return {"epoch": self.epoch, "sequence": self.sequence, "created": self.created}
 
     @classmethod
-    def parse(cls, value: Mapping[str, Any]) -> "Offset":
+    def parse(cls, value: Mapping[str, Any]) -> "StreamOffset":
         """From Spark's checkpoint."""
         try:
             return cls(int(value["epoch"]), int(value["sequence"]), int(value.get("created", 0)))
@@ -112,7 +112,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SequenceRange:
     """Sequences of one epoch, both ends included."""
 
     first: int
@@ -121,14 +121,14 @@ class Range:
     created: int
 
 
-def batch_ranges(options: StreamOptions, seen: Seen) -> list[Range]:
+def batch_ranges(options: StreamOptions, seen: WalBounds) -> list[SequenceRange]:
     """The partitions of one batch read; what does not exist yet, or no more, is cut off."""
     first = max(options.first or 1, seen.first)
     last = seen.last if options.last is None else min(options.last, seen.last)
-    return _cut(Range(first, last, seen.epoch, seen.created), options.partition_messages)
+    return _cut(SequenceRange(first, last, seen.epoch, seen.created), options.partition_messages)
 
 
-def initial(options: StreamOptions, seen: Seen) -> Offset:
+def initial(options: StreamOptions, seen: WalBounds) -> StreamOffset:
     """Where a new query begins."""
     match options.starting:
         case int(number):
@@ -142,10 +142,10 @@ def initial(options: StreamOptions, seen: Seen) -> Offset:
             sequence = seen.last
         case _:
             sequence = max(seen.first - 1, 0)
-    return Offset(seen.epoch, sequence, seen.created)
+    return StreamOffset(seen.epoch, sequence, seen.created)
 
 
-def latest(start: Offset, seen: Seen, *, messages_max: int | None) -> Offset:
+def latest(start: StreamOffset, seen: WalBounds, *, messages_max: int | None) -> StreamOffset:
     """How far the next batch goes; `start` itself if there is nothing new."""
     epoch = seen.epoch
     if _contradicts(start, seen):
@@ -154,10 +154,12 @@ def latest(start: Offset, seen: Seen, *, messages_max: int | None) -> Offset:
     before = start.sequence if epoch == start.epoch else 0
     before = max(before, seen.first - 1)
     last = seen.last if messages_max is None else min(seen.last, before + messages_max)
-    return Offset(epoch, last, seen.created)
+    return StreamOffset(epoch, last, seen.created)
 
 
-def stream_ranges(options: StreamOptions, start: Offset, end: Offset, seen: Seen) -> list[Range] | None:
+def stream_ranges(
+    options: StreamOptions, start: StreamOffset, end: StreamOffset, seen: WalBounds
+) -> list[SequenceRange] | None:
     """The partitions between two offsets; None if the WAL that `end` speaks of is gone.
 
     Spark plans a batch again after a restart, when the stream may have been made anew: what that batch
@@ -167,29 +169,30 @@ def stream_ranges(options: StreamOptions, start: Offset, end: Offset, seen: Seen
         return None
     after = start.sequence if start.epoch == end.epoch else 0
     first = max(after + 1, seen.first)
-    return _cut(Range(first, end.sequence, end.epoch, end.created), options.partition_messages)
+    return _cut(SequenceRange(first, end.sequence, end.epoch, end.created), options.partition_messages)
 
 
-def check_unchanged(given: Range, seen_last: int, seen_created: int) -> None:
+def check_unchanged(given: SequenceRange, seen_last: int, seen_created: int) -> None:
     """StreamChanged if what was read may not be what was planned."""
     if _contradicts(
-        Offset(given.epoch, given.last, given.created), Seen(given.epoch, 1, seen_last, seen_created)
+        StreamOffset(given.epoch, given.last, given.created),
+        WalBounds(given.epoch, 1, seen_last, seen_created),
     ):
         raise StreamChanged(
             f"the WAL was made anew or lost messages while {given.first} to {given.last} was read: try again"
         )
 
 
-def _contradicts(offset: Offset, seen: Seen) -> bool:
+def _contradicts(offset: StreamOffset, seen: WalBounds) -> bool:
     """Whether the stream cannot be the one that the offset speaks of."""
     if seen.last < offset.sequence:
         return True
     return bool(offset.created and seen.created and offset.created != seen.created)
 
 
-def _cut(whole: Range, size: int) -> list[Range]:
+def _cut(whole: SequenceRange, size: int) -> list[SequenceRange]:
     edges = [*range(whole.first, whole.last + 1, size), whole.last + 1]
-    return [Range(low, high - 1, whole.epoch, whole.created) for low, high in pairwise(edges)]
+    return [SequenceRange(low, high - 1, whole.epoch, whole.created) for low, high in pairwise(edges)]
 
 
 def _starting(options: Mapping[str, str]) -> int | str:

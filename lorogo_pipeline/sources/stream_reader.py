@@ -11,26 +11,26 @@ import pyarrow as pa
 
 from lorogo_pipeline.sources.errors import StreamBehind
 from lorogo_pipeline.sources.nats_connection import connect
-from lorogo_pipeline.sources.stream_ranges import Range, Seen, StreamOptions, check_unchanged
-from lorogo_pipeline.sources.stream_rows import LookBack, Open, RowMaker, Updates
+from lorogo_pipeline.sources.stream_ranges import SequenceRange, StreamOptions, WalBounds, check_unchanged
+from lorogo_pipeline.sources.stream_rows import LookbackAssembler, PartialUpdate, RangeAssembler, RowMaker
 from lorogo_pipeline.tables.row_batches import Row, RowBatch
 from lorogo_protocol import subjects
 from lorogo_server.ownership import epoch
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing
-from lorogo_transport.ports import Stored, Stream, Transport
+from lorogo_transport.ports import StoredMessage, Stream, Transport
 
 NAME = "lorogo pipeline"
 NEAR_MESSAGES = 10_000  # chunks of one update are rarely further apart
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries that bring nothing new
 
 
-async def look(url: str) -> Seen:
+async def look(url: str) -> WalBounds:
     """What NATS says of the WAL now. Raises Unreachable, StreamMissing."""
     async with await connect(url, name=NAME) as transport:
         return await seen(transport)
 
 
-async def seen(transport: Transport) -> Seen:
+async def seen(transport: Transport) -> WalBounds:
     """What NATS says of the WAL now. Raises StreamMissing."""
     # The epoch first: if it rises in between, the next look sees it.
     recorded = await epoch.recorded(transport)
@@ -38,7 +38,7 @@ async def seen(transport: Transport) -> Seen:
         state = await transport.stream(subjects.WAL_STREAM).state()
     except StreamMissing:
         raise NoWal from None
-    return Seen(recorded, max(state.first_sequence, 1), state.last_sequence, state.created_ns)
+    return WalBounds(recorded, max(state.first_sequence, 1), state.last_sequence, state.created_ns)
 
 
 class NoWal(StreamMissing):
@@ -50,7 +50,7 @@ class NoWal(StreamMissing):
 
 
 async def read_range(
-    options: StreamOptions, given: Range, schema: pa.Schema
+    options: StreamOptions, given: SequenceRange, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The updates that become whole within the range, as batches of `schema`."""
     async with await connect(options.nats, name=NAME) as transport:
@@ -62,11 +62,11 @@ async def read_range(
 
 
 async def batches(
-    stream: Stream, options: StreamOptions, given: Range, schema: pa.Schema
+    stream: Stream, options: StreamOptions, given: SequenceRange, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The same from any stream, unchecked."""
     maker = RowMaker(epoch=given.epoch, payload=options.payload)
-    updates = Updates(maker)
+    updates = RangeAssembler(maker)
     batch = RowBatch(schema)
     for subject in [subjects.wal(name) for name in options.documents or ("*",)]:
         async for stored in exact(stream, subject, given.first, given.last):
@@ -84,14 +84,14 @@ async def batches(
 async def _look_back(
     stream: Stream,
     maker: RowMaker,
-    updates: Updates,
-    given: Range,
+    updates: RangeAssembler,
+    given: SequenceRange,
     document_id: str,
-    opens: dict[str, Open],
+    opens: dict[str, PartialUpdate],
 ) -> AsyncIterator[Row]:
     begin = max(given.first - NEAR_MESSAGES, 1)
     while True:
-        back = LookBack(maker, opens, updates.given, first=given.first)
+        back = LookbackAssembler(maker, opens, updates.given, first=given.first)
         async for stored in exact(stream, subjects.wal(document_id), begin, given.last):
             row = back.add(stored)
             if row is not None:
@@ -104,7 +104,7 @@ async def _look_back(
         yield row
 
 
-async def exact(stream: Stream, subject: str, first: int, last: int) -> AsyncIterator[Stored]:
+async def exact(stream: Stream, subject: str, first: int, last: int) -> AsyncIterator[StoredMessage]:
     """The subject's messages of the range, all that the leader has; StreamBehind if they do not come."""
     position = first
     tries = 0

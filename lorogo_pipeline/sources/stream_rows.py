@@ -1,8 +1,8 @@
 """Messages of the WAL as rows: whole updates, put together from their chunks. Pure.
 
 A range of sequences cuts through updates. An update belongs to the range in which it becomes whole: that
-of its final chunk, unless a chunk came later than that. `Updates` takes the messages of a range in order
-and gives what becomes whole within it; what it leaves in `unfinished()` is settled by `LookBack`, which is
+of its final chunk, unless a chunk came later than that. `RangeAssembler` takes the messages of a range in order
+and gives what becomes whole within it; what it leaves in `unfinished()` is settled by `LookbackAssembler`, which is
 fed the document's messages from further back. So each update is in one range at least, however it was cut.
 
 Memory is bounded: when too many bytes wait for the rest of their updates, the oldest are forgotten, and
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from lorogo_pipeline.tables.row_batches import Row
 from lorogo_protocol import crdt, subjects
-from lorogo_protocol.chunks import Assembled, Assembler, Chunk, Rejected, parse
+from lorogo_protocol.chunks import Assembled, AssemblyRejected, Chunk, ChunkAssembler, parse
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.limits import MIB
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 
 HELD_BYTES_MAX = 128 * MIB  # in one range, for updates that are not whole yet
 HELD_UPDATES_MAX = 4096
@@ -27,16 +27,16 @@ Identity = tuple[str, str, str]  # and digest
 
 
 @dataclass(slots=True)
-class Open:
+class PartialUpdate:
     """An update of which this range has some chunks, and not all."""
 
     document_id: str
     log_id: str
-    final: "Final | None" = None
+    final: "FinalChunk | None" = None
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class FinalChunk:
     """Where the final chunk lies, and what it says."""
 
     sequence: int
@@ -52,7 +52,7 @@ class RowMaker:
         self._epoch = epoch
         self._payload = payload
 
-    def update(self, document_id: str, log_id: str, payload: bytes, final: Final) -> Row:
+    def update(self, document_id: str, log_id: str, payload: bytes, final: FinalChunk) -> Row:
         """A whole update with the right digest."""
         row = self._row(document_id, "update", final.sequence, final.time_ns)
         row |= {"log_id": log_id, "digest": final.digest, "bytes": len(payload), "digest_ok": True}
@@ -67,13 +67,13 @@ class RowMaker:
         return row
 
     def malformed(
-        self, stored: Stored, problem: str, *, log_id: str | None = None, digest: str | None = None
+        self, stored: StoredMessage, problem: str, *, log_id: str | None = None, digest: str | None = None
     ) -> dict[str, object]:
         """A message that cannot be part of an update, or an update that can never be whole."""
         row = self._row(subjects.document_of(stored.subject), "malformed", stored.sequence, stored.time_ns)
         return row | {"log_id": log_id, "digest": digest, "bytes": len(stored.data), "problem": problem}
 
-    def refused(self, stored: Stored, log_id: str, refusal: Rejected) -> Row:
+    def refused(self, stored: StoredMessage, log_id: str, refusal: AssemblyRejected) -> Row:
         """An update that an owner refuses as it is."""
         problem = f"{refusal.reason}: {refusal.message}"
         row = self.malformed(stored, problem, log_id=log_id, digest=refusal.digest or None)
@@ -81,7 +81,7 @@ class RowMaker:
             row["digest_ok"] = False
         return row
 
-    def missing(self, opened: Open, final: Final, problem: str) -> Row:
+    def missing(self, opened: PartialUpdate, final: FinalChunk, problem: str) -> Row:
         """An update whose final chunk is there and others are not."""
         row = self._row(opened.document_id, "malformed", final.sequence, final.time_ns)
         return row | {"log_id": opened.log_id, "digest": final.digest or None, "problem": problem}
@@ -99,7 +99,7 @@ class RowMaker:
         }
 
 
-class Updates:
+class RangeAssembler:
     """What becomes whole within a range of the WAL."""
 
     def __init__(
@@ -110,13 +110,13 @@ class Updates:
         held_updates_max: int = HELD_UPDATES_MAX,
     ) -> None:
         self._rows = rows
-        self._assembler = Assembler(
+        self._assembler = ChunkAssembler(
             unfinished_bytes_max=held_bytes_max, unfinished_updates_max=held_updates_max
         )
-        self._open: dict[Key, Open] = {}
+        self._open: dict[Key, PartialUpdate] = {}
         self.given: set[Identity] = set()
 
-    def add(self, stored: Stored) -> Row | None:
+    def add(self, stored: StoredMessage) -> Row | None:
         """Take the next message; a row if it makes an update whole, or is none."""
         document_id = subjects.document_of(stored.subject)
         try:
@@ -131,17 +131,17 @@ class Updates:
                 final = _final(stored, chunk) or (opened.final if opened else None)
                 assert final is not None
                 return _once(self.given, self._rows, key, outcome.payload, final)
-            case Rejected(reason=reason) if reason is not Reason.CHUNK_MISSING:
+            case AssemblyRejected(reason=reason) if reason is not Reason.CHUNK_MISSING:
                 self._open.pop(key, None)
                 return self._rows.refused(stored, chunk.log_id, outcome)
             case _:  # not whole yet, or forgotten for want of room: `LookBack` decides
                 _note(self._open, key, stored, chunk)
                 return None
 
-    def unfinished(self) -> Iterator[tuple[str, dict[str, Open]]]:
+    def unfinished(self) -> Iterator[tuple[str, dict[str, PartialUpdate]]]:
         """By document, what cannot be settled without looking back; at the end of the range."""
         whole = {identity[:2] for identity in self.given}
-        by_document: dict[str, dict[str, Open]] = {}
+        by_document: dict[str, dict[str, PartialUpdate]] = {}
         for key, opened in self._open.items():
             if opened.final is None and key in whole:
                 continue  # a resend that nobody had to finish
@@ -149,22 +149,24 @@ class Updates:
         yield from by_document.items()
 
 
-class LookBack:
+class LookbackAssembler:
     """What a document's earlier messages say of updates that were cut by the begin of a range."""
 
-    def __init__(self, rows: RowMaker, opens: dict[str, Open], given: set[Identity], *, first: int) -> None:
+    def __init__(
+        self, rows: RowMaker, opens: dict[str, PartialUpdate], given: set[Identity], *, first: int
+    ) -> None:
         self._rows = rows
         self._opens = dict(opens)
         self._given = given
         self._first = first  # of the range
-        self._assembler = Assembler()
+        self._assembler = ChunkAssembler()
         self._seen: dict[str, set[int]] = {}
-        self._finals: dict[str, Final] = {}
-        self._refusals: dict[str, tuple[Stored, Rejected]] = {}
+        self._finals: dict[str, FinalChunk] = {}
+        self._refusals: dict[str, tuple[StoredMessage, AssemblyRejected]] = {}
         self._before: set[tuple[str, str]] = set()  # log id, digest: whole before the range began
 
     @property
-    def open_finals(self) -> dict[str, Open]:
+    def open_finals(self) -> dict[str, PartialUpdate]:
         """Updates whose final chunk lies in the range, and that are still not explained."""
         return {
             log_id: opened
@@ -172,7 +174,7 @@ class LookBack:
             if opened.final is not None and (log_id, opened.final.digest) not in self._before
         }
 
-    def add(self, stored: Stored) -> Row | None:
+    def add(self, stored: StoredMessage) -> Row | None:
         """Take the document's next message; a row if an update becomes whole within the range."""
         try:
             chunk = parse(stored.headers, stored.data)
@@ -191,7 +193,7 @@ class LookBack:
                     return None
                 key = self._opens.pop(log_id).document_id, log_id
                 return _once(self._given, self._rows, key, payload, self._finals[log_id])
-            case Rejected() as refusal:
+            case AssemblyRejected() as refusal:
                 self._refusals[refusal.log_id] = stored, refusal
         return None
 
@@ -223,18 +225,18 @@ def _named(chunk: Chunk, key: Key) -> Chunk:
     )
 
 
-def _final(stored: Stored, chunk: Chunk) -> Final | None:
+def _final(stored: StoredMessage, chunk: Chunk) -> FinalChunk | None:
     if not chunk.final:
         return None
-    return Final(stored.sequence, stored.time_ns, chunk.digest, chunk.count)
+    return FinalChunk(stored.sequence, stored.time_ns, chunk.digest, chunk.count)
 
 
-def _note(opens: dict[Key, Open], key: Key, stored: Stored, chunk: Chunk) -> None:
-    opened = opens.setdefault(key, Open(*key))
+def _note(opens: dict[Key, PartialUpdate], key: Key, stored: StoredMessage, chunk: Chunk) -> None:
+    opened = opens.setdefault(key, PartialUpdate(*key))
     opened.final = _final(stored, chunk) or opened.final
 
 
-def _once(given: set[Identity], rows: RowMaker, key: Key, payload: bytes, final: Final) -> Row | None:
+def _once(given: set[Identity], rows: RowMaker, key: Key, payload: bytes, final: FinalChunk) -> Row | None:
     """The row of an update, unless this range gave it before: clients send again what was not ACKed."""
     identity = (*key, final.digest)
     if identity in given:

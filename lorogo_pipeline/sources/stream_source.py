@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from lorogo_pipeline.sources import stream_ranges, stream_reader
-from lorogo_pipeline.sources.stream_ranges import Offset, Range, Seen, StreamOptions
+from lorogo_pipeline.sources.stream_ranges import SequenceRange, StreamOffset, StreamOptions, WalBounds
 from lorogo_pipeline.spark.async_bridge import once, pumped
 from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
 from lorogo_transport.telemetry.logs import get_logger
@@ -58,7 +58,7 @@ class StreamSource(DataSource):
 class RangePartition(InputPartition):
     """One range of the WAL: one task."""
 
-    def __init__(self, given: Range) -> None:
+    def __init__(self, given: SequenceRange) -> None:
         super().__init__(given)
         self.given = given
 
@@ -86,7 +86,7 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._target: Seen | None = None
+        self._target: WalBounds | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint begins."""
@@ -96,7 +96,7 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch."""
         seen = self._target or _look(self._options)
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return stream_ranges.latest(Offset.parse(start), seen, messages_max=messages_max).as_json()
+        return stream_ranges.latest(StreamOffset.parse(start), seen, messages_max=messages_max).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """By the option maxMessagesPerTrigger."""
@@ -109,7 +109,7 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Ranges of sequences between two offsets."""
-        begin, until = Offset.parse(start), Offset.parse(end)
+        begin, until = StreamOffset.parse(start), StreamOffset.parse(end)
         found = stream_ranges.stream_ranges(self._options, begin, until, _look(self._options))
         if found is None:
             log.warning("the WAL was made anew: the next batch begins at its first message", planned=end)
@@ -120,7 +120,7 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition, self._schema)
 
 
-def _look(options: StreamOptions) -> Seen:
+def _look(options: StreamOptions) -> WalBounds:
     return once(stream_reader.look(options.nats), seconds=_LOOK_SECONDS)
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lorogo_pipeline.spark import class_archive, java, package_zip, session_conf
-from lorogo_pipeline.spark.session_conf import CLASSIC_ONLY, JAVA_OPTIONS, NEEDED, OURS, Door
+from lorogo_pipeline.spark.session_conf import CLASSIC_ONLY, JAVA_OPTIONS, NEEDED, OURS, SessionOrigin
 from lorogo_protocol.errors import LorogoError
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def open_session(
     active = _active()
     conf = dict(conf or {})
     match session_conf.door(remote, active is not None, os.environ):
-        case Door.GIVEN:
+        case SessionOrigin.GIVEN:
             with _given(active, conf) as spark:
                 yield spark
-        case Door.REMOTE:
+        case SessionOrigin.REMOTE:
             with _remote(remote or os.environ["SPARK_REMOTE"], conf) as spark:
                 yield spark
-        case Door.OURS:
+        case SessionOrigin.OURS:
             with _ours(master, conf, quiet=quiet, stop_seconds=stop_seconds) as spark:
                 yield spark
 

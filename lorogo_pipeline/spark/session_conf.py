@@ -29,7 +29,7 @@ CLASSIC_ONLY = {
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
-class Door(Enum):
+class SessionOrigin(Enum):
     """Who makes the session."""
 
     GIVEN = "given"  # a notebook or spark-submit: it is there, or getOrCreate finds the way
@@ -37,13 +37,13 @@ class Door(Enum):
     OURS = "ours"
 
 
-def door(remote: str | None, active: bool, environ: Mapping[str, str]) -> Door:
+def door(remote: str | None, active: bool, environ: Mapping[str, str]) -> SessionOrigin:
     """Who makes the session: what was asked for, else who is there already, else we do."""
     if remote is not None:
-        return Door.REMOTE
+        return SessionOrigin.REMOTE
     if active or "PYSPARK_GATEWAY_PORT" in environ or "SPARK_ENV_LOADED" in environ:
-        return Door.GIVEN
-    return Door.REMOTE if environ.get("SPARK_REMOTE") else Door.OURS
+        return SessionOrigin.GIVEN
+    return SessionOrigin.REMOTE if environ.get("SPARK_REMOTE") else SessionOrigin.OURS
 
 
 def is_local(master: str) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.tables import parquet
 from lorogo_pipeline.tables.dedupe import columns_of, losers, repeated
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile
 
 #: (files smaller than so many bytes, how many of a bucket there may be before they become one): whoever
@@ -23,8 +23,8 @@ _MERGE_BYTES = 256 << 20  # of rows, in memory, in one file that several become
 
 def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     """Which files the bucket gets, and which it loses, so that the staged ones are part of it."""
-    files = Files(spec["lake"])
-    writer = parquet.Writer(files, tasks.attempt("settle"))
+    files = LakeFiles(spec["lake"])
+    writer = parquet.DataFileWriter(files, tasks.attempt("settle"))
     there = {name: [DataFile.from_json(one) for one in found] for name, found in spec["there"].items()}
     staged = {name: [DataFile.from_json(one) for one in found] for name, found in spec["staged"].items()}
     erased = _erased(files, [*there.get("events", []), *staged.get("events", [])])
@@ -63,7 +63,7 @@ def _too_many(found: Sequence[DataFile]) -> list[DataFile]:
     return []
 
 
-def _erased(files: Files, events: Sequence[DataFile]) -> list[str]:
+def _erased(files: LakeFiles, events: Sequence[DataFile]) -> list[str]:
     """Documents of the bucket that are erased for good."""
     found: set[str] = set()
     for file in events:
@@ -73,7 +73,7 @@ def _erased(files: Files, events: Sequence[DataFile]) -> list[str]:
 
 
 def _drops(
-    files: Files, name: str, found: Sequence[DataFile], erased: list[str]
+    files: LakeFiles, name: str, found: Sequence[DataFile], erased: list[str]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Of each file the rows that go because they repeat; and all that go, those of erased documents, too."""
     identities = [parquet.read(files, name, file, ["identity"])["identity"].to_numpy() for file in found]
@@ -89,7 +89,9 @@ def _drops(
     ]
 
 
-def _with_erased(files: Files, name: str, file: DataFile, drop: np.ndarray, erased: list[str]) -> np.ndarray:
+def _with_erased(
+    files: LakeFiles, name: str, file: DataFile, drop: np.ndarray, erased: list[str]
+) -> np.ndarray:
     columns = ["document_id", "kind"] if name == "events" else ["document_id"]
     rows = parquet.read(files, name, file, columns)
     mask = pc.is_in(rows["document_id"], pa.array(erased, pa.string()))
@@ -99,8 +101,8 @@ def _with_erased(files: Files, name: str, file: DataFile, drop: np.ndarray, eras
 
 
 def _rewrite(
-    files: Files,
-    writer: parquet.Writer,
+    files: LakeFiles,
+    writer: parquet.DataFileWriter,
     name: str,
     bucket: int,
     changed: Sequence[tuple[DataFile, np.ndarray]],

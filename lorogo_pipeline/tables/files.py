@@ -18,7 +18,7 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 FREE_BYTES_MIN = 64 << 20
 
 
-class Files:
+class LakeFiles:
     """Everything below one folder or URL; names are relative to it. Picklable."""
 
     def __init__(self, place: str) -> None:

@@ -28,7 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake, OtherVersion, PipelineError
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.schemas import TABLES, VERSION
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def file_name(bucket: int, label: str, run: str) -> str:
     return f"data/{bucket:04d}-{label}-{run}.parquet"
 
 
-class Table:
+class LakeTable:
     """One version of a table, as it was when it was opened."""
 
-    def __init__(self, files: Files, name: str) -> None:
+    def __init__(self, files: LakeFiles, name: str) -> None:
         self.name = name
         self.files = files
         self.schema: pa.Schema = TABLES[name]
@@ -184,7 +184,7 @@ class Table:
 class Lake:
     """The tables below one folder or URL."""
 
-    def __init__(self, files: Files, buckets: int) -> None:
+    def __init__(self, files: LakeFiles, buckets: int) -> None:
         self.files = files
         self.buckets = buckets
 
@@ -193,7 +193,7 @@ class Lake:
         """Raises NoLake, OtherVersion. With `create`, an empty place becomes a lake."""
         if not place:
             raise BadOption("name a lake: a folder, or a URL such as s3://bucket/lake")
-        files = Files(place)
+        files = LakeFiles(place)
         if odd := sorted(set(files.root) & _ODD if files.local else ()):
             raise BadOption(
                 f"{files.root} has {odd[0]!r} in it, which Spark and Delta read otherwise: rename it"
@@ -220,7 +220,7 @@ class Lake:
         return cls(files, there)
 
     @classmethod
-    def _create(cls, files: Files, buckets: int) -> Lake:
+    def _create(cls, files: LakeFiles, buckets: int) -> Lake:
         if not 1 <= buckets <= BUCKETS_MAX:
             raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {buckets}")
         if files.local and Path(files.root).is_file():
@@ -234,8 +234,8 @@ class Lake:
         files.put(_FACTS, json.dumps({"version": VERSION, "buckets": buckets}).encode())
         return cls(files, buckets)
 
-    def table(self, name: str) -> Table:
-        return Table(self.files, name)
+    def table(self, name: str) -> LakeTable:
+        return LakeTable(self.files, name)
 
     def sweep(self, *, older_seconds: float = LITTER_SECONDS) -> int:
         """Remove data files that no table names and that are older than a day; gives how many.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, file_name
 from lorogo_pipeline.tables.schemas import TABLES
 from lorogo_pipeline.tables.table_rows import ORDER
@@ -47,10 +47,10 @@ _DICTIONARY = [
 ]
 
 
-class Writer:
+class DataFileWriter:
     """New data files of one task. A name is used once: `run` must be the task attempt's own."""
 
-    def __init__(self, files: Files, run: str) -> None:
+    def __init__(self, files: LakeFiles, run: str) -> None:
         self._files = files
         self._run = run
         self._numbers = count()
@@ -104,13 +104,13 @@ def _parquet(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def read(files: Files, table: str, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+def read(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
     """Some columns of a whole file."""
     with files.open(f"{table}/{file.path}") as opened:
         return pq.ParquetFile(opened).read(columns=list(columns) if columns else None)
 
 
-def groups(files: Files, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+def groups(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The file, row group by row group."""
     with files.open(f"{table}/{file.path}") as opened:
         source = pq.ParquetFile(opened)
@@ -118,7 +118,7 @@ def groups(files: Files, table: str, file: DataFile, columns: Sequence[str]) -> 
             yield source.read_row_group(number, columns=list(columns))
 
 
-def pieces(files: Files, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+def pieces(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The file, at most a row group and some thousand rows at a time; little more of it is in memory."""
     with files.open(f"{table}/{file.path}") as opened:
         source = pq.ParquetFile(opened, buffer_size=_READ_BYTES, pre_buffer=False)

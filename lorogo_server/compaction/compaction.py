@@ -18,7 +18,7 @@ from lorogo_server.document.wal_bounds import first_needed
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
 from lorogo_server.sandbox.child_process import Fork, Work
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead
 
@@ -41,7 +41,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Covering:
+class VerifiedSnapshot:
     """A snapshot that is stored and read back, and what of the WAL nobody needs since."""
 
     revision: int  # of the snapshot object
@@ -57,7 +57,7 @@ class _Mark:
     """The document at one moment, ready to be stored."""
 
     data: bytes
-    facts: SnapshotFacts
+    facts: SnapshotMetadata
     purge_before: int  # messages below this are in the snapshot and nobody needs them
     wal_bytes: int
     new_bytes: int  # of accepted updates that the snapshot before did not hold
@@ -79,7 +79,7 @@ async def compact(host: Host) -> Compacted:
         return Compacted(covering.snapshot_bytes, purged, covering.sequence)
 
 
-async def cover(host: Host) -> Covering:
+async def cover(host: Host) -> VerifiedSnapshot:
     """Store a snapshot and purge nothing yet: `purge_rest` or `purge_prefix` do (docs/decisions/0014).
 
     Raises CompactionFailed, LeaseLost, JournalStopped, TransportError.
@@ -88,7 +88,7 @@ async def cover(host: Host) -> Covering:
         return await _cover(host)
 
 
-async def _cover(host: Host) -> Covering:
+async def _cover(host: Host) -> VerifiedSnapshot:
     await host.answers.retry_quarantine(host.epoch)
     try:
         mark, head = await _store(host)
@@ -102,7 +102,7 @@ async def _cover(host: Host) -> Covering:
     host.answers.trim_line_stored(host.epoch)
     await host.journalling.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
-    return Covering(
+    return VerifiedSnapshot(
         head.revision, mark.purge_before, mark.epoch, len(mark.data), mark.facts.sequence, mark.wal_bytes
     )
 
@@ -243,7 +243,7 @@ async def _learn_other_snapshot(host: Host) -> None:
     if head is None:
         host.adopt_no_snapshot()
         return
-    facts = SnapshotFacts.parse(head.facts)
+    facts = SnapshotMetadata.parse(head.facts)
     if facts.lease > host.lease.token:
         why = f"a snapshot with token {facts.lease} is stored, ours is {host.lease.token}"
         host.lease.lose(why)

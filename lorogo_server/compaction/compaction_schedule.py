@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
 from lorogo_server.compaction import compaction
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.tasks import OnError
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -23,11 +23,16 @@ _COMPACTIONS_MAX = 2
 _SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that save the next owner time
 
 
-class Upkeep:
+class CompactionSchedule:
     """The upkeep of all documents of one server."""
 
     def __init__(
-        self, context: Context, hosts: Mapping[str, Host], *, pulse: Pulse | None, on_error: OnError
+        self,
+        context: ServerContext,
+        hosts: Mapping[str, Host],
+        *,
+        pulse: KeepaliveProcess | None,
+        on_error: OnError,
     ) -> None:
         """`on_error` is told why one could not be shortened."""
         self._context = context

@@ -16,7 +16,7 @@ from lorogo_server.document import history
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
+from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.stores.overwrite import overwrite
 from lorogo_transport.stores.snapshots import SnapshotHead
@@ -101,7 +101,7 @@ async def erase(host: Host) -> int:
         now_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         now_ns = max(now_ns, loaded.facts.deleted_ns)
         if not loaded.facts.erased_ns or (old is not None and old.size):  # an old snapshot may have come back
-            facts = SnapshotFacts(
+            facts = SnapshotMetadata(
                 sequence=loaded.intake.head,
                 epoch=host.epoch,
                 lease=host.lease.token,
@@ -185,7 +185,7 @@ async def restore(host: Host) -> int:
             deleted_by=0,
             generation=loaded.facts.generation + 1,
             lease=host.lease.token,
-            floor=Floor(host.epoch, loaded.follower.position, loaded.follower.time_ns),
+            floor=IncarnationCutoff(host.epoch, loaded.follower.position, loaded.follower.time_ns),
         )
         try:
             await context.snapshots.put_facts(

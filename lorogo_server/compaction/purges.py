@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.compaction import compaction
-from lorogo_server.compaction.compaction import Covering
-from lorogo_server.context import Context
+from lorogo_server.compaction.compaction import VerifiedSnapshot
+from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_transport.telemetry.logs import get_logger
@@ -26,7 +26,7 @@ _PURGE_SECONDS = 60.0
 _EVERYTHING = ">"  # not `loro.wal.*`: only without a filter does nats-server drop whole blocks
 
 
-class NotHeld(LorogoError):
+class PurgeRefused(LorogoError):
     """Nothing was purged: these documents are not ours, or not covered, any more."""
 
     code = "conflict"
@@ -37,11 +37,11 @@ class NotHeld(LorogoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PurgeCandidate:
     """A document that is ours and whose snapshot is stored; its purge is put off."""
 
     host: Host
-    covering: Covering
+    covering: VerifiedSnapshot
 
     def unneeded_before(self) -> int:
         """Nobody needs its messages below that; 0: nothing of it may go."""
@@ -49,7 +49,7 @@ class Held:
         return self.host.unneeded_before(covering.epoch, covering.revision, covering.before)
 
 
-async def purge_one(held: Held) -> int:
+async def purge_one(held: PurgeCandidate) -> int:
     """Remove what the document's own snapshot covers; returns how many messages.
 
     Raises LeaseLost, JournalStopped, TransportError.
@@ -60,7 +60,7 @@ async def purge_one(held: Held) -> int:
 
 
 async def purge_prefix(
-    context: Context, held: Mapping[str, Held], *, before: int, removed: Mapping[str, int]
+    context: ServerContext, held: Mapping[str, PurgeCandidate], *, before: int, removed: Mapping[str, int]
 ) -> int:
     """Remove every message of the WAL below a sequence; returns how many.
 
@@ -71,7 +71,7 @@ async def purge_prefix(
     async with _quiet([one.host for one in ours]):
         await _settle(ours)
         if await context.check_epoch():
-            raise NotHeld(removed)
+            raise PurgeRefused(removed)
         # From here to the purge nothing is awaited: what is checked is so when it is sent.
         gone = [
             one.host.document_id
@@ -81,7 +81,7 @@ async def purge_prefix(
             or one.unneeded_before() < before
         ]
         if gone:
-            raise NotHeld(gone)
+            raise PurgeRefused(gone)
         purged = await context.wal.purge(_EVERYTHING, before=before, timeout=_PURGE_SECONDS)
         for one in ours:
             one.host.purged(before, removed[one.host.document_id])
@@ -104,15 +104,15 @@ async def _quiet(hosts: Sequence[Host]) -> AsyncIterator[None]:
                 async with asyncio.timeout(_QUIET_SECONDS):
                     await stack.enter_async_context(host.compacting)
             except TimeoutError:
-                raise NotHeld([host.document_id]) from None
+                raise PurgeRefused([host.document_id]) from None
         yield
 
 
-async def _settle(ours: Sequence[Held]) -> None:
+async def _settle(ours: Sequence[PurgeCandidate]) -> None:
     """Every journal on the disk, every lease confirmed. Raises NotHeld, JournalStopped, TransportError."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def settle(one: Held) -> str:
+    async def settle(one: PurgeCandidate) -> str:
         async with slots:
             try:
                 await one.host.journalled()
@@ -126,4 +126,4 @@ async def _settle(ours: Sequence[Held]) -> None:
         if isinstance(problem, BaseException):
             raise problem
     if lost := [name for name in found if isinstance(name, str) and name]:
-        raise NotHeld(lost)
+        raise PurgeRefused(lost)

@@ -13,7 +13,7 @@ _FRESH_SECONDS = 0.1  # many may ask at once, and JetStream is asked once
 ALARM = 0.7  # of `max_bytes`: there is time to compact, or to give it more
 
 
-class Level:
+class WalUsage:
     """The WAL's level, as this server last saw it."""
 
     def __init__(self) -> None:

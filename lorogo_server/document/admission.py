@@ -12,12 +12,18 @@ import contextlib
 from lorogo_protocol.crdt import CrdtPanic, UnclearPanic
 from lorogo_protocol.errors import CrdtError
 from lorogo_server.document.intake import Accepted, Effect, Intake, Unvalidated, poisoned
-from lorogo_server.sandbox.decode_sandbox import Taste
-from lorogo_transport.ports import Stored
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
+from lorogo_transport.ports import StoredMessage
 
 
 async def admit(
-    intake: Intake, stored: Stored, now: float, *, taste: Taste, accepted: bool = False, tasted: bool = False
+    intake: Intake,
+    stored: StoredMessage,
+    now: float,
+    *,
+    taste: ValidateUpdate,
+    accepted: bool = False,
+    tasted: bool = False,
 ) -> list[Effect]:
     """Take a message, and return what follows from it. The owner of the document calls it once at a time.
 
@@ -35,7 +41,7 @@ async def admit(
         intake.settled()
 
 
-async def _problem(waiting: Unvalidated, taste: Taste) -> CrdtError | None:
+async def _problem(waiting: Unvalidated, taste: ValidateUpdate) -> CrdtError | None:
     try:
         await taste(waiting.update.payload, accepted=waiting.accepted, bounded=waiting.bounded)
     except CrdtError as error:

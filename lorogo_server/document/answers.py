@@ -17,14 +17,14 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_user_inbox
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
-from lorogo_server.context import Context
-from lorogo_server.document.intake import Accepted, Refused
+from lorogo_server.context import ServerContext
+from lorogo_server.document.intake import Accepted, RefusedUpdate
 from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event
 from lorogo_transport.tasks import Work
-from lorogo_transport.telemetry.logs import Log
+from lorogo_transport.telemetry.logs import StructuredLogger
 
 _ACKS_MAX = 10_000  # that wait for disks, of one document
 _IN_DOUBT = "the lease is in doubt"
@@ -48,14 +48,14 @@ class Answers:
     def __init__(
         self,
         document_id: str,
-        context: Context,
+        context: ServerContext,
         lease: Lease,
         *,
-        log: Log,
+        log: StructuredLogger,
         spawn: Callable[[Work], None],
         is_up: Callable[[], bool],
     ) -> None:
-        self.to_quarantine: dict[int, Refused] = {}  # by first sequence, until it is moved
+        self.to_quarantine: dict[int, RefusedUpdate] = {}  # by first sequence, until it is moved
         self._document_id = document_id
         self._accepted_subject = subjects.accepted(document_id)
         self._context = context
@@ -65,7 +65,9 @@ class Answers:
         self._spawn = spawn
         self._is_up = is_up
         self.trimming = False  # a trim line is in force here, and no stored snapshot has it yet
-        self.left: dict[int, Refused] = {}  # by first sequence: refused for that line, and still in the WAL
+        self.left: dict[
+            int, RefusedUpdate
+        ] = {}  # by first sequence: refused for that line, and still in the WAL
         self._quarantine_at = 0.0  # not to be tried again before
         self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
         self.life = 0  # of the document in memory; a reload begins another
@@ -191,11 +193,11 @@ class Answers:
         if context.tracing is not None:
             context.tracing.answered(self._log, self._document_id, one.sequence, ack)
 
-    def leaves(self, no: Refused) -> bool:
+    def leaves(self, no: RefusedUpdate) -> bool:
         """Whether what is refused stays in the WAL: no stored snapshot has the trim line yet."""
         return self.trimming and no.reason is Reason.HISTORY_TRIMMED
 
-    async def refuse(self, no: Refused, epoch: int) -> None:
+    async def refuse(self, no: RefusedUpdate, epoch: int) -> None:
         """Say no, and move what can never be accepted out of the WAL; `epoch` is that of its sequences."""
         self._context.counters.refused += 1
         self._log.info(
@@ -217,7 +219,7 @@ class Answers:
         if told or waiting is not None:
             self._context.tally.refused(nack.reason)
 
-    def _remember(self, no: Refused, epoch: int) -> None:
+    def _remember(self, no: RefusedUpdate, epoch: int) -> None:
         if not (no.quarantine and no.sequences):
             return
         if self.leaves(no):
@@ -289,7 +291,7 @@ class Answers:
             return False
         return self._is_up() and self._lease.valid()
 
-    async def _quarantine(self, no: Refused, epoch: int) -> None:
+    async def _quarantine(self, no: RefusedUpdate, epoch: int) -> None:
         life, epochs, first = self.life, self._context.epochs, min(no.sequences)
         if self.to_quarantine.get(first) is not no:
             return  # moved meanwhile, or judged again

@@ -6,7 +6,7 @@ Bounded, and nothing is lost by that: all of it is in the stream, where it can b
 from collections import deque
 from typing import NamedTuple
 
-from lorogo_server.sandbox.batch_validation import Foretasted
+from lorogo_server.sandbox.batch_validation import BatchedUpdate
 from lorogo_transport.stores.republish import Republished
 
 _BYTES_MAX = 8 * 1024 * 1024
@@ -14,12 +14,12 @@ _RATE_BYTES_MAX = 4 * 1024 * 1024  # of one document in
 _RATE_SECONDS = 1.0
 
 
-class Heard(NamedTuple):
+class QueuedMessage(NamedTuple):
     """A copy that waits for its turn, and since when, by our own clock."""
 
     copy: Republished
     at: float
-    foretaste: Foretasted | None  # None: it is tasted when its turn comes
+    foretaste: BatchedUpdate | None  # None: it is tasted when its turn comes
 
     @property
     def sequence(self) -> int:
@@ -44,7 +44,7 @@ class Backlog:
     def __init__(self) -> None:
         self._rate_bytes = 0
         self._rate_from = 0.0
-        self._copies: deque[Heard] = deque()
+        self._copies: deque[QueuedMessage] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Backlog:
         return self.bytes <= _BYTES_MAX and self._rate_bytes <= _RATE_BYTES_MAX
 
     @property
-    def first(self) -> Heard:
+    def first(self) -> QueuedMessage:
         """The one whose turn is next. Only where there is one."""
         return self._copies[0]
 
@@ -76,7 +76,7 @@ class Backlog:
         """When that was stored."""
         return self._copies[-1].copy.stored.time_ns if self._copies else 0
 
-    def add(self, heard: Heard) -> None:
+    def add(self, heard: QueuedMessage) -> None:
         self.bytes += len(heard.copy.stored.data)
         self._copies.append(heard)
 

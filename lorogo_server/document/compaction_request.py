@@ -5,7 +5,7 @@ import random
 _SPREAD_MIN = 0.5
 
 
-class Due:
+class CompactionRequest:
     """Somebody wants a compaction, or nobody; and when one was last tried."""
 
     __slots__ = ("_spread", "tried_at", "why")

@@ -17,19 +17,19 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.document.intake import Accepted
 from lorogo_server.document.loading import Base, Loaded
-from lorogo_server.journal.coverage import Covered
+from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 
 
 class Journalling:
     """The journal as one host uses it."""
 
-    def __init__(self, document_id: str, context: Context, lease: Lease) -> None:
+    def __init__(self, document_id: str, context: ServerContext, lease: Lease) -> None:
         self._document_id = document_id
         self._journal = context.journal
         self._clock = context.clock
@@ -40,7 +40,7 @@ class Journalling:
         self._retention = context.settings.retention
 
     @property
-    def covered(self) -> Covered:
+    def covered(self) -> CoverageEntry:
         """What the journal has of the document from before."""
         return self._journal.covered(self._document_id)
 
@@ -98,7 +98,7 @@ class Journalling:
         record = BaseRecord(epoch, 0, self._lease.token, 0, digest(content), vector, frontiers, content)
         await safe(await self._journal.put(target, record, self._clock.wall_ns()))
 
-    async def deleted(self, facts: SnapshotFacts) -> None:
+    async def deleted(self, facts: SnapshotMetadata) -> None:
         """The tombstone is stored; safe to say again."""
         await safe(await self._put(self._tombstone(facts)))
         self._base = _buried(facts)
@@ -113,7 +113,7 @@ class Journalling:
         await safe(await self._put(ErasedRecord(erased_ns, self._lease.token, generation)))
         self._base = f"erased-{erased_ns}"
 
-    async def compacted(self, content: bytes, facts: SnapshotFacts) -> None:
+    async def compacted(self, content: bytes, facts: SnapshotMetadata) -> None:
         """A snapshot of what the journal covers is stored; where records expire, it is a new beginning."""
         if self._retention or not self._whole:
             now_ns = self._clock.wall_ns()
@@ -136,9 +136,9 @@ class Journalling:
         """Everything accepted up to there is safe; for the next load."""
         if not self._whole:
             return
-        self._journal.cover(self._document_id, Covered(self._base, epoch, through, time_ns))
+        self._journal.cover(self._document_id, CoverageEntry(self._base, epoch, through, time_ns))
 
-    def _tombstone(self, facts: SnapshotFacts) -> DocumentRecord:
+    def _tombstone(self, facts: SnapshotMetadata) -> DocumentRecord:
         if facts.erased_ns:
             return ErasedRecord(facts.erased_ns, facts.lease, facts.generation)
         return DeletedRecord(facts.deleted_by or self._lease.token, facts.generation, facts.deleted_ns)
@@ -159,7 +159,7 @@ class Journalling:
         )
 
 
-def _buried(facts: SnapshotFacts) -> str:
+def _buried(facts: SnapshotMetadata) -> str:
     """What the ledger says in the place of a base when the journal has the tombstone; "": there is none."""
     if facts.erased_ns:
         return f"erased-{facts.erased_ns}"

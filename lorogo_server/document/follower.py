@@ -8,32 +8,32 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class NextMessage:
     """It follows what we have: take it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AlreadyRead:
     """We have it already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MessageGap:
     """Messages before it did not reach us: read from `first` on."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True)
-class Doubtful:
+class UnclearPosition:
     """Its sequence is not above ours, or what we had is gone: ask the leader."""
 
 
-Step = Next | Known | Missing | Doubtful
-_NEXT = Next()
+Step = NextMessage | AlreadyRead | MessageGap | UnclearPosition
+_NEXT = NextMessage()
 
 
-class Follower:
+class WalFollower:
     """Where one host stands in its subject. `position` is the last sequence it has taken."""
 
     def __init__(self, position: int = 0) -> None:
@@ -46,12 +46,12 @@ class Follower:
         if previous == self.position < sequence and time_ns >= self._time_ns:
             return _NEXT
         if sequence == self.position and self._time_ns in (0, time_ns):
-            return Known()
+            return AlreadyRead()
         if sequence <= self.position:
-            return Doubtful()
+            return UnclearPosition()
         if previous > self.position:
-            return Missing(self.position + 1)
-        return Doubtful()  # or it is older than what it follows: of a past that the stream has lost
+            return MessageGap(self.position + 1)
+        return UnclearPosition()  # or it is older than what it follows: of a past that the stream has lost
 
     @property
     def time_ns(self) -> int:

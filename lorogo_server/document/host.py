@@ -19,22 +19,22 @@ from lorogo_protocol import subjects
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.document import wal_bounds
 from lorogo_server.document.admission import admit
 from lorogo_server.document.answers import Answers
-from lorogo_server.document.backlog import Backlog, Heard
-from lorogo_server.document.compaction_request import Due
+from lorogo_server.document.backlog import Backlog, QueuedMessage
+from lorogo_server.document.compaction_request import CompactionRequest
 from lorogo_server.document.document_journal import Journalling
-from lorogo_server.document.follower import Doubtful, Known, Missing, Next
-from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, Refused
-from lorogo_server.document.loading import Loaded, LoadFailed, TombstoneLost, claim, load, read_on
-from lorogo_server.document.shutdown import EndedBefore, Ending
+from lorogo_server.document.follower import AlreadyRead, MessageGap, NextMessage, UnclearPosition
+from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
+from lorogo_server.document.loading import DocumentLoadFailed, Loaded, TombstoneLost, claim, load, read_on
+from lorogo_server.document.shutdown import ClosedEarly, Shutdown
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.lease import Lease, LeaseLost
-from lorogo_server.rpc.endpoint import Visitors
+from lorogo_server.rpc.endpoint import DocumentEndpoint
 from lorogo_server.sandbox.call_costs import Call, CallCosts, Size
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event, Timer
 from lorogo_transport.ports import Message, Subscription
@@ -99,7 +99,7 @@ class Host:
         "trace",
     )
 
-    def __init__(self, document_id: str, context: Context, verbs: Verbs, *, trace: str) -> None:
+    def __init__(self, document_id: str, context: ServerContext, verbs: Verbs, *, trace: str) -> None:
         self.document_id = document_id
         self.context = context
         self.trace = trace
@@ -109,7 +109,7 @@ class Host:
         self.editing = asyncio.Lock()  # held by one server-made change at a time
         self.since_ns = context.clock.wall_ns()
         self.epoch = 0  # in which everything up to the follower's position was read
-        self.due = Due(context.clock.now(), context.rng)
+        self.due = CompactionRequest(context.clock.now(), context.rng)
         self.costs = CallCosts()
         self.shared_calls: dict[tuple[object, ...], asyncio.Future[bytes]] = {}  # by what they ask, under way
         self.must_store = False  # the stream lost what we hold: it must be stored before we close
@@ -120,7 +120,7 @@ class Host:
         self._lease: Lease | None = None
         self._answers: Answers | None = None
         self._journalling: Journalling | None = None
-        self._visitors: Visitors | None = None
+        self._visitors: DocumentEndpoint | None = None
         self._loaded: Loaded | None = None
         self._backlog = Backlog()
         self._heard_at = 0.0  # when what is being acted on was here
@@ -132,7 +132,7 @@ class Host:
         self._turning = False  # messages are being taken just now
         self._wake = Event()
         self._timer = Timer(context.clock, self._wake.set)
-        self._ending = Ending()
+        self._ending = Shutdown()
         self._answering = False
         self._copies: Subscription | None = None  # of the WAL; None: not yet, or there were too many
         self._subscriptions: list[Subscription] = []
@@ -159,7 +159,7 @@ class Host:
         return self._journalling
 
     @property
-    def visitors(self) -> Visitors:
+    def visitors(self) -> DocumentEndpoint:
         assert self._visitors is not None
         return self._visitors
 
@@ -266,7 +266,7 @@ class Host:
     def adopt_snapshot(
         self,
         head: SnapshotHead,
-        facts: SnapshotFacts,
+        facts: SnapshotMetadata,
         wal_bytes: int,
         new_bytes: int,
         *,
@@ -351,7 +351,7 @@ class Host:
             await self._start()
             await self._follow()
             await self._finish_answers()
-        except EndedBefore:
+        except ClosedEarly:
             pass
         except Exception as error:
             self._ending.because(f"failed: {error}")
@@ -393,7 +393,7 @@ class Host:
         await self._listen(subjects.status(document_id), self._on_status)
         await self._hear_copies()
         await self._ending.unless_wanted(self._first_load())
-        self._visitors = Visitors(
+        self._visitors = DocumentEndpoint(
             document_id,
             self.context,
             self.lease,
@@ -453,7 +453,9 @@ class Host:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise LoadFailed(f"it was not loaded in {context.settings.load_seconds_max:g} s") from None
+            raise DocumentLoadFailed(
+                f"it was not loaded in {context.settings.load_seconds_max:g} s"
+            ) from None
         finally:
             context.load_notes.end(self.document_id)
             context.load_slots.release()
@@ -505,7 +507,7 @@ class Host:
                 self.lease.head, self.lease.tail = loaded.intake.head, loaded.intake.tail
                 self._witness()
                 return
-        raise LoadFailed("others keep storing snapshots of the document")
+        raise DocumentLoadFailed("others keep storing snapshots of the document")
 
     def _lost_tombstone(self, loaded: Loaded) -> bool:
         """Whether we know the document as deleted, and what is stored is neither that nor a later life."""
@@ -641,20 +643,20 @@ class Host:
         elif self.loaded.intake.nearly_full:
             self.due.want("the document is nearly full")
 
-    async def _take(self, heard: Heard, now: float) -> bool:
+    async def _take(self, heard: QueuedMessage, now: float) -> bool:
         copy, loaded = heard.copy, self.loaded
         stored, follower = copy.stored, loaded.follower
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
-            case Known():
+            case AlreadyRead():
                 return True
-            case Missing() if self._read_for == stored.sequence:
+            case MessageGap() if self._read_for == stored.sequence:
                 return await self._settle_doubt(copy)  # all was read, and it still follows what is not there
-            case Missing():
+            case MessageGap():
                 self._catch_up, self._read_for = True, stored.sequence
                 return False
-            case Doubtful():
+            case UnclearPosition():
                 return await self._settle_doubt(copy)
-            case Next():
+            case NextMessage():
                 taste, fine = self.context.taste, heard.is_fine
                 try:
                     effects = await admit(loaded.intake, stored, now, taste=taste, tasted=fine)
@@ -855,7 +857,7 @@ class Host:
                     if self.context.tracing is not None:
                         self.context.tracing.again(self.log, effect)
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
-                case Refused():
+                case RefusedUpdate():
                     self._trace_refused(effect)
                     if answers.leaves(effect):
                         self.loaded.intake.leave(effect.sequences)
@@ -868,7 +870,7 @@ class Host:
             # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.
             self.log.info("answer not sent", problem=str(error))
 
-    def _trace_refused(self, no: Refused) -> None:
+    def _trace_refused(self, no: RefusedUpdate) -> None:
         if self.context.tracing is not None:
             self.context.tracing.refused(self.document_id, no, self._heard_at)
 
@@ -908,7 +910,7 @@ class Host:
         else:
             foretaste = self.context.foretaste
             ahead = None if foretaste is None else foretaste.add(copy.stored.data, self._wake.set)
-            self._backlog.add(Heard(copy, self.context.clock.now(), ahead))
+            self._backlog.add(QueuedMessage(copy, self.context.clock.now(), ahead))
             if ahead is not None:
                 return  # woken when it is known
         self._wake.set()

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from lorogo_protocol import chunks, reasons
 from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, Assembler, Repeated, Room
-from lorogo_protocol.chunks import Rejected as NotWhole
+from lorogo_protocol.chunks import Assembled, AssemblyRejected, ChunkAssembler, MemoryBudget, Repeated
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_protocol.errors import (
     CrdtError,
@@ -28,7 +27,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
 from lorogo_server.document.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 
 ORIGIN = "wal"
 
@@ -54,7 +53,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedUpdate:
     """The update is not in the document. `quarantine`: it never can be; keep a copy, delete it."""
 
     log_id: str
@@ -70,10 +69,10 @@ class Refused:
 class Poisoned:
     """Loro panicked on it: refuse it as `refused` says, then load the document afresh."""
 
-    refused: Refused
+    refused: RefusedUpdate
 
 
-Effect = Accepted | Again | Refused | Poisoned
+Effect = Accepted | Again | RefusedUpdate | Poisoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ class Intake:
         # limit counts, and this server's from `go_live()` on.
         self._sandboxed = sandboxed
         self._in_hand: tuple[int, ...] = ()  # sequences of the update that is being validated or settled
-        self._assembler = Assembler(
+        self._assembler = ChunkAssembler(
             update_bytes_max=UPDATE_BYTES_MAX,
             unfinished_bytes_max=settings.unfinished_bytes_max,
             unfinished_seconds=settings.unfinished_seconds,
@@ -142,7 +141,7 @@ class Intake:
         # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
         self._dropped = range(0)
         self._live = False
-        self._room: Room | None = None
+        self._room: MemoryBudget | None = None
         self._vouched: Callable[[str], bool] = _nobody_vouches
 
     @property
@@ -178,7 +177,7 @@ class Intake:
         self._assembler.share(self._room)
         self._assembler.set_limit(self._settings.update_bytes_max)
 
-    def share(self, room: Room, vouched: Callable[[str], bool]) -> None:
+    def share(self, room: MemoryBudget, vouched: Callable[[str], bool]) -> None:
         """What all documents of this server hold unfinished counts from now on, too, while it is live.
 
         `vouched`: whether a server vouches for the update of a digest: no limit of size refuses it.
@@ -227,7 +226,7 @@ class Intake:
         self._dropped = range(max(self._dropped.start, before), self._dropped.stop)
 
     def take(
-        self, stored: Stored, now: float, *, accepted: bool = False, tasted: bool = False
+        self, stored: StoredMessage, now: float, *, accepted: bool = False, tasted: bool = False
     ) -> list[Effect] | Unvalidated:
         """Take one message of the WAL and say what follows from it.
 
@@ -238,7 +237,9 @@ class Intake:
         taken = self._take(stored, now, accepted, tasted)
         return taken if isinstance(taken, Unvalidated) else self._noted(taken)
 
-    def _take(self, stored: Stored, now: float, accepted: bool, tasted: bool) -> list[Effect] | Unvalidated:
+    def _take(
+        self, stored: StoredMessage, now: float, accepted: bool, tasted: bool
+    ) -> list[Effect] | Unvalidated:
         self.wal_bytes += len(stored.data)
         self.seen_bytes += len(stored.data)
         try:
@@ -248,7 +249,7 @@ class Intake:
         match self._assembler.add(chunk, sequence=stored.sequence, now=now):
             case None:
                 return []
-            case NotWhole() as no:
+            case AssemblyRejected() as no:
                 return [_not_whole(no)]
             case Repeated(log_id, digest, inbox, sequence):
                 if self.deleted:
@@ -352,7 +353,7 @@ class Intake:
         self.updates += 1
         return accepted
 
-    def _full(self, update: Assembled) -> Refused | None:
+    def _full(self, update: Assembled) -> RefusedUpdate | None:
         """The refusal of an update for which the document has no room; None: there is.
 
         Only while the document is served: a load takes whatever is stored, since it may have been ACKed
@@ -441,7 +442,7 @@ class Intake:
     def _noted(self, effects: list[Effect]) -> list[Effect]:
         """The same; what is refused, and neither waits here nor is moved out of the WAL, is dropped."""
         for effect in effects:
-            if isinstance(effect, Refused) and not effect.quarantine and effect.reason not in _WAITING:
+            if isinstance(effect, RefusedUpdate) and not effect.quarantine and effect.reason not in _WAITING:
                 self._drop(effect.sequences)
         return effects
 
@@ -452,9 +453,9 @@ class Intake:
                 first, behind = min(first, self._dropped.start), max(behind, self._dropped.stop)
             self._dropped = range(first, behind)
 
-    def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> Refused:
+    def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> RefusedUpdate:
         why = reasons.ERASED if self.erased else reasons.DELETED
-        return Refused(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
+        return RefusedUpdate(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
 
 
 def _nobody_vouches(_: str) -> bool:
@@ -473,12 +474,12 @@ def _reason(error: CrdtError) -> Reason:
             return Reason.INVALID_UPDATE
 
 
-def _malformed(stored: Stored, why: str) -> Refused:
+def _malformed(stored: StoredMessage, why: str) -> RefusedUpdate:
     """Answered only where an answer may go, and only with ids that may travel."""
     inbox = stored.headers.get(h.RESPONSE_INBOX, "")
     log_id = stored.headers.get(h.LOG_ID, "")
     digest = stored.headers.get(h.DIGEST, "")
-    return Refused(
+    return RefusedUpdate(
         log_id if is_token(log_id) else "",
         digest if is_token(digest) else "",
         inbox if is_inbox(inbox) else "",
@@ -494,15 +495,17 @@ def poisoned(accepted: Accepted, error: CrdtPanic) -> Poisoned:
     return Poisoned(_refuse(accepted.update, Reason.INVALID_UPDATE, str(error), quarantine=True))
 
 
-def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> Refused:
-    return Refused(update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine)
+def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> RefusedUpdate:
+    return RefusedUpdate(
+        update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
+    )
 
 
-def _given_up(update: Assembled, message: str) -> Refused:
+def _given_up(update: Assembled, message: str) -> RefusedUpdate:
     """Its sender was told when it began to wait: no second answer."""
     return replace(_refuse(update, Reason.MISSING_DEPENDENCIES, message, quarantine=True), inbox="")
 
 
-def _not_whole(no: NotWhole) -> Refused:
+def _not_whole(no: AssemblyRejected) -> RefusedUpdate:
     quarantine = no.reason in _FOR_EVER
-    return Refused(no.log_id, no.digest, no.inbox, no.reason, no.message, no.sequences, quarantine)
+    return RefusedUpdate(no.log_id, no.digest, no.inbox, no.reason, no.message, no.sequences, quarantine)

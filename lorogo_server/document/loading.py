@@ -15,17 +15,17 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import Reason
 from lorogo_server.document import history
 from lorogo_server.document.admission import admit
-from lorogo_server.document.follower import Follower
+from lorogo_server.document.follower import WalFollower
 from lorogo_server.document.history import History
-from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, Refused
-from lorogo_server.journal.coverage import NOTHING, Covered
-from lorogo_server.sandbox.batch_validation import Foretaste, ahead
-from lorogo_server.sandbox.decode_sandbox import Taste, untasted
+from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
+from lorogo_server.journal.coverage import NOTHING, CoverageEntry
+from lorogo_server.sandbox.batch_validation import BatchValidation, ahead
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, untasted
 from lorogo_server.settings import ServerSettings
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import WrongLastSequence
-from lorogo_transport.ports import Stored, Stream, Transport
+from lorogo_transport.ports import StoredMessage, Stream, Transport
 from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
 from lorogo_transport.tasks import together
 from lorogo_transport.telemetry.logs import get_logger
@@ -39,7 +39,7 @@ _APART_NS = 3600 * 10**9  # clocks of servers and NATS
 _LAGGING_SECONDS = 0.25
 
 
-class LoadFailed(LorogoError):
+class DocumentLoadFailed(LorogoError):
     """The document could not be loaded; says what is damaged or missing."""
 
     code = "load-failed"
@@ -65,9 +65,9 @@ class Loaded:
     """A document as it stands in snapshot and WAL."""
 
     intake: Intake
-    follower: Follower
+    follower: WalFollower
     snapshot: SnapshotHead | None
-    facts: SnapshotFacts
+    facts: SnapshotMetadata
     unanswered: list[Effect] = field(default_factory=list)  # whose senders may still wait
     base: Base | None = None  # the snapshot, until it is journalled
     claimed: bool = False  # the snapshot has our token already, and was ours when we read the WAL
@@ -84,10 +84,10 @@ async def load(
     *,
     epoch: int,
     checked: bool = False,
-    covered: Covered = NOTHING,
-    accepted: Covered = NOTHING,
-    taste: Taste = untasted,
-    foretaste: Foretaste | None = None,
+    covered: CoverageEntry = NOTHING,
+    accepted: CoverageEntry = NOTHING,
+    taste: ValidateUpdate = untasted,
+    foretaste: BatchValidation | None = None,
     new_token: int = 0,
     until_ns: int | None = None,
 ) -> Loaded:
@@ -127,7 +127,7 @@ async def load(
             )
         except CrdtPanic as error:
             if checked:
-                raise LoadFailed(f"Loro cannot hold this document: {error}") from error
+                raise DocumentLoadFailed(f"Loro cannot hold this document: {error}") from error
             checked = True
             continue
         if not loaded.poison:
@@ -148,10 +148,10 @@ async def _load_once(
     *,
     epoch: int,
     checked: bool,
-    covered: Covered,
-    accepted: Covered,
-    taste: Taste,
-    foretaste: Foretaste | None,
+    covered: CoverageEntry,
+    accepted: CoverageEntry,
+    taste: ValidateUpdate,
+    foretaste: BatchValidation | None,
     new_token: int,
     until_ns: int | None,
 ) -> Loaded:
@@ -161,7 +161,7 @@ async def _load_once(
     (head, claimed), newest = await together(
         _head(snapshots, document_id, new_token), wal.last(subjects.wal(document_id))
     )
-    facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
+    facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
     lazy = not checked  # when checked, every update must show what it does to the state
     replica = Replica(lazy=lazy)
     base = None
@@ -179,7 +179,7 @@ async def _load_once(
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
-    loaded = Loaded(intake, Follower(), head, facts, base=base, claimed=claimed)
+    loaded = Loaded(intake, WalFollower(), head, facts, base=base, claimed=claimed)
     young_ns = clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
@@ -192,14 +192,14 @@ async def _load_once(
         match effect:
             case Poisoned():
                 loaded.poison.append(effect)
-            case Refused():
+            case RefusedUpdate():
                 loaded.unanswered.append(effect)
             case Accepted() | Again() if time_ns >= young_ns:
                 loaded.unanswered.append(effect)
             case _:
                 pass
 
-    def known(stored: Stored) -> bool:
+    def known(stored: StoredMessage) -> bool:
         return accepted.has(epoch, stored.sequence, stored.time_ns)
 
     if newest is not None:
@@ -232,7 +232,7 @@ async def _head(
     """
     if new_token:
         try:
-            facts = SnapshotFacts(lease=new_token).render()
+            facts = SnapshotMetadata(lease=new_token).render()
             return await snapshots.put_facts_on(None, document_id, facts), True
         except WrongLastSequence:
             pass  # the document is older than its status
@@ -267,9 +267,9 @@ async def read_on(
     *,
     epoch: int,
     checked: bool = False,
-    known: Callable[[Stored], bool] | None = None,
-    taste: Taste = untasted,
-    foretaste: Foretaste | None = None,
+    known: Callable[[StoredMessage], bool] | None = None,
+    taste: ValidateUpdate = untasted,
+    foretaste: BatchValidation | None = None,
     bytes_max: int | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
@@ -300,7 +300,7 @@ async def read_on(
 
 
 async def _read_through(
-    newest: Stored,
+    newest: StoredMessage,
     wal: Stream,
     document_id: str,
     loaded: Loaded,
@@ -310,9 +310,9 @@ async def _read_through(
     *,
     epoch: int,
     checked: bool,
-    known: Callable[[Stored], bool] | None,
-    taste: Taste,
-    foretaste: Foretaste | None,
+    known: Callable[[StoredMessage], bool] | None,
+    taste: ValidateUpdate,
+    foretaste: BatchValidation | None,
     bytes_max: int | None = None,
     until_ns: int | None = None,
 ) -> None:
@@ -352,7 +352,7 @@ async def _read_through(
                 return
             newest = again
         await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
-    raise LoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
+    raise DocumentLoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
 
 
 def _tried(replica: Replica, effect: Effect) -> Effect:
@@ -366,7 +366,7 @@ def _tried(replica: Replica, effect: Effect) -> Effect:
         why = f"the document could not be exported with it: {error}"
         log.warning("a forged update was accepted before it was found out", log_id=update.log_id, problem=why)
         return Poisoned(
-            Refused(
+            RefusedUpdate(
                 update.log_id,
                 update.digest,
                 update.inbox,

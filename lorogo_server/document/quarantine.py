@@ -9,10 +9,10 @@ from collections.abc import Callable
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import sentence
-from lorogo_server.document.intake import Refused
+from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError
-from lorogo_transport.ports import Headers, Stored, Transport
+from lorogo_transport.ports import Headers, StoredMessage, Transport
 from lorogo_transport.stores.overwrite import overwrite
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -29,7 +29,7 @@ class Quarantine:
         self._rejected = transport.stream(subjects.REJECTED_STREAM)
         self._slots = asyncio.Semaphore(_MESSAGES_AT_ONCE)
 
-    async def move(self, lease: Lease, no: Refused, still_so: Callable[[], bool]) -> bool:
+    async def move(self, lease: Lease, no: RefusedUpdate, still_so: Callable[[], bool]) -> bool:
         """True when every message of the update is kept there and gone here.
 
         A server that lost the document deletes nothing: the next owner will decide for itself.
@@ -58,7 +58,7 @@ class Quarantine:
         """Remove what was refused of a document: it is erased."""
         await overwrite(self._rejected, subjects.rejected(document_id))
 
-    async def _copy(self, document_id: str, stored: Stored, no: Refused) -> None:
+    async def _copy(self, document_id: str, stored: StoredMessage, no: RefusedUpdate) -> None:
         subject = subjects.rejected(document_id)
         added = {
             h.REASON: no.reason.value,
@@ -71,7 +71,9 @@ class Quarantine:
             await self._rejected.append(subject, b"", headers={**_shortened(stored.headers), **added})
             await self._rejected.append(subject, stored.data)
 
-    async def _move_one(self, lease: Lease, no: Refused, sequence: int, still_so: Callable[[], bool]) -> bool:
+    async def _move_one(
+        self, lease: Lease, no: RefusedUpdate, sequence: int, still_so: Callable[[], bool]
+    ) -> bool:
         stored = await self._wal.get(sequence)
         if stored is None:
             return True

@@ -13,11 +13,11 @@ from lorogo_transport.tasks import Work
 _LAST_ACKS_SECONDS = 2.0
 
 
-class EndedBefore(Exception):
+class ClosedEarly(Exception):
     """The document is to be closed before that was done."""
 
 
-class Ending:
+class Shutdown:
     """The end of one host, from when it is wanted; what was said first stays the reason."""
 
     __slots__ = ("_through", "_wanted", "at_once", "graceful", "last_acks_seconds", "why")
@@ -64,7 +64,7 @@ class Ending:
         try:
             await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise EndedBefore
+                raise ClosedEarly
             await working
         finally:
             working.cancel()

@@ -1,7 +1,7 @@
 """How far two promises about a document's WAL may go: what a purge may remove, what a ledger may say."""
 
 from lorogo_server.document.answers import Answers
-from lorogo_server.document.intake import Refused
+from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.document.loading import Loaded
 
 
@@ -23,6 +23,6 @@ def covered_through(loaded: Loaded, answers: Answers) -> int:
     if (dropped := loaded.intake.first_dropped()) is not None:
         bounds.append(dropped)
     for effect in loaded.unanswered:  # what the load refused, and nobody has moved yet
-        if isinstance(effect, Refused):
+        if isinstance(effect, RefusedUpdate):
             bounds += effect.sequences
     return min(bounds) - 1

@@ -11,7 +11,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import AnswersRecord
 
 
-class Tally:
+class AckMetrics:
     """The answers of one server since it started, and up to where they are told."""
 
     def __init__(self, server_id: str, now_ns: int) -> None:

@@ -38,7 +38,7 @@ def check_driver(url: str) -> None:
             raise NoSuchArchive(_shown(f"the archive {url} cannot be used here: {error}")) from error
 
 
-class Archive:
+class ArchiveStorage:
     """Everything below one URL; names are relative to it. Every call may block. Raises ArchiveError."""
 
     def __init__(self, url: str) -> None:
@@ -157,7 +157,7 @@ class ArchiveFile:
 class ArchiveFolder:
     """One partition of an archive, read only: a `lorogo_log` directory."""
 
-    def __init__(self, archive: Archive, name: str) -> None:
+    def __init__(self, archive: ArchiveStorage, name: str) -> None:
         self._archive = archive
         self._name = name
 

@@ -20,7 +20,7 @@ _CHECK_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoverageEntry:
     """What the journal holds of one document."""
 
     base: str = ""  # the digest of a snapshot whose content is covered, or which tombstone is; "": none
@@ -33,13 +33,13 @@ class Covered:
         return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
 
 
-NOTHING = Covered()
+NOTHING = CoverageEntry()
 
 
-class Ledger:
+class JournalCoverage:
     """The entries of one journal, which is known by the ids of its logs."""
 
-    def __init__(self, log_ids: tuple[bytes, ...], entries: dict[str, Covered] | None = None) -> None:
+    def __init__(self, log_ids: tuple[bytes, ...], entries: dict[str, CoverageEntry] | None = None) -> None:
         self.log_ids = log_ids
         self.changed = False
         self._entries = entries or {}
@@ -47,11 +47,11 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def of(self, document_id: str) -> Covered:
+    def of(self, document_id: str) -> CoverageEntry:
         """What is covered; nothing, if we do not know."""
         return self._entries.get(document_id, NOTHING)
 
-    def set(self, document_id: str, covered: Covered) -> None:
+    def set(self, document_id: str, covered: CoverageEntry) -> None:
         self._entries[document_id] = covered
         self.changed = True
 
@@ -70,22 +70,22 @@ class Ledger:
         return bytes(xxhash.xxh64(body).digest()) + body
 
 
-def decode(data: bytes, log_ids: tuple[bytes, ...]) -> Ledger:
+def decode(data: bytes, log_ids: tuple[bytes, ...]) -> JournalCoverage:
     """The ledger in those bytes; an empty one if they are damaged, or of another journal."""
     check, body = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
     if len(check) == _CHECK_BYTES and xxhash.xxh64(body).digest() == check:
         form, of, rows = msgpack.unpackb(body)
         if form == _FORMAT and tuple(of) == log_ids:
-            return Ledger(log_ids, {name: Covered(*covered) for name, *covered in rows})
-    return Ledger(log_ids)
+            return JournalCoverage(log_ids, {name: CoverageEntry(*covered) for name, *covered in rows})
+    return JournalCoverage(log_ids)
 
 
-def read(directory: Directory, log_ids: tuple[bytes, ...]) -> Ledger:
+def read(directory: Directory, log_ids: tuple[bytes, ...]) -> JournalCoverage:
     """The ledger in a folder; an empty one if there is none that we can believe."""
     try:
         data = read_file(directory, _NAME)
     except (OSError, LogError):
-        return Ledger(log_ids)
+        return JournalCoverage(log_ids)
     return decode(data, log_ids)
 
 

@@ -15,19 +15,19 @@ import xxhash
 from lorogo_log import (
     Directory,
     DiskFullError,
-    Failure,
     FileStorage,
     Log,
     LogError,
     QueueFullError,
     Storage,
     TornError,
+    WriteFailure,
 )
 from lorogo_protocol import latency, records
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
 from lorogo_server.journal import coverage
-from lorogo_server.journal.coverage import Covered, Ledger
+from lorogo_server.journal.coverage import CoverageEntry, JournalCoverage
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -63,10 +63,10 @@ class Journal(Protocol):
     def all_safe(self, document_id: str) -> Awaitable[object] | None:
         """Done when what our disk has of the document is safe; None: it is."""
 
-    def covered(self, document_id: str) -> Covered:
+    def covered(self, document_id: str) -> CoverageEntry:
         """What is in it of that document, as far as it knows."""
 
-    def cover(self, document_id: str, covered: Covered) -> None:
+    def cover(self, document_id: str, covered: CoverageEntry) -> None:
         """Note what is in it; only for what is safe."""
 
     def stats(self) -> Mapping[str, object]:
@@ -126,10 +126,10 @@ class NoJournal:
         done.set_result(None)
         return done
 
-    def covered(self, document_id: str) -> Covered:
+    def covered(self, document_id: str) -> CoverageEntry:
         return coverage.NOTHING
 
-    def cover(self, document_id: str, covered: Covered) -> None:
+    def cover(self, document_id: str, covered: CoverageEntry) -> None:
         pass
 
     def stats(self) -> Mapping[str, object]:
@@ -172,7 +172,7 @@ class DiskJournal:
         self._full_partitions: set[int] = set()
         self._torn = False  # the end of a partition was half-written when it was opened
         self._on_damage = on_damage
-        self._ledger = Ledger(())
+        self._ledger = JournalCoverage(())
         self._saving = asyncio.Lock()  # of the ledger: an older one must not come behind a newer one
         self._notes = range(0)  # about the server itself, in partition 0: the last ones without a gap
         self._opened: list[Log] = []
@@ -198,7 +198,7 @@ class DiskJournal:
                     storage=self.storage,
                     partition=number,
                     durable_id=True,  # other servers wait for a journal that they know by its id
-                    failure=Failure.call(failed, full=functools.partial(full, number)),
+                    failure=WriteFailure.call(failed, full=functools.partial(full, number)),
                     on_damage=self.found_damage,
                 )
                 await opened.__aenter__()
@@ -275,10 +275,10 @@ class DiskJournal:
 
     # --- what is in it ----------------------------------------------------------------------------
 
-    def covered(self, document_id: str) -> Covered:
+    def covered(self, document_id: str) -> CoverageEntry:
         return self._ledger.of(document_id)
 
-    def cover(self, document_id: str, covered: Covered) -> None:
+    def cover(self, document_id: str, covered: CoverageEntry) -> None:
         self._ledger.set(document_id, covered)
 
     def uncover(self, document_id: str | None = None) -> None:

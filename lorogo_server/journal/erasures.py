@@ -15,9 +15,9 @@ from lorogo_log.format.names import parse_segment
 from lorogo_log.maintenance.sealed_segments import clean
 from lorogo_log.storage.segment import Segment
 from lorogo_protocol.records import ErasedRecord, MalformedRecord
-from lorogo_server.journal.archive import Archive
+from lorogo_server.journal.archive import ArchiveStorage
 from lorogo_server.journal.record_sorter import decode
-from lorogo_server.journal.shipment import MANIFEST, Shelf
+from lorogo_server.journal.shipment import MANIFEST, PartitionArchive
 
 
 class Erasures:
@@ -92,7 +92,7 @@ class Erasures:
         self.records += done.dropped
         return done.dropped
 
-    def clean_archive(self, shelf: Shelf, local: Directory) -> int:
+    def clean_archive(self, shelf: PartitionArchive, local: Directory) -> int:
         """The same for what only the archive has; what is here too is shipped again. Raises ArchiveError."""
         here = set(local.list())
         folder = shelf.archive.folder(shelf.prefix)
@@ -108,7 +108,7 @@ class Erasures:
         self.records += dropped
         return dropped
 
-    def _clean_shipped(self, shelf: Shelf, name: str) -> int:
+    def _clean_shipped(self, shelf: PartitionArchive, name: str) -> int:
         """Fetch one segment, clean it, put it back."""
         with tempfile.TemporaryDirectory(prefix="lorogo-erase-") as temporary:
             _fetch(shelf.archive, f"{shelf.prefix}/{name}", Path(temporary) / name)
@@ -120,7 +120,7 @@ class Erasures:
             return done.dropped
 
 
-def _fetch(archive: Archive, name: str, path: Path) -> None:
+def _fetch(archive: ArchiveStorage, name: str, path: Path) -> None:
     with path.open("wb") as file:
         for piece in archive.read(name):
             file.write(piece)

@@ -13,9 +13,9 @@ from lorogo_log import Batch, Log, LogError, Position
 from lorogo_protocol import pages, records, subjects
 from lorogo_protocol.calls import Body, Refused
 from lorogo_protocol.limits import MIB
-from lorogo_protocol.pages import Ask, Entry, Page
+from lorogo_protocol.pages import FeedPage, PageEntry, PageRequest
 from lorogo_protocol.reasons import Reason
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Subscription
@@ -31,10 +31,10 @@ _LAST_ANSWERS_SECONDS = 2.0
 _SCAN_BYTES_MAX = 64 * MIB  # for one page: whoever wants few documents is answered in time all the same
 
 
-class Feeding:
+class FeedResponder:
     """Answers on this server's own feed subject, between `start()` and `stop()`."""
 
-    def __init__(self, context: Context, journal: DiskJournal) -> None:
+    def __init__(self, context: ServerContext, journal: DiskJournal) -> None:
         self._context = context
         self._journal = journal
         self._logs: dict[str, Log] = {}
@@ -97,7 +97,7 @@ class Feeding:
             if not self._asking:
                 self._nobody.set()
 
-    async def _page(self, source: Log, ask: Ask) -> Page:
+    async def _page(self, source: Log, ask: PageRequest) -> FeedPage:
         """What is there; if that is nothing, what comes within the time that was given."""
         builder = _Builder(ask, source.stats().durable_sequence)
         if builder.position.sequence <= builder.durable:
@@ -129,8 +129,8 @@ class Feeding:
 class _Builder:
     """A page in the making."""
 
-    def __init__(self, ask: Ask, durable: int) -> None:
-        self.entries: list[Entry] = []
+    def __init__(self, ask: PageRequest, durable: int) -> None:
+        self.entries: list[PageEntry] = []
         self.full = False
         self.durable = durable  # the last sequence on the disk when we looked
         self._ask = ask
@@ -161,8 +161,8 @@ class _Builder:
             self._from_time = 0
             self.position = Position(self.durable + 1)
 
-    def page(self) -> Page:
-        return Page(tuple(self.entries), str(self.position), not self.full)
+    def page(self) -> FeedPage:
+        return FeedPage(tuple(self.entries), str(self.position), not self.full)
 
     def _add(self, batch: Batch) -> None:
         wanted, log_id = self._ask.documents, self._ask.log_id.encode()
@@ -193,5 +193,5 @@ class _Builder:
             else:
                 self._size += len(found.payload)
             self._size += 32 + len(document)
-            self.entries.append(Entry(found.sequence, found.time, document, record))
+            self.entries.append(PageEntry(found.sequence, found.time, document, record))
         self.position = batch.next

@@ -24,7 +24,7 @@ _WORKER = "worker-"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JournalFolder:
     """One journal: a `lorogo_log` directory; its name is how it is known between starts."""
 
     name: str
@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScannedRecord:
     """A record about a document, and where it stands."""
 
     document_id: str
@@ -67,17 +67,20 @@ class Entry:
     size: int
 
 
-def places(data: Path, own: int, storage: Storage | None) -> list[Place]:
+def places(data: Path, own: int, storage: Storage | None) -> list[JournalFolder]:
     """This worker's journal, copies of others', and those of the workers beside it, gone or alive."""
     if storage is not None:  # of a test: there are no others
-        return [Place(f"{number:02d}", data / "journal" / f"{number:02d}", storage) for number in range(own)]
+        return [
+            JournalFolder(f"{number:02d}", data / "journal" / f"{number:02d}", storage)
+            for number in range(own)
+        ]
     homes = [data]
     if has_siblings(data):
         homes += sorted(home for home in data.parent.glob(f"{_WORKER}*") if home != data)
-    found: list[Place] = []
+    found: list[JournalFolder] = []
     for home in homes:
         paths = sorted([*home.glob("journal/[0-9][0-9]"), *home.glob("replicas/*/[0-9][0-9]")])
-        found += [Place(str(path.relative_to(data.parent)), path) for path in paths if path.is_dir()]
+        found += [JournalFolder(str(path.relative_to(data.parent)), path) for path in paths if path.is_dir()]
     return found
 
 
@@ -87,8 +90,12 @@ def has_siblings(data: Path) -> bool:
 
 
 def entries(
-    place: Place, *, from_sequence: int = 0, key: str = "", wanted: Callable[[str], bool] | None = None
-) -> Iterator[Entry]:
+    place: JournalFolder,
+    *,
+    from_sequence: int = 0,
+    key: str = "",
+    wanted: Callable[[str], bool] | None = None,
+) -> Iterator[ScannedRecord]:
     """What a journal says of documents; what cannot be read is told and left out. Raises LogError."""
     name = key.encode() or None
     reader = place.reader()
@@ -106,14 +113,16 @@ def entries(
                     log.warning("a record cannot be read", journal=place.name, problem=str(error))
                     continue
                 if record is not None:
-                    yield Entry(document_id, record, stored.time, stored.sequence, len(stored.payload))
+                    yield ScannedRecord(
+                        document_id, record, stored.time, stored.sequence, len(stored.payload)
+                    )
     except TornError:
         return  # the end, which was never acknowledged
 
 
-def windows(found: Iterator[Entry], records_max: int | None = None) -> Iterator[list[Entry]]:
+def windows(found: Iterator[ScannedRecord], records_max: int | None = None) -> Iterator[list[ScannedRecord]]:
     """The same in portions of bounded size."""
-    window: list[Entry] = []
+    window: list[ScannedRecord] = []
     size = 0
     for entry in found:
         window.append(entry)
@@ -125,18 +134,20 @@ def windows(found: Iterator[Entry], records_max: int | None = None) -> Iterator[
         yield window
 
 
-async def portions(found: Iterator[Entry], records_max: int | None = None) -> AsyncIterator[list[Entry]]:
+async def portions(
+    found: Iterator[ScannedRecord], records_max: int | None = None
+) -> AsyncIterator[list[ScannedRecord]]:
     """The same, each portion read in a thread."""
     read = windows(found, records_max)
     while (window := await asyncio.to_thread(_next, read)) is not None:
         yield window
 
 
-def _next(read: Iterator[list[Entry]]) -> list[Entry] | None:
+def _next(read: Iterator[list[ScannedRecord]]) -> list[ScannedRecord] | None:
     return next(read, None)
 
 
-def lookup(place: Place, sequence: int) -> DocumentRecord | None:
+def lookup(place: JournalFolder, sequence: int) -> DocumentRecord | None:
     """One record; None if it is not there any more."""
     try:
         return records.decode_document(place.reader().lookup(sequence).value)

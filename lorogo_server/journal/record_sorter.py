@@ -22,7 +22,7 @@ _MARKS = 7  # the items of a record among which epoch and lease are
 _MARKS_BYTES = 512  # they lie in front of its payload
 
 
-class Scratch:
+class SortFiles:
     """The temporary files; the folder is the caller's, who removes it."""
 
     def __init__(self, folder: Path, bytes_expected: int) -> None:
@@ -47,16 +47,16 @@ class Scratch:
         for file in self._files:
             file.close()
 
-    def documents(self) -> Iterator["Pile"]:
+    def documents(self) -> Iterator["DocumentRecords"]:
         """One document after another."""
         for path in self._paths:
             with path.open("rb") as file:
                 for key, places in sorted(_index(file).items()):
-                    yield Pile(key.decode(errors="replace"), file, places)
+                    yield DocumentRecords(key.decode(errors="replace"), file, places)
             path.unlink()
 
 
-class Pile:
+class DocumentRecords:
     """What is there of one document: (time, place) of each record, and its bytes on demand."""
 
     def __init__(self, document_id: str, file: BinaryIO, places: list[tuple[int, int]]) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import xxhash
 
-from lorogo_log import Coordinator, LogClosedError, LogError, Options, Replica, SegmentServer, Storage
+from lorogo_log import Coordinator, LogClosedError, LogError, LogOptions, LogReplica, SegmentServer, Storage
 from lorogo_protocol.records import DocumentRecord
-from lorogo_server.journal.coverage import Covered
+from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.errors import TransportError
@@ -176,10 +176,10 @@ class ReplicatedJournal:
         """Why ACKs wait."""
         return next((mark.lacking for mark in self._marks if mark.lacking), "")
 
-    def covered(self, document_id: str) -> Covered:
+    def covered(self, document_id: str) -> CoverageEntry:
         return self._disk.covered(document_id)
 
-    def cover(self, document_id: str, covered: Covered) -> None:
+    def cover(self, document_id: str, covered: CoverageEntry) -> None:
         self._disk.cover(document_id, covered)
 
     def stats(self) -> Mapping[str, object]:
@@ -192,7 +192,7 @@ class ReplicatedJournal:
         }
 
 
-class Copies:
+class JournalReplicas:
     """This server's copies of other servers' journals; `run()` keeps them going."""
 
     def __init__(
@@ -213,7 +213,7 @@ class Copies:
         self._settings = settings
         self._storage = storage
         self._find = find
-        self._replicas: dict[Place, Replica] = {}
+        self._replicas: dict[Place, LogReplica] = {}
         self._addresses: dict[Place, str] = {}
         self._told: set[tuple[str, str]] = set()  # troubles, by server and reason
 
@@ -291,12 +291,12 @@ class Copies:
         server_id, number = place
         secret = self._settings.journal_secret.encode() or None
         try:
-            replica = Replica(
+            replica = LogReplica(
                 self._folder / server_id / f"{number:02d}",
                 _parsed(address),
                 name=self._server_id,
                 host=self._settings.journal_host,
-                options=Options(partition=number, segment_bytes=self._settings.segment_bytes),
+                options=LogOptions(partition=number, segment_bytes=self._settings.segment_bytes),
                 storage=self._storage,
                 secret=secret,
             )

@@ -13,13 +13,13 @@ from lorogo_log import Directory, FileStorage, LogError, Reader
 from lorogo_log.maintenance.sealed_segments import expire
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.journal import orphaned_partitions
-from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.erasures import Erasures
 from lorogo_server.journal.retention import expire_before
-from lorogo_server.journal.shipment import Shelf, to_ship
+from lorogo_server.journal.shipment import PartitionArchive, to_ship
 from lorogo_server.settings import ServerSettings
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock
 from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.telemetry.logs import get_logger
@@ -34,7 +34,7 @@ _BACK_OFF_SECONDS = 10.0
 _BACK_OFF_SECONDS_MAX = 600.0
 
 
-class Keeping:
+class SegmentUpkeep:
     """The old segments of one server's journal, and of the replicas beside it."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Keeping:
         self._server_id = server_id
         self._data = data
         self._on_expired = on_expired
-        self._shelves: dict[int, Shelf] = {}
+        self._shelves: dict[int, PartitionArchive] = {}
         self._erasures = Erasures()
         self._erase_now = False
         self._told: set[str] = set()  # logs that could not be cleaned
@@ -84,7 +84,7 @@ class Keeping:
     async def heard(self, document_id: str) -> None:
         """Somebody says that a document was erased: its tombstone tells."""
         head = await self._snapshots.head(document_id)
-        if head is not None and SnapshotFacts.parse(head.facts).erased_ns:
+        if head is not None and SnapshotMetadata.parse(head.facts).erased_ns:
             self.erase(document_id)
 
     def stats(self) -> Mapping[str, object]:
@@ -133,7 +133,7 @@ class Keeping:
         erased = [
             head.document_id
             async for head in self._snapshots.list()
-            if head.facts.get("erased_ns") and SnapshotFacts.parse(head.facts).erased_ns
+            if head.facts.get("erased_ns") and SnapshotMetadata.parse(head.facts).erased_ns
         ]
         if self._erasures.add(erased):
             for document_id in erased:
@@ -232,10 +232,10 @@ class Keeping:
         """In a thread."""
         partitions = self._partitions()
         if not self._shelves:
-            archive = Archive(self._settings.archive)
+            archive = ArchiveStorage(self._settings.archive)
             archive.try_out(self._server_id)  # before there is something that it must not lose
             self._shelves = {
-                number: Shelf(archive, self._server_id, f"{number:02d}") for number in partitions
+                number: PartitionArchive(archive, self._server_id, f"{number:02d}") for number in partitions
             }
             for directory in self._unused().values():
                 self._seal(directory)
@@ -284,7 +284,7 @@ class Keeping:
 
 
 def expire_before_of(
-    directory: Directory, settings: ServerSettings, now_ns: int, shelf: Shelf | None
+    directory: Directory, settings: ServerSettings, now_ns: int, shelf: PartitionArchive | None
 ) -> int | None:
     """The time before which segments of one log may go; reads the disk."""
     return expire_before(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lorogo_log import Directory, LogError, Reader, SegmentInfo
 from lorogo_log.storage.segment import Segment
-from lorogo_server.journal.archive import PIECE_BYTES, Archive, ArchiveError
+from lorogo_server.journal.archive import PIECE_BYTES, ArchiveError, ArchiveStorage
 
 MANIFEST = ".json"
 
@@ -40,16 +40,16 @@ class Manifest:
             return None
 
 
-class NotShipped(ArchiveError):
+class ShipmentMismatch(ArchiveError):
     """What reads back from the archive is not what was written."""
 
     code = "not-shipped"
 
 
-class Shelf:
+class PartitionArchive:
     """The place of one partition in the archive. Every call may block; raises ArchiveError."""
 
-    def __init__(self, archive: Archive, server_id: str, partition: str) -> None:
+    def __init__(self, archive: ArchiveStorage, server_id: str, partition: str) -> None:
         self.archive = archive
         self.prefix = f"{server_id}/{partition}"
         self._known: dict[str, str] | None = None  # segment -> the digest that is there
@@ -121,9 +121,9 @@ class Shelf:
             back.update(piece)
             count += len(piece)
         if count != size or back.hexdigest() != sha256:
-            raise NotShipped(f"{self.archive.url}/{target} does not read back as it was written")
+            raise ShipmentMismatch(f"{self.archive.url}/{target} does not read back as it was written")
 
 
-def to_ship(shelf: Shelf, reader: Reader) -> list[SegmentInfo]:
+def to_ship(shelf: PartitionArchive, reader: Reader) -> list[SegmentInfo]:
     """Sealed segments that the archive does not have as they are now, oldest first."""
     return [info for info in reader.segments() if info.sealed and not shelf.has(info)]

@@ -16,19 +16,19 @@ from lorogo_protocol.lease import (
     Acquire,
     Condemn,
     Decline,
-    Entry,
     GiveUp,
     Ping,
+    RequestStart,
     Serve,
-    Start,
+    StatusEntry,
     Wait,
 )
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
 from lorogo_protocol.status import Failed, Starting, Up
-from lorogo_server.context import Context
-from lorogo_server.ownership.lease import Holder, Lease
-from lorogo_server.ownership.staleness import Sightings
+from lorogo_server.context import ServerContext
+from lorogo_server.ownership.lease import Lease, LeaseObserver
+from lorogo_server.ownership.staleness import StalenessTracker
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,
@@ -45,29 +45,31 @@ _PING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcquiredDocument:
     """The document is ours to load."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class AcquisitionDeclined:
     """It is not; the asker was told why."""
 
     why: str
     again_seconds: float = 0.0  # when it may be ours, if nobody is heard of until then; 0: not by waiting
 
 
-class Taking:
+class Acquisition:
     """Answers inits for one server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self.sightings = Sightings()
+        self.sightings = StalenessTracker()
         self._recovering: set[str] = set()  # documents that journals are asked for before they are taken
 
-    async def take(self, document_id: str, message: Message, holder: Holder) -> Taken | Declined:
+    async def take(
+        self, document_id: str, message: Message, holder: LeaseObserver
+    ) -> AcquiredDocument | AcquisitionDeclined:
         """Acquire the document that the message asks for, or say why not."""
         try:
             operation_id = message.data.decode("ascii")
@@ -113,13 +115,18 @@ class Taking:
         *,
         trace: str = "",
         reason: Reason = Reason.CONFLICT,
-    ) -> Declined:
+    ) -> AcquisitionDeclined:
         await self.decline(message.reply, why, trace=trace, reason=reason)
-        return Declined(why, again_seconds)
+        return AcquisitionDeclined(why, again_seconds)
 
     async def _acquire(
-        self, document_id: str, entry: Entry | None, operation_id: str, message: Message, holder: Holder
-    ) -> Taken | Declined:
+        self,
+        document_id: str,
+        entry: StatusEntry | None,
+        operation_id: str,
+        message: Message,
+        holder: LeaseObserver,
+    ) -> AcquiredDocument | AcquisitionDeclined:
         context = self._context
         first = entry is not None and rules.begins_series(entry)
         known = NO_FAILURES if first else context.load_notes.failures(document_id)
@@ -176,7 +183,7 @@ class Taking:
                 if is_token(before) and before != context.server_id:
                     context.counters.took_over(document_id, before, context.clock.wall_ns())
                 await self._yes(message, token)
-                return Taken(lease)
+                return AcquiredDocument(lease)
 
     def _backoff(self, document_id: str) -> float:
         """Seconds to wait before the load, after more attempts than the limit did not come up."""
@@ -193,7 +200,7 @@ class Taking:
             except TransportError as error:
                 log.debug("could not answer an init", problem=str(error))
 
-    async def _moved(self, document_id: str, operation_id: str, *, none: bool, existing: bool) -> Entry:
+    async def _moved(self, document_id: str, operation_id: str, *, none: bool, existing: bool) -> StatusEntry:
         """What a client's move to STARTING would be now, at the revision to expect. Raises _NotNow.
 
         `none`: whoever asks saw no status. Then we do not look: a write that expects none shows whether
@@ -208,11 +215,11 @@ class Taking:
             seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
         up = entry is not None and isinstance(entry.status, Up)
         match self._wish(entry, seen, await self._ping(document_id) if up else None):
-            case Start(retry_count, expected):
+            case RequestStart(retry_count, expected):
                 status = Starting(operation_id, retry_count, context.clock.wall_ns())
                 trace, failures = ("", 0) if entry is None else (entry.trace, entry.failures)
                 before = rules.taken_from(entry)
-                return Entry(status, expected, trace=trace, failures=failures, taken_from=before)
+                return StatusEntry(status, expected, trace=trace, failures=failures, taken_from=before)
             case Serve():
                 raise _NotNow("it is up")
             case Ping():
@@ -248,7 +255,7 @@ class Taking:
             or await context.keeps_presence(document_id)
         )
 
-    def _wish(self, entry: Entry | None, seen: float, ping: bool | None) -> rules.Wish:
+    def _wish(self, entry: StatusEntry | None, seen: float, ping: bool | None) -> rules.ClientStep:
         stale = self._context.settings.stale_seconds
         return rules.wish(entry, seen_seconds=seen, ping=ping, stale_seconds=stale)
 

@@ -13,7 +13,7 @@ from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol import subjects
 from lorogo_protocol.wire import LaterWire, later
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
-from lorogo_transport.ports import Stored, StreamState, Transport
+from lorogo_transport.ports import StoredMessage, StreamState, Transport
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -24,7 +24,7 @@ _HELD_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPosition:
     """A position that the stream has held, and the epoch in which it did."""
 
     epoch: int
@@ -33,27 +33,27 @@ class Known:
     created_ns: int = 0  # when the stream was made that held it; 0: not known
 
 
-class Epochs:
+class EpochTracker:
     """This server's view of the epoch; `check()` compares it with the stream."""
 
     def __init__(self, transport: Transport) -> None:
         self._wal = transport.stream(subjects.WAL_STREAM)
         self._statuses = transport.stream(subjects.STATUS_STREAM)
-        self._known = Known(1, 0, 0)
+        self._known = KnownPosition(1, 0, 0)
         self._checking = asyncio.Lock()
         self._doubts = self._settled = 0
-        self._held: list[Known] = []  # witnesses of connections that were lost, not compared since
+        self._held: list[KnownPosition] = []  # witnesses of connections that were lost, not compared since
 
     @property
     def current(self) -> int:
         return self._known.epoch
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownPosition:
         """What to `recall()` after a restart."""
         return self._known
 
-    def recall(self, known: Known) -> None:
+    def recall(self, known: KnownPosition) -> None:
         """What this server knew in an earlier life.
 
         NATS may have lost the record of the epoch, too: then the next one is above all that our journal
@@ -81,7 +81,7 @@ class Epochs:
         """A message of the WAL that this server took: the newest is our witness."""
         if sequence > self._known.sequence:
             known = self._known
-            self._known = Known(known.epoch, sequence, time_ns, known.created_ns)
+            self._known = KnownPosition(known.epoch, sequence, time_ns, known.created_ns)
 
     async def check(self) -> bool:
         """Compare with the stream and the other servers; True if the epoch changed for us."""
@@ -120,7 +120,7 @@ class Epochs:
                 if recorded.epoch > epoch:
                     self._known = recorded
                     return
-                wanted = Known(epoch + 1, recorded.sequence, recorded.time_ns)
+                wanted = KnownPosition(epoch + 1, recorded.sequence, recorded.time_ns)
                 revision = 0 if stored is None else stored.sequence
                 try:
                     await self._statuses.append(subjects.EPOCH_KEY, _encode(wanted), expected_last=revision)
@@ -130,7 +130,7 @@ class Epochs:
                 return
             raise OutcomeUnknown("the epoch could not be raised")
 
-    async def _judge(self, recorded: Known | None) -> Known:
+    async def _judge(self, recorded: KnownPosition | None) -> KnownPosition:
         """What the record should say: the higher epoch, raised once more if the stream went back."""
         mine = self._known
         known = [mine, *self._held] if recorded is None else [mine, *self._held, recorded]
@@ -147,12 +147,12 @@ class Epochs:
                 epoch=mine.epoch + 1,
             )
             time_ns = 0 if last is None else last.time_ns
-            return Known(mine.epoch + 1, state.last_sequence, time_ns, state.created_ns)
+            return KnownPosition(mine.epoch + 1, state.last_sequence, time_ns, state.created_ns)
         if last is not None and last.sequence > mine.sequence:
-            return Known(mine.epoch, last.sequence, last.time_ns, state.created_ns)
+            return KnownPosition(mine.epoch, last.sequence, last.time_ns, state.created_ns)
         return replace(mine, created_ns=state.created_ns)
 
-    async def _contradicts(self, known: Known, state: StreamState) -> bool:
+    async def _contradicts(self, known: KnownPosition, state: StreamState) -> bool:
         if state.last_sequence < known.sequence:
             return True
         if known.sequence and known.created_ns and state.created_ns and known.created_ns != state.created_ns:
@@ -172,7 +172,7 @@ async def recorded(transport: Transport) -> int:
     return 1 if known is None else known.epoch
 
 
-def remember(directory: Directory, known: Known) -> None:
+def remember(directory: Directory, known: KnownPosition) -> None:
     """Keep it for `recalled()`, whole or not at all; never something lower than what is there."""
     old = recalled(directory)
     if old is not None and (old.epoch, old.sequence) > (known.epoch, known.sequence):
@@ -180,7 +180,7 @@ def remember(directory: Directory, known: Known) -> None:
     replace_file(directory, _WITNESS, _encode(known))
 
 
-def recalled(directory: Directory) -> Known | None:
+def recalled(directory: Directory) -> KnownPosition | None:
     """What was remembered; None if there is nothing, or nothing that can be read."""
     try:
         return _parsed(read_file(directory, _WITNESS))
@@ -188,7 +188,7 @@ def recalled(directory: Directory) -> Known | None:
         return None
 
 
-def _encode(known: Known) -> bytes:
+def _encode(known: KnownPosition) -> bytes:
     return json.dumps(
         {
             "epoch": known.epoch,
@@ -200,7 +200,7 @@ def _encode(known: Known) -> bytes:
     ).encode()
 
 
-def _decode(stored: Stored | None) -> Known | None:
+def _decode(stored: StoredMessage | None) -> KnownPosition | None:
     if stored is None:
         return None
     _check_wire(stored.data)
@@ -220,10 +220,10 @@ def _check_wire(data: bytes) -> None:
         raise LaterWire(problem)
 
 
-def _parsed(data: bytes) -> Known | None:
+def _parsed(data: bytes) -> KnownPosition | None:
     try:
         body = json.loads(data)
         numbers = int(body["epoch"]), int(body["sequence"]), int(body["time_ns"])
-        return Known(*numbers, int(body.get("created_ns", 0)))
+        return KnownPosition(*numbers, int(body.get("created_ns", 0)))
     except (ValueError, KeyError, TypeError):
         return None

@@ -13,7 +13,7 @@ from typing import Protocol
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.lease import NO_FAILURES, Entry, Failures, Mine, Reacquire, Reclaim, StepDown
+from lorogo_protocol.lease import NO_FAILURES, Failures, OwnWrite, Reacquire, Reclaim, StatusEntry, StepDown
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up, encode
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
@@ -34,7 +34,7 @@ class LeaseLost(LorogoError):
     code = "not-owner"
 
 
-class Holder(Protocol):
+class LeaseObserver(Protocol):
     """Who must know when the lease is gone."""
 
     def step_down(self, why: str) -> None: ...
@@ -66,7 +66,7 @@ class Lease:
         statuses: Statuses,
         clock: Clock,
         settings: ServerSettings,
-        holder: Holder,
+        holder: LeaseObserver,
         new: bool = False,
         taken_from: str = "",
     ) -> None:
@@ -114,14 +114,14 @@ class Lease:
             )
         )
 
-    def heard(self, entry: Entry) -> Reclaim | None:
+    def heard(self, entry: StatusEntry) -> Reclaim | None:
         """Take note of a republished status; a Reclaim is for the caller to carry out."""
         if self.ended or entry.revision <= self.revision:
             return None
         if self._acquiring_again and entry.server == self.server_id:
             return None
         match self._judge(entry, missed=self.suspended or not self._followed):
-            case Mine(revision):
+            case OwnWrite(revision):
                 self._adopt(revision)
                 return None
             case StepDown(why):
@@ -264,7 +264,7 @@ class Lease:
         entry = await self._statuses.read(self.document_id)
         if entry is None or isinstance(entry.status, Down | Failed):
             return False
-        if not isinstance(self._judge(entry), Mine):
+        if not isinstance(self._judge(entry), OwnWrite):
             return False
         self.revision, self.suspended = entry.revision, False
         return True
@@ -284,7 +284,7 @@ class Lease:
         if entry is not None and before == self.revision and self._went_back(entry):
             self.revision = 0  # what is there is the newest, whatever we knew
         match self._judge(entry, missed=True):  # it is the newest: others before it may be unheard
-            case Mine(revision):
+            case OwnWrite(revision):
                 self.revision = max(self.revision, revision)
             case Reacquire():
                 await self._acquire_again()
@@ -294,7 +294,7 @@ class Lease:
                 self.lose(why)
                 raise LeaseLost(why)
 
-    def _went_back(self, entry: Entry) -> bool:
+    def _went_back(self, entry: StatusEntry) -> bool:
         """Whether the bucket lost its end: our revision is gone, or was given out again for a last word."""
         last_word = self.suspended and isinstance(entry.status, Down | Failed)
         return entry.revision < self.revision + last_word
@@ -310,7 +310,7 @@ class Lease:
         finally:
             self._acquiring_again = False
 
-    def _judge(self, entry: Entry | None, *, missed: bool = False) -> rules.Sight:
+    def _judge(self, entry: StatusEntry | None, *, missed: bool = False) -> rules.OwnerStep:
         return rules.owner_sees(
             entry,
             server_id=self.server_id,

@@ -5,7 +5,7 @@ from collections import OrderedDict
 _REMEMBERED_MAX = 100_000
 
 
-class Sightings:
+class StalenessTracker:
     """Remembers when each revision was first seen; the oldest are forgotten first."""
 
     def __init__(self, remembered_max: int = _REMEMBERED_MAX) -> None:

@@ -21,19 +21,19 @@ from lorogo_log import Directory, Lock, LockedError, LogError, read_file, replac
 from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.status import Up
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
-from lorogo_server.journal.journal_scan import Entry, Place
+from lorogo_server.journal.journal_scan import JournalFolder, ScannedRecord
 from lorogo_server.ownership import epoch
-from lorogo_server.ownership.epoch import Known
+from lorogo_server.ownership.epoch import KnownPosition
 from lorogo_server.recovery import reconcile_table
 from lorogo_server.recovery.reconcile_lives import Lives, behind, lies_below, outlives
-from lorogo_server.recovery.reconcile_repair import Found, Repair, keeps_content
-from lorogo_server.recovery.reconcile_rounds import Rounds
-from lorogo_server.recovery.reconcile_table import Ends, Row, Table, includes
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair, keeps_content
+from lorogo_server.recovery.reconcile_rounds import ReconcileRounds
+from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, JournalTable, includes
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import StorageFull, TransportError
 from lorogo_transport.stores.snapshots import SnapshotHead
 from lorogo_transport.telemetry.logs import get_logger
@@ -51,7 +51,7 @@ _TURN_FILE = "reconciling"
 _CHECKPOINT = "reconciled"
 _JOURNAL = "journal"  # the folder of a worker's own partitions
 _DOUBTS_MAX = 64  # of other servers, for which the journals were read
-_NO_FACTS = SnapshotFacts()
+_NO_FACTS = SnapshotMetadata()
 
 
 async def _at_once() -> None:
@@ -63,13 +63,13 @@ def _nothing_more(_document_id: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDocumentState:
     """What NATS says of one document without moving its bytes."""
 
     revision: int = 0  # of its snapshot object; 0: there is none
     messages: int = 0
     size: int = 0
-    facts: SnapshotFacts = _NO_FACTS
+    facts: SnapshotMetadata = _NO_FACTS
 
     @property
     def deleted(self) -> bool:
@@ -81,7 +81,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class ReconcileOutcome:
     """What bringing back one document came to."""
 
     whole: bool  # the stream includes all that the journals here hold, or what is left can never come back
@@ -92,9 +92,11 @@ class Brought:
 class Reconciler:
     """One server's reconciliation; `run()` and `run_asked()` are its tasks."""
 
-    def __init__(self, context: Context, journal: DiskJournal, data: Path, hosts: Mapping[str, Host]) -> None:
-        self.found = Found()
-        self.table = Table()
+    def __init__(
+        self, context: ServerContext, journal: DiskJournal, data: Path, hosts: Mapping[str, Host]
+    ) -> None:
+        self.found = ReconcileFindings()
+        self.table = JournalTable()
         self._context = context
         self._journal = journal
         self._data = data
@@ -124,12 +126,12 @@ class Reconciler:
         self._looking = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._read_for: deque[str] = deque(maxlen=_DOUBTS_MAX)
-        self._asked: dict[str, asyncio.Future[Brought]] = {}  # documents that loads wait for
+        self._asked: dict[str, asyncio.Future[ReconcileOutcome]] = {}  # documents that loads wait for
         self._asked_some = asyncio.Event()
         self._quiet = asyncio.Event()  # no load waits for a document: a pass may go on
         self._quiet.set()
         self._written = b""
-        self._remembered: Known | None = None
+        self._remembered: KnownPosition | None = None
         self._opened = self._read_before = False
         self._log = log.bind(server=context.server_id)
         self._repair = Repair(context, self.found, self._note_rejected)
@@ -262,7 +264,7 @@ class Reconciler:
             await self._save()
             return doubts == self._doubts
 
-    async def _read(self) -> list[Place]:
+    async def _read(self) -> list[JournalFolder]:
         """Fold what is new in every journal into the table."""
         places = await asyncio.to_thread(self._places)
         self.table.forget_readings(place.name for place in places)
@@ -270,7 +272,7 @@ class Reconciler:
             await self._read_on(place)
         return places
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[JournalFolder]:
         journal = self._journal
         found = journal_scan.places(self._data, len(journal.logs), journal.storage)
         own, tell = journal.folder, journal.found_damage
@@ -279,7 +281,7 @@ class Reconciler:
             for place in found
         ]
 
-    async def _read_on(self, place: Place) -> None:
+    async def _read_on(self, place: JournalFolder) -> None:
         """Fold what is new in a journal into the table."""
         try:
             log_id = await asyncio.to_thread(place.log_id)
@@ -293,7 +295,7 @@ class Reconciler:
             return
         self.table.ended(place.name, first, self._context.clock.wall_ns(), _YOUNG_NS)
 
-    def _fold(self, place: str, window: Iterable[Entry]) -> None:
+    def _fold(self, place: str, window: Iterable[ScannedRecord]) -> None:
         for entry in window:
             try:
                 ids.check_document_id(entry.document_id)
@@ -301,7 +303,7 @@ class Reconciler:
                 continue
             self.table.fold(entry.document_id, entry.record, entry.time_ns, place, entry.sequence)
 
-    async def _compare(self, places: Mapping[str, Place]) -> None:
+    async def _compare(self, places: Mapping[str, JournalFolder]) -> None:
         doubts = self._doubts
         self._unread_now, self._mending_now = set(), set()
         self._revived -= self._hosts.keys()  # somebody asked for them
@@ -311,13 +313,13 @@ class Reconciler:
         }
         stored = await self._listed()
         self._look_for_snapshots(revisions, stored)
-        left: list[tuple[str, Row, Stored]] = []
+        left: list[tuple[str, JournalledDocument, StoredDocumentState]] = []
         lives = Lives(self._context, self.table, places)
         for number, name in enumerate(list(self.table.rows)):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             await self._quiet.wait()
-            there = stored.get(name, Stored())
+            there = stored.get(name, StoredDocumentState())
             living = await self._living(lives, name, there)
             if living is None:
                 continue
@@ -355,7 +357,9 @@ class Reconciler:
         self._unread &= self._unread_now
         self._mending = self._mending_now
 
-    async def _living(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored] | None:
+    async def _living(
+        self, lives: Lives, name: str, there: StoredDocumentState
+    ) -> tuple[JournalledDocument, StoredDocumentState] | None:
         """The row of a document that lives, and what is stored of it; its tombstone first.
 
         None: it is deleted, as the journals or as NATS say, or it cannot be read.
@@ -380,7 +384,9 @@ class Reconciler:
             return None
         return row, there
 
-    async def _settled_life(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored]:
+    async def _settled_life(
+        self, lives: Lives, name: str, there: StoredDocumentState
+    ) -> tuple[JournalledDocument, StoredDocumentState]:
         """The row of the life that counts, and what is stored of it. Raises TransportError."""
         row, facts = self.table.rows[name], there.facts
         past, past_ns = facts.past, facts.past_ns
@@ -399,15 +405,17 @@ class Reconciler:
         self._mending_now.add(name)
         return row, there if head is None else _stored(head, there.messages)
 
-    def _restored_here(self, name: str, row: Row) -> bool:
+    def _restored_here(self, name: str, row: JournalledDocument) -> bool:
         """Whether it is ours and empty, and only its snapshot says that it lives: others wait for that."""
         host = self._hosts.get(name)
         return row.generation > 0 and host is not None and host.wal_messages is not None
 
-    def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
+    def _look_for_snapshots(
+        self, known: Mapping[str, int], stored: Mapping[str, StoredDocumentState]
+    ) -> None:
         """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""
         for name, revision in known.items():
-            host, there = self._hosts.get(name), stored.get(name, Stored())
+            host, there = self._hosts.get(name), stored.get(name, StoredDocumentState())
             if host is None or host.wal_messages is None or there.revision <= revision:
                 continue
             if host.loaded.intake.deleted:
@@ -415,7 +423,7 @@ class Reconciler:
             elif host.snapshot_revision == revision:
                 host.due.want("another snapshot is stored")
 
-    def _believed(self, row: Row, there: Stored) -> bool:
+    def _believed(self, row: JournalledDocument, there: StoredDocumentState) -> bool:
         """Whether it is as it was when it was last found complete."""
         young = self._context.clock.wall_ns() - row.complete_ns < _BELIEVED_NS
         return young and row.complete == (there.revision, there.messages)
@@ -447,17 +455,19 @@ class Reconciler:
         self.table.forget_complete()
         self._on_doubt(why, lost)
 
-    async def _listed(self) -> dict[str, Stored]:
+    async def _listed(self) -> dict[str, StoredDocumentState]:
         """What NATS holds, without the bytes."""
         counts = await self._context.wal.subjects(subjects.wal("*"))
-        listed = {subjects.document_of(subject): Stored(messages=n) for subject, n in counts.items()}
+        listed = {
+            subjects.document_of(subject): StoredDocumentState(messages=n) for subject, n in counts.items()
+        }
         async for head in self._context.snapshots.list():
             if head.document_id in self.table.rows or head.document_id in self._hosts:
-                messages = listed.get(head.document_id, Stored()).messages
+                messages = listed.get(head.document_id, StoredDocumentState()).messages
                 listed[head.document_id] = _stored(head, messages)
         return listed
 
-    async def _lives(self, name: str, row: Row) -> bool:
+    async def _lives(self, name: str, row: JournalledDocument) -> bool:
         """Whether somebody owns it since it was deleted: the snapshot that says so is lost."""
         host = self._hosts.get(name)
         if host is not None and host.recovering:
@@ -469,12 +479,12 @@ class Reconciler:
         entry = await self._context.statuses.read(name)
         return entry is not None and isinstance(entry.status, Up) and entry.token > row.deleted_lease
 
-    async def _bury(self, name: str, row: Row, lives: Lives) -> None:
+    async def _bury(self, name: str, row: JournalledDocument, lives: Lives) -> None:
         """A journal says that it is deleted, and no tombstone is there."""
         try:
             head = await self._context.snapshots.head(name)
             if head is not None:
-                facts = SnapshotFacts.parse(head.facts)
+                facts = SnapshotMetadata.parse(head.facts)
                 if facts.deleted and not keeps_content(row, facts, head.size):
                     return
                 if not facts.deleted and facts.generation > row.generation and not row.erased_ns:
@@ -501,7 +511,7 @@ class Reconciler:
                 document=name,
             )
 
-    def _tell_of_new_life(self, name: str, row: Row) -> None:
+    def _tell_of_new_life(self, name: str, row: JournalledDocument) -> None:
         if name not in self._told:
             self._told.add(name)
             self.found.contradictions += 1
@@ -512,7 +522,9 @@ class Reconciler:
                 generation=row.generation,
             )
 
-    def _ask_host(self, host: Host, row: Row, there: Stored, wanted: int) -> bool | None:
+    def _ask_host(
+        self, host: Host, row: JournalledDocument, there: StoredDocumentState, wanted: int
+    ) -> bool | None:
         """Whether a document of ours is complete, by what its owner took; None: it is being seen to."""
         now = host.wal_messages
         if now is None:
@@ -543,7 +555,7 @@ class Reconciler:
         self.found.documents += 1
         return True
 
-    async def _is_complete(self, name: str, row: Row) -> bool | None:
+    async def _is_complete(self, name: str, row: JournalledDocument) -> bool | None:
         self.found.compared += 1
         try:
             loaded = await self._repair.load(name)
@@ -588,7 +600,7 @@ class Reconciler:
 
     # --- what is lost -----------------------------------------------------------------------------
 
-    async def _bring_back(self, lost: list[str], places: Mapping[str, Place]) -> None:
+    async def _bring_back(self, lost: list[str], places: Mapping[str, JournalFolder]) -> None:
         """Everything that a journal holds of those documents and a fresh load does not include."""
         self._log.warning("the stream has lost updates that were accepted", documents=len(lost))
         republished = self.found.republished
@@ -607,13 +619,13 @@ class Reconciler:
     async def _rounds(
         self,
         lost: Collection[str],
-        places: Mapping[str, Place],
+        places: Mapping[str, JournalFolder],
         *,
         before_each: Callable[[], Awaitable[object]] = _at_once,
         on_whole: Callable[[str], None] = _nothing_more,
-    ) -> Rounds:
+    ) -> ReconcileRounds:
         """Rounds over the journals for those documents, and what is known of them then."""
-        rounds = Rounds(
+        rounds = ReconcileRounds(
             self._context,
             self.table.rows,
             self._repair,
@@ -661,10 +673,10 @@ class Reconciler:
                 await self._read()
                 self._read_for.append(doubt)
 
-    async def bring_back(self, name: str) -> Brought:
+    async def bring_back(self, name: str) -> ReconcileOutcome:
         """Bring back what the journals here hold of one document; first of all. Raises LorogoError."""
         if name not in self.table.rows:
-            return Brought(whole=True)
+            return ReconcileOutcome(whole=True)
         asked = self._asked.get(name)
         if asked is None:
             asked = self._asked[name] = asyncio.get_running_loop().create_future()
@@ -686,11 +698,11 @@ class Reconciler:
                 self._log.error("not brought back", documents=len(asked), exc_info=error)
             for future in asked.values():
                 if not future.done():
-                    future.set_result(Brought(whole=False, compared=False))
+                    future.set_result(ReconcileOutcome(whole=False, compared=False))
             if not self._asked:
                 self._quiet.set()
 
-    async def _bring_back_asked(self, asked: Mapping[str, asyncio.Future[Brought]]) -> None:
+    async def _bring_back_asked(self, asked: Mapping[str, asyncio.Future[ReconcileOutcome]]) -> None:
         """As a pass does, for these documents only. Raises TransportError, OSError."""
         places = {place.name: place for place in await asyncio.to_thread(self._places)}
         lives = Lives(self._context, self.table, places)
@@ -705,11 +717,11 @@ class Reconciler:
                 lost.append(name)
             elif not future.done():
                 read = name not in self._unread_now
-                future.set_result(Brought(whole=read, changed=living is None, compared=read))
+                future.set_result(ReconcileOutcome(whole=read, changed=living is None, compared=read))
 
         def whole(name: str) -> None:
             if not asked[name].done():
-                asked[name].set_result(Brought(whole=True, changed=True))
+                asked[name].set_result(ReconcileOutcome(whole=True, changed=True))
 
         if lost:
             rounds = await self._rounds(lost, places, on_whole=whole)
@@ -717,12 +729,12 @@ class Reconciler:
                 if not asked[name].done():
                     left = name in rounds.waiting or name in rounds.failed
                     read = name not in self._unread_now
-                    brought = Brought(whole=not left, changed=name in rounds.changed, compared=read)
+                    brought = ReconcileOutcome(whole=not left, changed=name in rounds.changed, compared=read)
                     asked[name].set_result(brought)
 
-    async def _stored_of(self, name: str) -> Stored:
+    async def _stored_of(self, name: str) -> StoredDocumentState:
         head = await self._context.snapshots.head(name)
-        return Stored() if head is None else _stored(head, 0)
+        return StoredDocumentState() if head is None else _stored(head, 0)
 
     def _have_loaded_afresh(self, name: str) -> None:
         """A fresh load has it all: its owner, if ours, may have refused what came in pieces too slowly."""
@@ -784,19 +796,19 @@ def _nothing() -> None:
     pass
 
 
-def _stored(head: SnapshotHead, messages: int) -> Stored:
+def _stored(head: SnapshotHead, messages: int) -> StoredDocumentState:
     try:
-        facts = SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata.parse(head.facts)
     except MalformedMessage:
-        return Stored(head.revision, messages, head.size)  # the load says what is wrong with it
-    return Stored(head.revision, messages, head.size, facts)
+        return StoredDocumentState(head.revision, messages, head.size)  # the load says what is wrong with it
+    return StoredDocumentState(head.revision, messages, head.size, facts)
 
 
-def _read(directory: Directory) -> Table:
+def _read(directory: Directory) -> JournalTable:
     try:
         return reconcile_table.decode(read_file(directory, _CHECKPOINT))
     except (OSError, LogError):
-        return Table()
+        return JournalTable()
 
 
 async def _taken(directory: Directory) -> Lock | None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from lorogo_log import LogError
 from lorogo_protocol import subjects
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.journal import journal_scan
-from lorogo_server.journal.journal_scan import Place
-from lorogo_server.recovery.reconcile_table import Row, Table
-from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
+from lorogo_server.journal.journal_scan import JournalFolder
+from lorogo_server.recovery.reconcile_table import JournalledDocument, JournalTable
+from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.stores.snapshots import SnapshotHead
 from lorogo_transport.telemetry.logs import get_logger
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 _READINGS = 5  # of the journals for one document: the second shows as a rule that the first had it all
 
 
-def outlives(row: Row, facts: SnapshotFacts) -> bool:
+def outlives(row: JournalledDocument, facts: SnapshotMetadata) -> bool:
     """Whether the journals tell of a life after that tombstone: a restore, or edits of a later owner.
 
     Later by the lease and by NATS's clock: tokens go back if NATS loses all and a server whose clock is
@@ -36,7 +36,7 @@ def outlives(row: Row, facts: SnapshotFacts) -> bool:
     return facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns
 
 
-def lies_below(row: Row, facts: SnapshotFacts) -> bool:
+def lies_below(row: JournalledDocument, facts: SnapshotMetadata) -> bool:
     """Whether the journals hold edits that are later than that tombstone by NATS's clock, not by lease.
 
     A late owner's, or those before somebody asked for the deletion again. Or tokens went back, because NATS
@@ -46,7 +46,7 @@ def lies_below(row: Row, facts: SnapshotFacts) -> bool:
     return bool(known and row.ends and row.edited <= facts.deleted_by and row.edited_ns > facts.deleted_ns)
 
 
-def behind(row: Row, facts: SnapshotFacts) -> bool:
+def behind(row: JournalledDocument, facts: SnapshotMetadata) -> bool:
     """Whether what lives there forgot that it was restored: the snapshot which said so is lost."""
     return not facts.deleted and not row.deleted_ns and row.generation > facts.generation
 
@@ -54,13 +54,15 @@ def behind(row: Row, facts: SnapshotFacts) -> bool:
 class Lives:
     """Settles it for the documents of one pass."""
 
-    def __init__(self, context: Context, table: Table, places: Mapping[str, Place]) -> None:
+    def __init__(
+        self, context: ServerContext, table: JournalTable, places: Mapping[str, JournalFolder]
+    ) -> None:
         self._context = context
         self._table = table
         self._places = places
         self._log = log.bind(server=context.server_id)
 
-    async def read_again(self, name: str, past: int, past_ns: int) -> Row:
+    async def read_again(self, name: str, past: int, past_ns: int) -> JournalledDocument:
         """The row of what came after that lease and time, or after an outlived deletion."""
         before = self._table.rows[name]
         floor, floor_ns = max(past, before.floor), max(past_ns, before.floor_ns)
@@ -69,7 +71,7 @@ class Lives:
         for _ in range(_READINGS):
             if late == known:
                 break
-            row = Row(floor=floor, floor_ns=floor_ns, erased_ns=before.erased_ns, late=late)
+            row = JournalledDocument(floor=floor, floor_ns=floor_ns, erased_ns=before.erased_ns, late=late)
             whole = await self._read(name, row)
             late, known = row.late, late  # another owner of this life: what it had loaded was passed over
         row.generation = max(row.generation, before.generation)  # it may be told of only in what is stored
@@ -77,9 +79,9 @@ class Lives:
         self._table.rows[name] = row
         return row
 
-    async def _read(self, name: str, row: Row) -> bool:
+    async def _read(self, name: str, row: JournalledDocument) -> bool:
         """Fold all that the journals hold of it into that row; whether all of them could be read."""
-        anew, whole = Table(), True
+        anew, whole = JournalTable(), True
         anew.rows[name] = row
         for place in self._places.values():
             found = journal_scan.entries(place, key=name)
@@ -94,10 +96,10 @@ class Lives:
                 )
         return whole
 
-    async def revive(self, name: str, row: Row) -> SnapshotHead | None:
+    async def revive(self, name: str, row: JournalledDocument) -> SnapshotHead | None:
         """Store life over a tombstone that it has outlived; None: there is none any more, or no life."""
         head = await self._context.snapshots.head(name)
-        facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
         if head is None or not outlives(row, facts):
             return None
         floor = await self._refused(name, facts)
@@ -107,7 +109,7 @@ class Lives:
             return await self._stored(name, head, alive, told)
         if not row.ends:
             return None
-        anew = SnapshotFacts(
+        anew = SnapshotMetadata(
             epoch=self._context.epochs.current,
             lease=max(row.edited, facts.lease),
             generation=facts.generation + 1,  # whoever knows it as deleted must hear that it is not
@@ -120,33 +122,39 @@ class Lives:
             row.generation = anew.generation
         return after
 
-    async def part(self, name: str, row: Row, head: SnapshotHead) -> None:
+    async def part(self, name: str, row: JournalledDocument, head: SnapshotHead) -> None:
         """Say in what lives there where the past ends: a journal that was away must not bring it back."""
-        facts = SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata.parse(head.facts)
         if not facts.deleted and row.deleted_lease > facts.past and facts.lease > row.deleted_lease:
             facts = replace(facts, past=row.deleted_lease, past_ns=row.deleted_ns)
             await self._stored(name, head, facts, "a new life is told where the past ends")
 
-    async def raise_generation(self, name: str, row: Row) -> SnapshotHead | None:
+    async def raise_generation(self, name: str, row: JournalledDocument) -> SnapshotHead | None:
         """Say again that it was restored; None: another was first, the next pass looks."""
         head = await self._context.snapshots.head(name)
         if head is None:
             return None
-        facts = SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata.parse(head.facts)
         if not behind(row, facts):
             return None
         facts = replace(facts, generation=row.generation)
         return await self._stored(name, head, facts, "a lost restore is stored again")
 
-    async def _refused(self, name: str, facts: SnapshotFacts) -> Floor:
+    async def _refused(self, name: str, facts: SnapshotMetadata) -> IncarnationCutoff:
         """What the WAL holds was refused as deleted, or is in a journal: it must not come back by itself."""
         newest = await self._context.wal.last(subjects.wal(name))
         if newest is None:
             return facts.floor
-        return Floor(self._context.epochs.current, newest.sequence, newest.time_ns)
+        return IncarnationCutoff(self._context.epochs.current, newest.sequence, newest.time_ns)
 
     async def _stored(
-        self, name: str, head: SnapshotHead, facts: SnapshotFacts, told: str, *, content: bytes | None = None
+        self,
+        name: str,
+        head: SnapshotHead,
+        facts: SnapshotMetadata,
+        told: str,
+        *,
+        content: bytes | None = None,
     ) -> SnapshotHead | None:
         """In the place of that head, with its content or another; None: another was first."""
         snapshots = self._context.snapshots

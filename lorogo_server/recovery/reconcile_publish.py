@@ -16,7 +16,7 @@ from lorogo_protocol import chunks, subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_transport.ports import Stream
 
 _PUBLISH_TRIES = 2
@@ -33,11 +33,11 @@ Parts = Sequence[chunks.Chunk]  # of one update
 class Publisher:
     """Publishes accepted updates of one document; `confirmed()` says that the stream has them all."""
 
-    def __init__(self, context: Context, document_id: str, chunk_bytes_max: int) -> None:
+    def __init__(self, context: ServerContext, document_id: str, chunk_bytes_max: int) -> None:
         self._context = context
         self._document_id = document_id
         self._chunk_bytes_max = chunk_bytes_max
-        self._flight = Flight(context.wal, subjects.wal(document_id))
+        self._flight = PublishWindow(context.wal, subjects.wal(document_id))
         self._waiting: list[Parts] = []  # in the replica, and not published yet
         self._operations = self._bytes = 0  # of those that wait
         self._replica = Replica()
@@ -112,7 +112,7 @@ class Publisher:
                 return
 
 
-class Flight:
+class PublishWindow:
     """Publishes chunks of one document to the WAL, in order, with a bounded number of them unconfirmed."""
 
     def __init__(self, wal: Stream, subject: str) -> None:

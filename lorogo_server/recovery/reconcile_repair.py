@@ -17,19 +17,19 @@ from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.document.admission import admit
-from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, Refused
-from lorogo_server.document.loading import Loaded, LoadFailed, load
-from lorogo_server.journal.coverage import Covered
-from lorogo_server.journal.journal_scan import Entry
+from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
+from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
+from lorogo_server.journal.coverage import CoverageEntry
+from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.reconcile_publish import Publisher
-from lorogo_server.recovery.reconcile_table import Ends, Row, includes
+from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
 from lorogo_server.sandbox.batch_validation import ahead
-from lorogo_server.sandbox.decode_sandbox import SUSPECTED, Taste
-from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate
+from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -44,7 +44,7 @@ _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
 
 @dataclass(slots=True)
-class Found:
+class ReconcileFindings:
     """What reconciliation did since the start, for people."""
 
     compared: int = 0  # documents that were loaded to be compared
@@ -58,7 +58,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairOutcome:
     """What was done about one document in one go."""
 
     ends: Ends  # of the document as a fresh load sees it now
@@ -90,14 +90,14 @@ class _Scratch:
         return sum(not replica.covers(b"".join(part.data for part in parts)) for parts in updates)
 
     async def offer(
-        self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, taste: Taste, fine: bool
+        self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, taste: ValidateUpdate, fine: bool
     ) -> list[Effect]:
         """What would follow from publishing it; `fine`: the taster has decoded it already."""
         effects: list[Effect] = []
         for part in parts:
             self.sequence += 1
             subject = subjects.wal(self.document_id)
-            message = Stored(subject, self.sequence, time_ns, part.data, part.headers())
+            message = StoredMessage(subject, self.sequence, time_ns, part.data, part.headers())
             fine = fine and len(parts) == 1
             effects += await admit(self.loaded.intake, message, now, taste=taste, accepted=True, tasted=fine)
         return effects
@@ -106,7 +106,9 @@ class _Scratch:
 class Repair:
     """Publishes lost updates, stores lost snapshots and tombstones; reads, and owns nothing."""
 
-    def __init__(self, context: Context, found: Found, reject: Callable[[str, str, str], bool]) -> None:
+    def __init__(
+        self, context: ServerContext, found: ReconcileFindings, reject: Callable[[str, str, str], bool]
+    ) -> None:
         """`reject` notes an update that can never come back; False if it was noted before."""
         self._context = context
         self._found = found
@@ -137,7 +139,7 @@ class Repair:
                     settings,
                     context.clock,
                     epoch=epoch,
-                    covered=Covered("", epoch, _ALL, _ALL),
+                    covered=CoverageEntry("", epoch, _ALL, _ALL),
                     accepted=context.journal.covered(document_id),
                     taste=context.taste,
                     foretaste=context.foretaste,
@@ -152,9 +154,13 @@ class Repair:
                 continue  # the WAL may have been purged for a snapshot that this load did not see
             if loaded.follower.taken <= messages:
                 return loaded  # else a lagging replica may have shown messages that are purged
-        raise LoadFailed(f"what NATS stores of {document_id} changed during each of {_LOAD_TRIES} loads")
+        raise DocumentLoadFailed(
+            f"what NATS stores of {document_id} changed during each of {_LOAD_TRIES} loads"
+        )
 
-    async def mend(self, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
+    async def mend(
+        self, document_id: str, entries: Sequence[ScannedRecord], row: JournalledDocument
+    ) -> RepairOutcome:
         """Publish again what is in those records and not in the document. Raises TransportError.
 
         When it returns, the stream has confirmed what was published.
@@ -163,10 +169,14 @@ class Repair:
             return await self._mend(document_id, entries, row, publisher)
 
     async def _mend(
-        self, document_id: str, entries: Sequence[Entry], row: Row, publisher: Publisher
-    ) -> Mended:
+        self,
+        document_id: str,
+        entries: Sequence[ScannedRecord],
+        row: JournalledDocument,
+        publisher: Publisher,
+    ) -> RepairOutcome:
         scratch = await self._scratch(document_id, publisher)
-        mended = Mended(scratch.ends)
+        mended = RepairOutcome(scratch.ends)
         if scratch.loaded.facts.deleted:
             mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
             return mended
@@ -175,7 +185,7 @@ class Repair:
             and (row.generation or row.floor)
             and not any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
         ):
-            facts = SnapshotFacts(generation=row.generation, past=row.floor, past_ns=row.floor_ns)
+            facts = SnapshotMetadata(generation=row.generation, past=row.floor, past_ns=row.floor_ns)
             await self._store_facts(document_id, None, facts)
         wanted = [
             entry
@@ -224,8 +234,8 @@ class Repair:
         may have a message refused that names another's update: only the bytes tell which one it was.
         """
         refused: dict[tuple[str, str], str] = {}
-        assembler = chunks.Assembler()
-        brim: Stored | None = None  # headers whose bytes come in the next message
+        assembler = chunks.ChunkAssembler()
+        brim: StoredMessage | None = None  # headers whose bytes come in the next message
         async for stored in self._rejected.read(subjects.rejected(document_id)):
             headers = stored.headers
             if h.LOG_ID not in headers and brim is not None:
@@ -251,7 +261,13 @@ class Repair:
     # --- updates ----------------------------------------------------------------------------------
 
     async def _update(
-        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended, *, fine: bool = False
+        self,
+        scratch: _Scratch,
+        update: UpdateRecord,
+        time_ns: int,
+        mended: RepairOutcome,
+        *,
+        fine: bool = False,
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
         why = scratch.refused.get((update.log_id, update.digest))
@@ -307,7 +323,7 @@ class Repair:
         return scratch
 
     async def _strictly(
-        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: RepairOutcome
     ) -> _Scratch:
         """Offer it once more, to a scratch copy that works the state out with each update."""
         await scratch.publisher.publish_each()  # the replica can merge nothing any more
@@ -316,7 +332,7 @@ class Repair:
 
     async def _offer(
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str, *, fine: bool
-    ) -> tuple[list[chunks.Chunk], list[Effect], Refused | None]:
+    ) -> tuple[list[chunks.Chunk], list[Effect], RefusedUpdate | None]:
         """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
         parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
         taste, now = self._context.taste, self._context.clock.now()
@@ -331,7 +347,7 @@ class Repair:
         self._doubted.add(key)
         return True
 
-    def _skip(self, document_id: str, update: UpdateRecord, mended: Mended) -> None:
+    def _skip(self, document_id: str, update: UpdateRecord, mended: RepairOutcome) -> None:
         """An owner found out after it was journalled that it can never be accepted: not brought back."""
         mended.rejected += 1
         key = (document_id, update.log_id, update.digest)
@@ -347,7 +363,7 @@ class Repair:
         )
 
     async def _give_up(
-        self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, mended: Mended
+        self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, mended: RepairOutcome
     ) -> None:
         """An accepted update that no fresh load can take: kept where people look, and told aloud."""
         mended.rejected += 1
@@ -371,7 +387,9 @@ class Repair:
 
     # --- snapshots --------------------------------------------------------------------------------
 
-    async def _base(self, scratch: _Scratch, base: BaseRecord, row: Row, mended: Mended) -> _Scratch:
+    async def _base(
+        self, scratch: _Scratch, base: BaseRecord, row: JournalledDocument, mended: RepairOutcome
+    ) -> _Scratch:
         """Store a lost snapshot again; where one is, send what it holds as an update."""
         if includes(scratch.ends, crdt.counters(base.vector)):
             return scratch
@@ -394,7 +412,12 @@ class Repair:
         return await self._store(scratch, merged, base, row, mended)
 
     async def _store(
-        self, scratch: _Scratch, content: bytes, base: BaseRecord, row: Row, mended: Mended
+        self,
+        scratch: _Scratch,
+        content: bytes,
+        base: BaseRecord,
+        row: JournalledDocument,
+        mended: RepairOutcome,
     ) -> _Scratch:
         """Put a snapshot where the document's stands, if that is still the one which we have seen."""
         loaded, document_id = scratch.loaded, scratch.document_id
@@ -424,12 +447,12 @@ class Repair:
         log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
         after = await self._scratch(document_id, scratch.publisher)
         if not includes(after.ends, crdt.counters(version.vector)) and not after.loaded.facts.deleted:
-            raise LoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
+            raise DocumentLoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
         return after
 
-    async def bury(self, document_id: str, row: Row, head: SnapshotHead | None) -> bool:
+    async def bury(self, document_id: str, row: JournalledDocument, head: SnapshotHead | None) -> bool:
         """Store a lost tombstone again; False if the document has a new life that we must not end."""
-        facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
         later = facts.generation > row.generation and not row.erased_ns  # what is erased is never restored
         new_life = facts.lease > row.deleted_lease or later
         if not facts.deleted and new_life:
@@ -452,11 +475,16 @@ class Repair:
         return True
 
     async def _store_empty(
-        self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts, row: Row, lease: int
+        self,
+        document_id: str,
+        head: SnapshotHead | None,
+        facts: SnapshotMetadata,
+        row: JournalledDocument,
+        lease: int,
     ) -> bool:
         """Bury what was erased: nothing of it stays, neither in the bucket nor in the WAL."""
         context, subject = self._context, subjects.wal(document_id)
-        facts = SnapshotFacts(
+        facts = SnapshotMetadata(
             epoch=context.epochs.current,
             lease=lease,
             generation=max(facts.generation, row.generation),
@@ -479,7 +507,9 @@ class Repair:
             await context.wal.purge(subject, before=newest.sequence + 1)
         return True
 
-    async def _store_facts(self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts) -> bool:
+    async def _store_facts(
+        self, document_id: str, head: SnapshotHead | None, facts: SnapshotMetadata
+    ) -> bool:
         try:
             await self._context.snapshots.put_facts_on(head, document_id, facts.render())
         except (WrongLastSequence, OutcomeUnknown) as error:
@@ -488,12 +518,12 @@ class Repair:
         return True
 
     async def _store_tombstone(
-        self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts
+        self, document_id: str, head: SnapshotHead | None, facts: SnapshotMetadata
     ) -> bool:
         """Bury it with what the WAL holds from before its deletion: a restore brings that back, too."""
         try:
             loaded = await self.load(document_id, until_ns=facts.deleted_ns)
-        except (LoadFailed, CrdtError, SnapshotDamaged) as error:  # the deletion holds all the same
+        except (DocumentLoadFailed, CrdtError, SnapshotDamaged) as error:  # the deletion holds all the same
             log.warning("a tombstone is stored without content", document=document_id, problem=str(error))
             return await self._store_facts(document_id, head, facts)
         replica, follower = loaded.intake.replica, loaded.follower
@@ -506,7 +536,7 @@ class Repair:
             epoch=epoch,
             frontiers=replica.frontiers(),
             trim=replica.trimmed(),
-            floor=Floor(epoch, follower.position, follower.time_ns),
+            floor=IncarnationCutoff(epoch, follower.position, follower.time_ns),
         )
         revision = 0 if head is None else head.revision
         try:
@@ -519,7 +549,7 @@ class Repair:
         return True
 
 
-def keeps_content(row: Row, facts: SnapshotFacts, size: int) -> bool:
+def keeps_content(row: JournalledDocument, facts: SnapshotMetadata, size: int) -> bool:
     """Whether a tombstone of an erased document still has what was erased; not one of a later life."""
     erased = bool(row.erased_ns and row.deleted_ns)
     return erased and facts.deleted_ns <= row.erased_ns and (bool(size) or not facts.erased_ns)
@@ -565,19 +595,19 @@ def _merged(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> by
     return content if both else None
 
 
-def _refusal(effects: Sequence[Effect], log_id: str) -> Refused | None:
+def _refusal(effects: Sequence[Effect], log_id: str) -> RefusedUpdate | None:
     for effect in effects:
         match effect:
-            case Refused() as no if no.log_id == log_id:
+            case RefusedUpdate() as no if no.log_id == log_id:
                 return no
             case Poisoned(no) if no.log_id == log_id:
                 return no
-            case Accepted() | Again() | Refused() | Poisoned():
+            case Accepted() | Again() | RefusedUpdate() | Poisoned():
                 pass
     return None
 
 
-def covered(entry: Entry, have: Ends) -> bool:
+def covered(entry: ScannedRecord, have: Ends) -> bool:
     """Whether a document that reaches so far includes all that the record holds."""
     match entry.record:
         case UpdateRecord(spans=spans) if spans:
@@ -590,8 +620,8 @@ def covered(entry: Entry, have: Ends) -> bool:
             return True
 
 
-async def _payloads(entries: Sequence[Entry]) -> AsyncIterator[Stored]:
+async def _payloads(entries: Sequence[ScannedRecord]) -> AsyncIterator[StoredMessage]:
     """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
     for number, entry in enumerate(entries):
         data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
-        yield Stored("", number, entry.time_ns, data)
+        yield StoredMessage("", number, entry.time_ns, data)

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from lorogo_log import LogError
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.journal import journal_scan
-from lorogo_server.journal.journal_scan import Entry, Place
-from lorogo_server.recovery.reconcile_repair import Found, Mended, Repair, covered
-from lorogo_server.recovery.reconcile_table import Ends, Row, includes
+from lorogo_server.journal.journal_scan import JournalFolder, ScannedRecord
+from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair, RepairOutcome, covered
+from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -20,15 +20,15 @@ _ROUNDS_MAX = 5
 _KEYS_MAX = 8  # so few documents are looked up by key, more are found in one reading
 
 
-class Rounds:
+class ReconcileRounds:
     """Those of one pass, and what they came to."""
 
     def __init__(
         self,
-        context: Context,
-        rows: Mapping[str, Row],
+        context: ServerContext,
+        rows: Mapping[str, JournalledDocument],
         repair: Repair,
-        found: Found,
+        found: ReconcileFindings,
         leave_out: Callable[[str, Exception], Awaitable[None]],
         *,
         before_each: Callable[[], Awaitable[object]],
@@ -52,7 +52,7 @@ class Rounds:
         self._whole = whole
         self._log = log.bind(server=context.server_id)
 
-    async def run(self, lost: Collection[str], places: Mapping[str, Place]) -> None:
+    async def run(self, lost: Collection[str], places: Mapping[str, JournalFolder]) -> None:
         """Bring back all that the journals hold of those documents. Raises TransportError, OSError."""
         left = set(lost)
         await self._bases(lost, places)
@@ -70,7 +70,7 @@ class Rounds:
                 break
         self.waiting = left
 
-    async def _bases(self, lost: Collection[str], places: Mapping[str, Place]) -> None:
+    async def _bases(self, lost: Collection[str], places: Mapping[str, JournalFolder]) -> None:
         """The greatest snapshot of each first: what it holds need not be published one by one."""
         for name in lost:
             place, sequence, _ = self._rows[name].base
@@ -79,9 +79,9 @@ class Rounds:
             record = await asyncio.to_thread(journal_scan.lookup, places[place], sequence)
             if record is not None:
                 now_ns = self._context.clock.wall_ns()
-                await self._mend(name, [Entry(name, record, now_ns, sequence, 0)])
+                await self._mend(name, [ScannedRecord(name, record, now_ns, sequence, 0)])
 
-    async def _mend(self, name: str, entries: list[Entry]) -> Mended | None:
+    async def _mend(self, name: str, entries: list[ScannedRecord]) -> RepairOutcome | None:
         have = self.ends.get(name)
         if have is not None and all(covered(entry, have) for entry in entries):
             return None
@@ -104,7 +104,9 @@ class Rounds:
             self._log.info("published again", document=name, updates=mended.published)
         return mended
 
-    async def _records(self, place: Place, names: set[str]) -> AsyncIterator[dict[str, list[Entry]]]:
+    async def _records(
+        self, place: JournalFolder, names: set[str]
+    ) -> AsyncIterator[dict[str, list[ScannedRecord]]]:
         """The records of those documents in a journal, in portions, by document."""
         if len(names) <= _KEYS_MAX:
             scans = [journal_scan.entries(place, key=name) for name in sorted(names)]
@@ -113,7 +115,7 @@ class Rounds:
         try:
             for scan in scans:
                 async for window in journal_scan.portions(scan):
-                    grouped: dict[str, list[Entry]] = {}
+                    grouped: dict[str, list[ScannedRecord]] = {}
                     for entry in window:
                         grouped.setdefault(entry.document_id, []).append(entry)
                     yield grouped

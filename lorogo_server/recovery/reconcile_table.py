@@ -37,7 +37,7 @@ def includes(have: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
 
 
 @dataclass(slots=True)
-class Row:
+class JournalledDocument:
     """One document, as the journals tell of it."""
 
     ends: Ends = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Reading:
+class JournalProgress:
     """How far one journal was read."""
 
     log_id: bytes = b""
@@ -189,12 +189,12 @@ class Reading:
     seen_ns: int = 0
 
 
-class Table:
+class JournalTable:
     """Every document in the journals, and how far these were read."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
-        self.readings: dict[str, Reading] = {}
+        self.rows: dict[str, JournalledDocument] = {}
+        self.readings: dict[str, JournalProgress] = {}
         self.rejected: dict[tuple[str, str, str], None] = {}  # (document, log id, digest), oldest first
         self.epoch = 1  # of the WAL that it was last compared with
         self.brokers: list[str] = []  # nats-servers that it was compared with, the newest last
@@ -208,7 +208,7 @@ class Table:
         """
         row = self.rows.get(document_id)
         if row is None:
-            row = self.rows[document_id] = Row()
+            row = self.rows[document_id] = JournalledDocument()
         self.highest = max(self.highest, record.lease)
         match record:
             case UpdateRecord() | BaseRecord() if row.past(record, time_ns):
@@ -275,7 +275,7 @@ class Table:
         """Where to read that journal from; of another log than before, from its beginning."""
         reading = self.readings.get(place)
         if reading is None or reading.log_id != log_id:
-            reading = self.readings[place] = Reading(log_id)
+            reading = self.readings[place] = JournalProgress(log_id)
         return reading.settled
 
     def ended(self, place: str, at: int, now_ns: int, young_ns: int) -> None:
@@ -307,9 +307,9 @@ class Table:
         return bytes(xxhash.xxh64(body).digest()) + body
 
 
-def decode(data: bytes) -> Table:
+def decode(data: bytes) -> JournalTable:
     """The table in those bytes; an empty one if they are damaged or of another version."""
-    table = Table()
+    table = JournalTable()
     check, body = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
     if len(check) != _CHECK_BYTES or xxhash.xxh64(body).digest() != check:
         return table
@@ -318,13 +318,13 @@ def decode(data: bytes) -> Table:
         return table
     _, table.epoch, snapshots, table.brokers, readings, rows, rejected, table.highest = unpacked
     table.snapshots = (snapshots[0], snapshots[1])
-    table.readings = {place: Reading(*rest) for place, *rest in readings}
+    table.readings = {place: JournalProgress(*rest) for place, *rest in readings}
     table.rows = {name: _unpacked(*rest) for name, *rest in rows}
     table.rejected = dict.fromkeys((document, log_id, digest) for document, log_id, digest in rejected)
     return table
 
 
-def _packed(row: Row) -> tuple[Any, ...]:
+def _packed(row: JournalledDocument) -> tuple[Any, ...]:
     return (
         row.ends,
         row.generation,
@@ -362,8 +362,8 @@ def _unpacked(
     undone_ns: int,
     outlived: bool,
     late: list[int],
-) -> Row:
-    return Row(
+) -> JournalledDocument:
+    return JournalledDocument(
         ends,
         generation,
         deleted_ns,

@@ -18,13 +18,13 @@ from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol import recovery, subjects
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.ids import is_token
-from lorogo_protocol.recovery import Answer, Ask
-from lorogo_server.context import Context
+from lorogo_protocol.recovery import RecoveryAnswer, RecoveryRequest
+from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
-from lorogo_server.recovery.reconcile import Brought, Reconciler
+from lorogo_server.recovery.reconcile import ReconcileOutcome, Reconciler
 from lorogo_transport.errors import TransportError
 from lorogo_transport.headers import STATUS
-from lorogo_transport.ports import Listening, Message, Subscription
+from lorogo_transport.ports import Message, SubjectSubscription, Subscription
 from lorogo_transport.tasks import Work
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -56,18 +56,18 @@ class _Wait:
 
     unmet: str  # the server that had it, if this one knows no journal of it; "": none
     round: int = 0
-    done: dict[str, Answer] = field(default_factory=dict)  # by journal, of this round
+    done: dict[str, RecoveryAnswer] = field(default_factory=dict)  # by journal, of this round
     working: dict[str, float] = field(default_factory=dict)  # when its server last said so
     news: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Recovery:
+class DocumentRecovery:
     """What one server asks of the others' journals before it loads a document, and answers them."""
 
     def __init__(
         self,
-        context: Context,
+        context: ServerContext,
         reconciler: Reconciler,
         directory: Callable[[], Directory],
         hosts: Mapping[str, Host],
@@ -95,7 +95,7 @@ class Recovery:
         self._checked = 0
         self._checking = asyncio.Lock()
         self._saving = asyncio.Lock()
-        self._inbox: Listening | None = None
+        self._inbox: SubjectSubscription | None = None
         self._subscriptions: list[Subscription] = []
         self._log = log.bind(server=context.server_id)
         reconciler.watch(self._begin, self._settled)
@@ -217,13 +217,13 @@ class Recovery:
         own = self._own
         return [name for name, one in self._known.items() if one.settled != self._doubt and name not in own]
 
-    def _note(self, message: Ask | Answer) -> None:
+    def _note(self, message: RecoveryRequest | RecoveryAnswer) -> None:
         """Remember which journals there are."""
         self._alone = False
         if len(self._met) < _KNOWN_MAX:
             self._met.add(message.server)  # also a worker beside this one, whose journals are ours to read
         now_ns, new = self._context.clock.wall_ns(), False
-        settled = isinstance(message, Answer) and message.settled and message.doubt == self._doubt
+        settled = isinstance(message, RecoveryAnswer) and message.settled and message.doubt == self._doubt
         own = self._own
         for name in message.journals:
             if name in own:
@@ -287,7 +287,9 @@ class Recovery:
         absent += [wait.unmet] if self._is_unmet(wait.unmet) else []  # its id stands for its journals
         return tuple(absent if own is not None else [*absent, *self._own])
 
-    async def _bring_back_own(self, document_id: str, wait: _Wait, deadline: float) -> Brought | None:
+    async def _bring_back_own(
+        self, document_id: str, wait: _Wait, deadline: float
+    ) -> ReconcileOutcome | None:
         """What our own journals came to; None: they could not be read in time."""
         await self._ask(document_id, wait.round)
         try:
@@ -332,7 +334,7 @@ class Recovery:
         """Ask all others to bring it back; without a document, who is there. Raises TransportError."""
         context = self._context
         doubt = self._doubt or context.new_id()
-        ask = Ask(context.server_id, self._own, doubt, document_id, number)
+        ask = RecoveryRequest(context.server_id, self._own, doubt, document_id, number)
         reply = "" if self._inbox is None else self._inbox.subject
         await context.transport.bus.publish(subjects.SERVER_RECOVER, recovery.encode(ask), reply=reply)
 
@@ -361,7 +363,7 @@ class Recovery:
         for wait in self._waits.values():
             wait.news.set()
 
-    def _look_at_incomplete(self, message: Ask | Answer) -> None:
+    def _look_at_incomplete(self, message: RecoveryRequest | RecoveryAnswer) -> None:
         """A server that was absent is there: what its journals hold is merged, then the mark goes."""
         for host in self._hosts.values():
             there = not {message.server, *message.journals}.isdisjoint(host.incomplete)
@@ -386,8 +388,8 @@ class Recovery:
         if message.reply and len(self._answering) < _ANSWERING_MAX:
             self._spawn(self._answer(ask, message.reply))
 
-    async def _answer(self, ask: Ask, reply: str) -> None:
-        answer = Answer(self._context.server_id, self._own, ask.doubt, ask.document, ask.round)
+    async def _answer(self, ask: RecoveryRequest, reply: str) -> None:
+        answer = RecoveryAnswer(self._context.server_id, self._own, ask.doubt, ask.document, ask.round)
         key = (ask.server, ask.doubt, ask.document, ask.round)
         await self._say(answer, reply)  # at once: this server exists, and works on it
         if key in self._answering:
@@ -406,12 +408,12 @@ class Recovery:
         done = replace(answer, done=True, whole=brought.whole, changed=brought.changed, settled=settled)
         await self._say(done, reply)
 
-    async def _brought(self, doubt: str, document_id: str) -> Brought:
+    async def _brought(self, doubt: str, document_id: str) -> ReconcileOutcome:
         await self.check()
         await self._reconciler.read_for(doubt)
         return await self._reconciler.bring_back(document_id)
 
-    async def _say(self, answer: Answer, reply: str) -> None:
+    async def _say(self, answer: RecoveryAnswer, reply: str) -> None:
         with suppress(TransportError):  # it is asked again
             await self._context.transport.bus.publish(reply, recovery.encode(answer))
 

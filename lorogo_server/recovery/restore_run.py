@@ -23,12 +23,12 @@ from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError
 from lorogo_protocol.records import ANSWERS_KEY
 from lorogo_server import streams
 from lorogo_server.document.loading import load
-from lorogo_server.journal.record_sorter import Pile, Scratch
-from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.journal.record_sorter import DocumentRecords, SortFiles
+from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.recovery.restore import Gathered, Rebuilt, gather, rebuild
-from lorogo_server.recovery.restore_sources import Source, judge
+from lorogo_server.recovery.restore_sources import RestoreSource, judge
 from lorogo_server.settings import ServerSettings
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_server.values import document_value, query
 from lorogo_server.values.document_value import TooDeep
 from lorogo_transport.clock import Clock
@@ -62,7 +62,7 @@ class NothingAsOld(NotRestored):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RestoreRequest:
     """What is to be restored."""
 
     at_ns: int | None = None
@@ -72,7 +72,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RestoreOutcome:
     """What became of one document."""
 
     document: str
@@ -96,10 +96,10 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Report:
+class RestoreReport:
     """The proof."""
 
-    outcomes: list[Outcome]
+    outcomes: list[RestoreOutcome]
     sources: int
     records: int
     damage: list[str]
@@ -117,15 +117,15 @@ class Report:
 
 async def restore(
     transport: Transport | None,
-    sources: Sequence[Source],
-    wanted: Wanted,
+    sources: Sequence[RestoreSource],
+    wanted: RestoreRequest,
     *,
     settings: ServerSettings,
     clock: Clock,
     new_id: Callable[[], str],
     scratch: Path,
     progress: Progress = lambda *_: None,
-) -> Report:
+) -> RestoreReport:
     """Restore what is wanted; without a transport, only look what could be. Raises NotRestored.
 
     `scratch` is an empty folder for as many bytes as the journals have.
@@ -143,7 +143,7 @@ async def restore(
         await asyncio.to_thread(_check_one, pile, wanted)
     if storing is not None:
         await storing.prepare(pile.epoch, pile.lease)
-    outcomes: list[Outcome] = []
+    outcomes: list[RestoreOutcome] = []
     now_ns = clock.wall_ns()
     documents = pile.documents()
     done = 0
@@ -160,7 +160,7 @@ async def restore(
             await storing.prove(outcome)
             progress("reading back", number, len(outcomes))
     damage, mended = await asyncio.to_thread(judge, sources)
-    return Report(
+    return RestoreReport(
         sorted(outcomes, key=lambda outcome: outcome.document),
         len(sources),
         pile.records,
@@ -175,9 +175,11 @@ async def restore(
 # --- reading and rebuilding: in a thread ----------------------------------------------------------
 
 
-def _sort(sources: Sequence[Source], wanted: Wanted, folder: Path, total: int, progress: Progress) -> Scratch:
+def _sort(
+    sources: Sequence[RestoreSource], wanted: RestoreRequest, folder: Path, total: int, progress: Progress
+) -> SortFiles:
     """Read every journal once."""
-    pile = Scratch(folder, total)
+    pile = SortFiles(folder, total)
     seen = 0
 
     def on_bytes(count: int) -> None:
@@ -193,7 +195,7 @@ def _sort(sources: Sequence[Source], wanted: Wanted, folder: Path, total: int, p
     return pile
 
 
-def _check_one(pile: Scratch, wanted: Wanted) -> None:
+def _check_one(pile: SortFiles, wanted: RestoreRequest) -> None:
     """Refuse one document that cannot be had before anything is written. Raises NotRestored."""
     name, first_ns = wanted.document, 0
     for one in pile.documents():
@@ -216,13 +218,13 @@ def _has_anything(found: Gathered) -> bool:
 class _Document:
     """One document between the journals and NATS."""
 
-    outcome: Outcome
+    outcome: RestoreOutcome
     found: Gathered
     rebuilt: Rebuilt | None
     records: int
 
 
-def _next(piles: Iterator[Pile], wanted: Wanted, now_ns: int) -> _Document | None:
+def _next(piles: Iterator[DocumentRecords], wanted: RestoreRequest, now_ns: int) -> _Document | None:
     """The next document that has anything at the wanted time."""
     for pile in piles:
         try:
@@ -235,8 +237,8 @@ def _next(piles: Iterator[Pile], wanted: Wanted, now_ns: int) -> _Document | Non
     return None
 
 
-def _rebuilt(pile: Pile, found: Gathered, wanted: Wanted, now_ns: int) -> _Document:
-    outcome = Outcome(
+def _rebuilt(pile: DocumentRecords, found: Gathered, wanted: RestoreRequest, now_ns: int) -> _Document:
+    outcome = RestoreOutcome(
         pile.document_id,
         RESTORED,
         stored_as=wanted.to or pile.document_id,
@@ -295,7 +297,7 @@ class _Storing:
         self._transport = transport
         self._settings = settings
         self._clock = clock
-        self._epochs = Epochs(transport)
+        self._epochs = EpochTracker(transport)
         self._wal = transport.stream(subjects.WAL_STREAM)
         self._snapshots = SnapshotStore(
             transport.stream(subjects.SNAPSHOT_STREAM),
@@ -309,7 +311,7 @@ class _Storing:
     def epoch(self) -> int:
         return self._epochs.current
 
-    async def check(self, wanted: Wanted) -> None:
+    async def check(self, wanted: RestoreRequest) -> None:
         """Refuse before anything is read where nothing could be written."""
         try:
             messages = (await self._wal.state()).messages
@@ -344,11 +346,11 @@ class _Storing:
             or await self._wal.last(subjects.wal(document_id)) is not None
         )
 
-    async def store(self, document: _Document, wanted: Wanted) -> None:
+    async def store(self, document: _Document, wanted: RestoreRequest) -> None:
         """Store the snapshot, if nothing is there."""
         outcome, found, rebuilt = document.outcome, document.found, document.rebuilt
         target = outcome.stored_as
-        facts = SnapshotFacts(
+        facts = SnapshotMetadata(
             epoch=self.epoch,
             generation=0 if wanted.to else found.generation,
             deleted_ns=found.erased_ns or (0 if wanted.to else found.deleted_ns),
@@ -376,7 +378,7 @@ class _Storing:
             outcome.problem = f"it could not be stored: {error}"
         document.rebuilt = None
 
-    async def prove(self, outcome: Outcome) -> None:
+    async def prove(self, outcome: RestoreOutcome) -> None:
         """Load it as a server would, and compare."""
         if outcome.state == LOST or outcome.problem:
             return
@@ -386,7 +388,7 @@ class _Storing:
             outcome.problem = f"it does not read back: {error}"
         outcome.proved = not outcome.problem
 
-    async def _difference(self, outcome: Outcome) -> str:
+    async def _difference(self, outcome: RestoreOutcome) -> str:
         loaded = await load(
             self._transport,
             self._snapshots,
@@ -417,7 +419,7 @@ class _Storing:
         )
 
 
-def _lacks(outcome: Outcome, replica: Replica, *, deleted: bool) -> str:
+def _lacks(outcome: RestoreOutcome, replica: Replica, *, deleted: bool) -> str:
     """What the journals know of a document that was there already, and NATS does not."""
     if deleted:
         return ""  # the tombstone counts

@@ -11,7 +11,7 @@ from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
 from lorogo_log.format.names import PREPARED, parse_segment
 from lorogo_log.storage.segment import Segment
 from lorogo_protocol.errors import LorogoError
-from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 
 
 class NoSource(LorogoError):
@@ -21,7 +21,7 @@ class NoSource(LorogoError):
 
 
 @dataclass(slots=True)
-class Damage:
+class SourceDamage:
     """What one source cannot read: which sequences of which segment, as far as anybody can tell."""
 
     segment: str  # empty: the source as a whole
@@ -30,14 +30,14 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SourceSegment:
     """What a source has of one segment."""
 
     log_id: bytes
     last: int  # the last sequence that reads, from the first one on
     sealed: bool
 
-    def covers(self, damage: Damage) -> bool:
+    def covers(self, damage: SourceDamage) -> bool:
         """Whether what is damaged elsewhere reads here; the end of an open segment says nothing."""
         if damage.until is None:
             return self.sealed and self.last > damage.after
@@ -45,13 +45,13 @@ class Held:
 
 
 @dataclass(slots=True)
-class Source:
+class RestoreSource:
     """One log: a partition of a journal, of a replica or of an archive."""
 
     name: str
     reader: Reader
     size: int
-    damage: dict[str, Damage] = field(default_factory=dict)  # what is told of it -> what it is
+    damage: dict[str, SourceDamage] = field(default_factory=dict)  # what is told of it -> what it is
     torn: str = ""  # a record that was being written: never ACKed
 
     def records(
@@ -59,7 +59,7 @@ class Source:
     ) -> Iterator[Record]:
         """Every record that is whole, or those of one document; what is not is noted, the rest is read."""
         key = None if document_id is None else document_id.encode()
-        last, open_ended = 0, list[Damage]()
+        last, open_ended = 0, list[SourceDamage]()
         with self.reader.cursor(key=key) as cursor:
             while True:
                 try:
@@ -71,7 +71,7 @@ class Source:
                     self.torn = str(error)
                     return
                 except (OSError, ArchiveError) as error:
-                    self.damage[f"{self.name} cannot be read: {error}"] = Damage("")
+                    self.damage[f"{self.name} cannot be read: {error}"] = SourceDamage("")
                     return
                 except LogError as error:
                     if isinstance(error, DamageError):
@@ -85,10 +85,10 @@ class Source:
                 on_bytes(batch.header.frame_bytes)
                 yield from batch.records()
 
-    def _note(self, error: DamageError, after: int) -> Damage:
-        return self.damage.setdefault(str(error), Damage(error.path.rpartition("/")[2], after))
+    def _note(self, error: DamageError, after: int) -> SourceDamage:
+        return self.damage.setdefault(str(error), SourceDamage(error.path.rpartition("/")[2], after))
 
-    def segments(self) -> dict[str, Held]:
+    def segments(self) -> dict[str, SourceSegment]:
         """Every segment that can be opened, and how far it reads."""
         found = {}
         for info in self.reader.segments():
@@ -105,17 +105,17 @@ class Source:
         return found
 
 
-def _held(segment: Segment) -> Held:
+def _held(segment: Segment) -> SourceSegment:
     if segment.footer is not None:
-        return Held(segment.header.log_id, segment.footer.last_sequence, sealed=True)
+        return SourceSegment(segment.header.log_id, segment.footer.last_sequence, sealed=True)
     last = segment.header.first_sequence - 1
     frames = segment.frames(SEGMENT_HEADER_BYTES, None)
     while isinstance(found := frames.next(), Batch):
         last = found.header.last_sequence
-    return Held(segment.header.log_id, last, sealed=False)
+    return SourceSegment(segment.header.log_id, last, sealed=False)
 
 
-def judge(sources: Sequence[Source]) -> tuple[list[str], list[str]]:
+def judge(sources: Sequence[RestoreSource]) -> tuple[list[str], list[str]]:
     """Damage that no other copy of the same segment makes good, and damage that one does."""
     lost: list[str] = []
     mended: list[str] = []
@@ -135,12 +135,12 @@ def judge(sources: Sequence[Source]) -> tuple[list[str], list[str]]:
     return lost, mended
 
 
-def _whole(source: Source, segment: str) -> bool:
+def _whole(source: RestoreSource, segment: str) -> bool:
     """Whether nothing was found wrong with that segment there."""
     return not any(damage.segment in {"", segment} for damage in source.damage.values())
 
 
-def find(place: str) -> list[Source]:
+def find(place: str) -> list[RestoreSource]:
     """The logs at or below a folder or an fsspec URL. Raises NoSource, ArchiveError."""
     found = _in_archive(place) if "://" in place else _in_folder(Path(place))
     if not found:
@@ -150,7 +150,7 @@ def find(place: str) -> list[Source]:
     return found
 
 
-def _in_folder(folder: Path) -> list[Source]:
+def _in_folder(folder: Path) -> list[RestoreSource]:
     if not folder.is_dir():
         raise NoSource(f"{folder} is not a folder")
     found = []
@@ -159,19 +159,19 @@ def _in_folder(folder: Path) -> list[Source]:
         segments = [name for name in files if _is_segment(name)]
         if segments:
             size = sum((Path(path) / name).stat().st_size for name in segments)
-            found.append(Source(path, Reader.open(path), size))
+            found.append(RestoreSource(path, Reader.open(path), size))
     return found
 
 
-def _in_archive(url: str) -> list[Source]:
-    archive = Archive(url)
+def _in_archive(url: str) -> list[RestoreSource]:
+    archive = ArchiveStorage(url)
     sizes: dict[str, int] = {}
     for name, size in archive.files().items():
         folder, _, file = name.rpartition("/")
         if _is_segment(file):
             sizes[folder] = sizes.get(folder, 0) + size
     return [
-        Source(f"{archive.url}/{folder}".rstrip("/"), Reader(archive.folder(folder)), size)
+        RestoreSource(f"{archive.url}/{folder}".rstrip("/"), Reader(archive.folder(folder)), size)
         for folder, size in sorted(sizes.items())
     ]
 

@@ -11,15 +11,15 @@ from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
-from lorogo_protocol.present import Present
+from lorogo_protocol.present import BoundedPresenceStore
 from lorogo_protocol.tokens import Token
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.ownership.lease import Lease
 from lorogo_server.rpc.rights import audited, recorded
 from lorogo_transport.ports import Message
-from lorogo_transport.rpc.calls import Asked, Responder, Served
+from lorogo_transport.rpc.calls import CallRequest, Responder, Served
 from lorogo_transport.tasks import Work
-from lorogo_transport.telemetry.logs import Log
+from lorogo_transport.telemetry.logs import StructuredLogger
 
 _SWEEP_SECONDS = 5.0
 _REST_SECONDS = 20.0  # where there is nothing to sweep
@@ -29,7 +29,7 @@ _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 Call = Callable[[str, dict[str, object]], Awaitable[Mapping[str, object]]]  # (verb, arguments) -> facts
 
 
-class Visitors:
+class DocumentEndpoint:
     """The visitors of one document."""
 
     __slots__ = (
@@ -53,10 +53,10 @@ class Visitors:
     def __init__(
         self,
         document_id: str,
-        context: Context,
+        context: ServerContext,
         lease: Lease,
         *,
-        log: Log,
+        log: StructuredLogger,
         call: Call,
         spawn: Callable[[Work], None],
         is_up: Callable[[], bool],
@@ -64,7 +64,7 @@ class Visitors:
         wake: Callable[[], None],
     ) -> None:
         """`call` carries one out. `wake` is rung when something is left here that is to be swept."""
-        self.presence = Present(context.settings.presence_seconds)
+        self.presence = BoundedPresenceStore(context.settings.presence_seconds)
         self._document_id = document_id
         self._context = context
         self._lease = lease
@@ -185,7 +185,7 @@ class Visitors:
             return
         self._touch()
 
-    def _door(self, asked: Asked) -> Served:
+    def _door(self, asked: CallRequest) -> Served:
         """Who asks, and whether they may; the body is looked at when it is whole."""
         token = self._context.rights.admit(asked.subject.split(".")[2], self._document_id, asked)
         if token is None:

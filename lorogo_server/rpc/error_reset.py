@@ -12,21 +12,21 @@ from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.tokens import Token
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.rpc.rights import RESET, recorded
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Subscription
-from lorogo_transport.rpc.calls import Asked, Responder, Served
+from lorogo_transport.rpc.calls import CallRequest, Responder, Served
 from lorogo_transport.tasks import Work
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 
-class Resetting:
+class ErrorReset:
     """Answers resets for one server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ServerContext) -> None:
         self._context = context
 
     async def start(self, spawn: Callable[[Work], None]) -> Subscription:
@@ -45,7 +45,7 @@ class Resetting:
             subjects.RESET_ALL, responder.on_message, queue=subjects.INIT_QUEUE
         )
 
-    def _door(self, asked: Asked) -> Served:
+    def _door(self, asked: CallRequest) -> Served:
         document_id = subjects.document_of(asked.subject)
         try:
             ids.check_document_id(document_id)

@@ -20,7 +20,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.shown_version import show_version, unknown_version
 from lorogo_server.document.host import Host
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.sandbox.call_executor import Meter, OverBudget, unmetered
+from lorogo_server.sandbox.call_executor import OverBudget, WorkMeter, unmetered
 from lorogo_server.sandbox.child_process import Work
 from lorogo_server.values import document_value, query
 from lorogo_server.values import patch as patching
@@ -180,7 +180,7 @@ async def read(host: Host, wanted: bytes | None, paths: Sequence[str] | None) ->
         None if paths is None else tuple(paths),
         host.loaded.intake.replica.version().vector,
     )
-    return calls.Encoded(
+    return calls.EncodedBody(
         await _shared(
             host, key, lambda: run(host, lambda replica: partial(_read, replica, wanted, paths), call=call)
         )
@@ -255,7 +255,7 @@ def _patched(replica: Replica, operations: list[object]) -> bytes:
     before = replica.version().vector
     replica.write_as(_new_peer())
     try:
-        patching.apply_patch(replica.settled(), operations, Meter(PATCH_WORK_MAX).spend)
+        patching.apply_patch(replica.settled(), operations, WorkMeter(PATCH_WORK_MAX).spend)
         return added(replica, before) or b""
     except CrdtPanic:
         raise

@@ -28,8 +28,8 @@ from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.rpc import large_document
 from lorogo_server.rpc.large_document import PATCH_TOO_LARGE, added, no_version, without_later_roots
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.sandbox.call_executor import Meter, OverBudget
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.sandbox.call_executor import OverBudget, WorkMeter
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_server.values import document_value, patch, query
 from lorogo_server.values.document_value import TooDeep
 from lorogo_transport.errors import StorageFull, WrongLastSequence
@@ -188,7 +188,7 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_REQUEST, str(error)) from None
 
 
-def _read(replica: Replica, meter: Meter) -> tuple[object, bytes, int]:
+def _read(replica: Replica, meter: WorkMeter) -> tuple[object, bytes, int]:
     """The whole value, the heads that it has, and the units that reading it took."""
     value = query.to_json(document_value.document_value(replica.settled(), meter.spend))
     return value, replica.frontiers(), meter.spent
@@ -228,7 +228,7 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
         return await _submit(host, update)
 
 
-def _patched(fork: Replica, meter: Meter, operations: list[object]) -> bytes | None:
+def _patched(fork: Replica, meter: WorkMeter, operations: list[object]) -> bytes | None:
     """The update that the patch makes; None if it changes nothing."""
     before = fork.version().vector
     patch.apply_patch(fork.doc, operations, meter.spend)
@@ -305,7 +305,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     # The token tells it from what was there before: a journal may know of a deletion that NATS forgot.
-    facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
+    facts = SnapshotMetadata(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:

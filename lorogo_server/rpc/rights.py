@@ -14,7 +14,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import VERBS, Access
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import Token, TokenRefused
-from lorogo_transport.rpc.calls import Asked
+from lorogo_transport.rpc.calls import CallRequest
 from lorogo_transport.telemetry import audit
 
 T = TypeVar("T")
@@ -28,23 +28,23 @@ _NEEDED: Final[Mapping[str, Access]] = {**VERBS, RESET: Access.ADMIN}
 _AUDITED: Final = {RESET: "reset", "compact": "compact"}
 
 
-class Verifier(Protocol):
+class RequestVerifier(Protocol):
     """What `lorogo_transport.auth.authority.Authority` is to us."""
 
     def verify(self, text: str) -> Token: ...
 
 
-class Rights:
+class CallRights:
     """What the authority, if there is one, lets callers do."""
 
-    def __init__(self, authority: Verifier | None = None) -> None:
+    def __init__(self, authority: RequestVerifier | None = None) -> None:
         self._authority = authority
 
     @property
     def closed(self) -> bool:
         return self._authority is not None
 
-    def admit(self, verb: str, document_id: str, asked: Asked) -> Token | None:
+    def admit(self, verb: str, document_id: str, asked: CallRequest) -> Token | None:
         """Whose call it is; None where nobody is asked. Raises Refused.
 
         Asked of each chunk, before its body is kept. An unknown verb needs what reading needs: then it

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-from lorogo_server.sandbox.decode_sandbox import Gone, Portion, Process, Taster
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, SandboxGone, SandboxProcess, ValidationBatch
 from lorogo_transport.light import Event
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 
 _SECONDS = 2.0  # for one portion: a lease is longer
 _UPDATE_BYTES_MAX = 8 * 1024  # a larger one is tasted alone
@@ -27,10 +27,10 @@ _AHEAD_BYTES_MAX = 256 * 1024
 _PORTIONS_MAX = 256  # that wait; what comes then is tasted when its turn comes
 
 
-class Foretasted(NamedTuple):
+class BatchedUpdate(NamedTuple):
     """An update and the portion that it is in."""
 
-    portion: Portion
+    portion: ValidationBatch
     place: int
 
     @property
@@ -44,18 +44,20 @@ class Foretasted(NamedTuple):
         return self.place < self.portion.fine
 
 
-class Foretaste:
+class BatchValidation:
     """Tastes ahead for all documents of one server; on the loop, as the taster itself."""
 
-    def __init__(self, taster: Taster) -> None:
+    def __init__(self, taster: DecodeSandbox) -> None:
         self._taster = taster
-        self._waiting: deque[Portion] = deque()
-        self._under_way: Portion | None = None
-        self._watched: tuple[Process, asyncio.AbstractEventLoop] | None = None  # whose answers we hear, where
+        self._waiting: deque[ValidationBatch] = deque()
+        self._under_way: ValidationBatch | None = None
+        self._watched: tuple[SandboxProcess, asyncio.AbstractEventLoop] | None = (
+            None  # whose answers we hear, where
+        )
         self._soon = False  # `_next` is about to be called
         self._deadline: asyncio.TimerHandle | None = None
 
-    def add(self, update: bytes, wake: Callable[[], None]) -> Foretasted | None:
+    def add(self, update: bytes, wake: Callable[[], None]) -> BatchedUpdate | None:
         """Taste it soon, and call `wake` then; None: not here, it is tasted when its turn comes."""
         if self._taster.process is None or len(update) > _UPDATE_BYTES_MAX:
             return None
@@ -63,13 +65,13 @@ class Foretaste:
         if waiting and _has_room(waiting[-1], len(update)):
             portion = waiting[-1]
         elif len(waiting) < _PORTIONS_MAX:
-            portion = Portion()
+            portion = ValidationBatch()
             waiting.append(portion)
         else:
             return None
         if self._under_way is None:
             self._next_soon()  # behind whatever has come with it
-        return Foretasted(portion, portion.add(update, wake))
+        return BatchedUpdate(portion, portion.add(update, wake))
 
     def close(self) -> None:
         """Taste nothing ahead any more; what is under way ends with the taster."""
@@ -98,17 +100,17 @@ class Foretaste:
         self._deadline = asyncio.get_running_loop().call_later(_SECONDS, self._taster.replace, process)
         try:
             process.begin(portion, time.monotonic() + _SECONDS)
-        except (TimeoutError, Gone):
+        except (TimeoutError, SandboxGone):
             self._taster.replace(process)
 
-    def _on_answer(self, process: Process) -> None:
+    def _on_answer(self, process: SandboxProcess) -> None:
         """There is an answer, or the end of all answers."""
         if self._under_way is None:
             self._unwatch()  # it is gone; whoever asks it next notices
             return
         try:
             process.finish(time.monotonic() + _SECONDS)
-        except (TimeoutError, Gone):
+        except (TimeoutError, SandboxGone):
             self._taster.replace(process)
         self._next()  # before those who were woken: the taster works while they do
 
@@ -124,7 +126,7 @@ class Foretaste:
             self._deadline.cancel()
             self._deadline = None
 
-    def _watch(self, process: Process) -> None:
+    def _watch(self, process: SandboxProcess) -> None:
         if self._watched is None or process is not self._watched[0]:
             self._unwatch()
             loop = asyncio.get_running_loop()
@@ -141,16 +143,16 @@ class Foretaste:
 
 
 async def ahead(
-    messages: AsyncIterator[Stored], foretaste: Foretaste | None
-) -> AsyncIterator[tuple[Stored, bool]]:
+    messages: AsyncIterator[StoredMessage], foretaste: BatchValidation | None
+) -> AsyncIterator[tuple[StoredMessage, bool]]:
     """Messages in their order, and whether what each holds was decoded already, and nothing happened.
 
     Some are read ahead, so that many share an exchange with the taster.
     """
-    waiting: deque[tuple[Stored, Foretasted | None]] = deque()
+    waiting: deque[tuple[StoredMessage, BatchedUpdate | None]] = deque()
     bytes_ahead, woken = 0, Event()
 
-    async def first() -> tuple[Stored, bool]:
+    async def first() -> tuple[StoredMessage, bool]:
         stored, tasted = waiting.popleft()
         while tasted is not None and not tasted.known:
             woken.clear()
@@ -171,7 +173,7 @@ async def ahead(
         yield await first()
 
 
-def _has_room(portion: Portion, size: int) -> bool:
+def _has_room(portion: ValidationBatch, size: int) -> bool:
     return len(portion.updates) < _PORTION_UPDATES_MAX and portion.size + size <= _PORTION_BYTES_MAX
 
 

@@ -36,7 +36,7 @@ class OverBudget(Exception):
     """The work is more than its budget."""
 
 
-class Meter:
+class WorkMeter:
     """Counts units of work."""
 
     __slots__ = ("_max", "_pause", "_pause_at", "_spent")
@@ -96,7 +96,7 @@ class CallExecutor:
 
     async def run(
         self,
-        work: Callable[[Replica, Meter], T],
+        work: Callable[[Replica, WorkMeter], T],
         *,
         on_loop: Callable[[], Replica],
         copy: Callable[[], Replica],
@@ -108,12 +108,12 @@ class CallExecutor:
         """
         async with self._turn:  # one call between two turns of the loop
             try:
-                return work(on_loop(), Meter(LOOP_WORK_MAX))
+                return work(on_loop(), WorkMeter(LOOP_WORK_MAX))
             except OverBudget:
                 pass
             finally:
                 await asyncio.sleep(0)
-        return await _in_thread(self._long, lambda: partial(work, copy(), Meter(units_max, _pause)))
+        return await _in_thread(self._long, lambda: partial(work, copy(), WorkMeter(units_max, _pause)))
 
     async def in_thread(self, work: Callable[[], T], *, units: int) -> T:
         """Return what the work returns, done in a thread. `units`: what its input cost to read."""

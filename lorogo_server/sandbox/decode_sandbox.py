@@ -83,7 +83,7 @@ TOO_LONG = "decoding it takes too long: split the change into smaller commits"
 _PAST = b"\n\0\n"  # what was said before it belongs to another update
 
 
-class Taste(Protocol):
+class ValidateUpdate(Protocol):
     """Raises InvalidUpdate or TooLong for what must not be imported.
 
     `accepted`: our journal says that it was imported once. Then only a proof counts against it.
@@ -98,14 +98,14 @@ async def untasted(update: bytes, *, accepted: bool = False, bounded: bool = Fal
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerExit:
     """How a worker ended over an update: its exit code, and what memory it had asked for in vain."""
 
     code: int
     asked_bytes: int = 0
 
 
-class Verdict(Enum):
+class ExitVerdict(Enum):
     """What such an end says about the update."""
 
     FORGED = "forged"
@@ -114,23 +114,23 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
-def judged(ended: Ended, size: int) -> Verdict:
+def judged(ended: WorkerExit, size: int) -> ExitVerdict:
     """What the end of a worker says about an update of that size."""
     if ended.code == -signal.SIGPROF:
-        return Verdict.LONG
+        return ExitVerdict.LONG
     if ended.code not in _NATIVE:
-        return Verdict.UNKNOWN
+        return ExitVerdict.UNKNOWN
     if not ended.asked_bytes:
-        return Verdict.SUSPECT
+        return ExitVerdict.SUSPECT
     absurd = ended.asked_bytes > _ASKED_BYTES_MAX + _ASKED_PER_BYTE_MAX * size
-    return Verdict.FORGED if absurd else Verdict.UNKNOWN
+    return ExitVerdict.FORGED if absurd else ExitVerdict.UNKNOWN
 
 
-class Gone(Exception):
+class SandboxGone(Exception):
     """The parent ended."""
 
 
-class Portion:
+class ValidationBatch:
     """Updates that are tasted together, and what came of it."""
 
     __slots__ = ("_wakes", "done", "fine", "size", "updates")
@@ -161,24 +161,24 @@ class Portion:
             wake()
 
 
-class Taster:
+class DecodeSandbox:
     """The server's end: starts the processes, and asks. The caller waits for the answer."""
 
     def __init__(self, *, seconds: float = _SECONDS, spare: bool = True) -> None:
         """`spare`: keep a second parent ready, for those who cannot wait until Python has started."""
         self._seconds = seconds
         self._keeps_spare = spare
-        self._process: Process | None = None
-        self._spare: Process | None = None
+        self._process: SandboxProcess | None = None
+        self._spare: SandboxProcess | None = None
 
-    def another(self) -> "Taster":
+    def another(self) -> "DecodeSandbox":
         """A second one with processes of its own, which keeps a spare."""
-        return Taster(seconds=self._seconds)
+        return DecodeSandbox(seconds=self._seconds)
 
     def start(self) -> None:
         """Start the processes, if they do not run, and wait until one can answer."""
         if self._process is None and (process := self._next()) is not None:
-            with suppress(Gone, TimeoutError):  # one that does not start is noticed when it is asked
+            with suppress(SandboxGone, TimeoutError):  # one that does not start is noticed when it is asked
                 process.wait_until_ready(time.monotonic() + _START_SECONDS)
 
     def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
@@ -187,21 +187,21 @@ class Taster:
         Raises TooLong if it is `bounded` and decoding it takes long.
         """
         verdict = self._verdict(update, careful=False, bounded=bounded)
-        if verdict is Verdict.SUSPECT and not accepted:
+        if verdict is ExitVerdict.SUSPECT and not accepted:
             verdict = self._verdict(update, careful=True, bounded=bounded)
-            if verdict is Verdict.SUSPECT:
+            if verdict is ExitVerdict.SUSPECT:
                 raise InvalidUpdate(SUSPECTED)
-        if verdict is Verdict.FORGED:
+        if verdict is ExitVerdict.FORGED:
             raise InvalidUpdate(FORGED)
-        if verdict is Verdict.LONG:
+        if verdict is ExitVerdict.LONG:
             raise TooLong(TOO_LONG)
 
     @property
-    def process(self) -> "Process | None":
+    def process(self) -> "SandboxProcess | None":
         """Who is asked now; None if none runs."""
         return self._process
 
-    def replace(self, process: "Process") -> None:
+    def replace(self, process: "SandboxProcess") -> None:
         """That one does not answer, or is gone: the one that was kept ready takes its place."""
         process.end(at_once=True)
         if self._process is process:
@@ -214,7 +214,7 @@ class Taster:
                 process.end()
         self._process = self._spare = None
 
-    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> Verdict:
+    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> ExitVerdict:
         self._free()
         deadline = time.monotonic() + self._seconds
         for _ in range(2):
@@ -227,14 +227,14 @@ class Taster:
                 process.end(at_once=True)
                 self._next()
                 break
-            except Gone:
+            except SandboxGone:
                 log.warning("the taster is gone, taking another", code=process.end(), bytes=len(update))
                 self._next()
                 continue
             if ended is None:
-                return Verdict.UNKNOWN
+                return ExitVerdict.UNKNOWN
             verdict = judged(ended, len(update))
-            tell = log.warning if verdict is Verdict.UNKNOWN else log.info
+            tell = log.warning if verdict is ExitVerdict.UNKNOWN else log.info
             tell(
                 "an update ended the taster's worker",
                 code=ended.code,
@@ -243,7 +243,7 @@ class Taster:
                 verdict=verdict.value,
             )
             return verdict
-        return Verdict.UNKNOWN
+        return ExitVerdict.UNKNOWN
 
     def _free(self) -> None:
         """Let what others asked for ahead end first: its time is not that of the update asked for now.
@@ -255,22 +255,22 @@ class Taster:
             return
         try:
             process.finish(process.due)
-        except (TimeoutError, Gone):
+        except (TimeoutError, SandboxGone):
             log.warning("the taster did not taste ahead in time, taking another")
             self.replace(process)
 
-    def _next(self) -> "Process | None":
+    def _next(self) -> "SandboxProcess | None":
         """The one that was kept ready, and another takes its place; None if none can be started."""
         self._process, self._spare = self._spare, None
         try:
-            self._process = self._process or Process()
-            self._spare = Process() if self._keeps_spare else None
+            self._process = self._process or SandboxProcess()
+            self._spare = SandboxProcess() if self._keeps_spare else None
         except OSError as error:  # no memory for it, or too many processes
             log.warning("a taster could not be started", problem=str(error))
         return self._process
 
 
-class Lane:
+class ValidationThread:
     """Validates updates one after another in a thread, while the loop runs other documents.
 
     It has a taster of its own: an update that takes long here does not delay the small updates, which
@@ -278,13 +278,13 @@ class Lane:
     nothing.
     """
 
-    def __init__(self, taster: Taster) -> None:
+    def __init__(self, taster: DecodeSandbox) -> None:
         self._taster = taster
         # Its queue holds one update of each document at most.
         self._thread = ThreadPoolExecutor(1, "lorogo-sandbox")
 
     async def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
-        """As `Taste` says."""
+        """As `ValidateUpdate` says."""
         asked = functools.partial(self._taster.taste, update, accepted=accepted, bounded=bounded)
         await asyncio.get_running_loop().run_in_executor(self._thread, asked)
 
@@ -293,13 +293,15 @@ class Lane:
         self._thread.shutdown(cancel_futures=True)
 
 
-class Process:
+class SandboxProcess:
     """One parent with its worker, and the pipes to them."""
 
     def __init__(self) -> None:
         self.before_end: Callable[[], None] = _nothing
         self.due = 0.0  # when the portion under way must be known
-        self._portion: Portion | None = None  # that is being tasted, while nobody waits for the answer
+        self._portion: ValidationBatch | None = (
+            None  # that is being tasted, while nobody waits for the answer
+        )
         self.popen = subprocess.Popen(
             [sys.executable, "-c", "from lorogo_server.sandbox.decode_sandbox import main; main()"],
             stdin=subprocess.PIPE,
@@ -321,7 +323,7 @@ class Process:
             self._hear(deadline)
             self._ready = True
 
-    def ask(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> Ended | None:
+    def ask(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> WorkerExit | None:
         """How the update ended the worker; None: it did not. Raises TimeoutError, Gone."""
         self.wait_until_ready(deadline)
         if self._portion is not None:
@@ -331,7 +333,7 @@ class Process:
         if heard == _DONE:
             return None
         _, code, asked, _ = _END.unpack(heard)
-        return Ended(code, asked)
+        return WorkerExit(code, asked)
 
     @property
     def tasting(self) -> bool:
@@ -343,7 +345,7 @@ class Process:
         """The file that can be read when `finish()` need not wait."""
         return self._out.fileno()
 
-    def begin(self, portion: "Portion", deadline: float) -> None:
+    def begin(self, portion: "ValidationBatch", deadline: float) -> None:
         """Let the worker taste a portion; nothing may be under way. Raises TimeoutError, Gone."""
         assert self._portion is None
         self._portion, self.due = portion, deadline  # settled from here on, however it ends
@@ -384,7 +386,7 @@ class Process:
             except BlockingIOError:
                 _wait(fd, select.POLLOUT, deadline)
             except BrokenPipeError:
-                raise Gone from None
+                raise SandboxGone from None
 
     def _hear(self, deadline: float) -> bytes:
         fd = self._out.fileno()
@@ -395,7 +397,7 @@ class Process:
             except BlockingIOError:
                 continue
             if not heard:
-                raise Gone
+                raise SandboxGone
             return heard
 
 

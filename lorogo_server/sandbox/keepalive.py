@@ -41,7 +41,7 @@ _LINE_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PacemakerSettings:
+class KeepaliveSettings:
     """What the process is told when it starts."""
 
     nats: str = field(repr=False)  # it may hold a password
@@ -51,10 +51,10 @@ class PacemakerSettings:
     seed: str | None = field(default=None, repr=False)  # the server's nkey
 
 
-class Pacemaker:
+class KeepaliveState:
     """The decisions of the process; time and the server's CPU time come in."""
 
-    def __init__(self, settings: PacemakerSettings, now: float) -> None:
+    def __init__(self, settings: KeepaliveSettings, now: float) -> None:
         self.settings = settings
         self.held: dict[str, int] = {}  # document id -> token
         self.last_beat = now
@@ -92,7 +92,7 @@ class Pacemaker:
 
 
 async def renew_all(
-    transport: Transport, pacemaker: Pacemaker, clock: Clock, still_needed: Callable[[], bool]
+    transport: Transport, pacemaker: KeepaliveState, clock: Clock, still_needed: Callable[[], bool]
 ) -> int:
     """Write every held status again with a new time, if it is still the server's; returns how many."""
     statuses = Statuses(transport)
@@ -146,8 +146,8 @@ async def run() -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    settings = PacemakerSettings(**json.loads(await reader.readline()))
-    pacemaker = Pacemaker(settings, clock.now())
+    settings = KeepaliveSettings(**json.loads(await reader.readline()))
+    pacemaker = KeepaliveState(settings, clock.now())
     async with (
         await connect(
             settings.nats,
@@ -163,7 +163,7 @@ async def run() -> None:
         watching.cancel()
 
 
-async def _watch(transport: Transport, pacemaker: Pacemaker, clock: Clock) -> None:
+async def _watch(transport: Transport, pacemaker: KeepaliveState, clock: Clock) -> None:
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         if pacemaker.must_renew(clock.now(), cpu_seconds(pacemaker.settings.server_pid)):
@@ -171,7 +171,7 @@ async def _watch(transport: Transport, pacemaker: Pacemaker, clock: Clock) -> No
             log.warning("the server is busy, renewed its leases", documents=renewed)
 
 
-class Pulse:
+class KeepaliveProcess:
     """The server's end: starts the process, tells it what is held, beats."""
 
     def __init__(self, nats: str, *, seed: str | None = None) -> None:
@@ -179,12 +179,12 @@ class Pulse:
         self._nats = nats
         self._seed = seed
         self._held: dict[str, int] = {}
-        self._settings: PacemakerSettings | None = None
+        self._settings: KeepaliveSettings | None = None
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, server_id: str, renew_seconds: float) -> None:
         """Start the process."""
-        self._settings = PacemakerSettings(self._nats, server_id, os.getpid(), renew_seconds, self._seed)
+        self._settings = KeepaliveSettings(self._nats, server_id, os.getpid(), renew_seconds, self._seed)
         await self._launch()
 
     async def _launch(self) -> None:

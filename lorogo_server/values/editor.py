@@ -26,8 +26,8 @@ from lorogo_server.values.parts import (
     CounterPart,
     ListPart,
     MapPart,
-    Problem,
     TextPart,
+    ValueProblem,
     as_containers,
     capture,
     checked_key,
@@ -59,7 +59,7 @@ TEXT_DIFF_CHARS_MAX = 1024 * 1024  # of both texts: Loro reads longer ones for l
 TEXT_DIFFS_SLOW_MAX = 10  # in one patch; after that no finer diff is tried
 
 
-class Editor:
+class ValueEditor:
     """Reads and edits one document by paths. Every error is a Problem, or OverBudget.
 
     Each operation spends the units of what it reads and creates before it writes.
@@ -135,7 +135,7 @@ class Editor:
     def remove(self, path: Path) -> None:
         """Take away what is at the path."""
         if not path:
-            raise Problem("the whole document cannot be removed")
+            raise ValueProblem("the whole document cannot be removed")
         where, rest = self._descend(path)
         key = rest[0]
         if len(rest) > 1:
@@ -158,7 +158,7 @@ class Editor:
             self.lift_out(source, len(target))  # it must exist
             return
         if list(target[: len(source)]) == list(source):
-            raise Problem("a value cannot move into itself")
+            raise ValueProblem("a value cannot move into itself")
         if list(source[:-1]) == list(target[:-1]):
             where, rest = self._descend(source)
             if isinstance(where, LoroMovableList) and len(rest) == 1:
@@ -263,7 +263,7 @@ class Editor:
     def _put_document(self, content: Content) -> None:
         content = as_containers(content)
         if not isinstance(content, MapPart):
-            raise Problem("the whole document can only be an object")
+            raise ValueProblem("the whole document can only be an object")
         for name in [name for name in self._roots if name not in content.entries]:
             self._drop_root(name)
         for name, item in content.entries.items():
@@ -300,10 +300,10 @@ class Editor:
             CounterPart: doc.get_counter,
         }.get(type(content))
         if opened is None:
-            raise Problem("a root is a map, a list or a text: put this value inside a map")
+            raise ValueProblem("a root is a map, a list or a text: put this value inside a map")
         if (old := self._roots.get(name)) is not None:
             if deep(old, spend=self.spend) not in ({}, [], "", 0.0):
-                raise Problem(
+                raise ValueProblem(
                     f"the root {brief(name)} is a {kind_of(old)}, which apps open as that:"
                     " remove it before it becomes something else"
                 )
@@ -348,18 +348,18 @@ class Editor:
 def _string(content: Content) -> str:
     text = plain(content)
     if not isinstance(text, str):
-        raise Problem("only a string can go into a text")
+        raise ValueProblem("only a string can go into a text")
     return text
 
 
 def _set_counter(counter: LoroCounter, wanted: float) -> None:
     """Bring a counter to a value by increments; the second makes up for rounding of the first."""
     if float(wanted) != wanted:
-        raise Problem("a counter cannot hold this integer exactly")
+        raise ValueProblem("a counter cannot hold this integer exactly")
     for _ in range(2):
         step = float(wanted) - counter.value
         if not math.isfinite(step):
-            raise Problem("the counter cannot get there by a finite step")
+            raise ValueProblem("the counter cannot get there by a finite step")
         if step:
             counter.increment(step)
 

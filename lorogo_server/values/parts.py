@@ -32,7 +32,7 @@ KEY_CHARS_MAX = 1_024
 Content = Any
 
 
-class Problem(Exception):
+class ValueProblem(Exception):
     """What is wrong, as the end of a sentence; patching adds which operation it was."""
 
 
@@ -69,9 +69,9 @@ class CounterPart:
 def checked_key(key: object) -> str:
     """The key, if Loro can keep it."""
     if not isinstance(key, str):
-        raise Problem(f"the key {brief(key)} is not a string")
+        raise ValueProblem(f"the key {brief(key)} is not a string")
     if len(key) > KEY_CHARS_MAX:
-        raise Problem(f"the key {brief(key)} is longer than {KEY_CHARS_MAX} characters")
+        raise ValueProblem(f"the key {brief(key)} is longer than {KEY_CHARS_MAX} characters")
     return checked_text(key)
 
 
@@ -81,7 +81,7 @@ def checked_text(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Problem(f"{brief(text)} contains half of a surrogate pair") from None
+            raise ValueProblem(f"{brief(text)} contains half of a surrogate pair") from None
     return text
 
 
@@ -93,17 +93,17 @@ def lift(value: object, depth: int, spend: Spend) -> Content:
             return value
         case int():
             if not -(2**63) <= value < 2**63:
-                raise Problem("an integer does not fit in 64 bits")
+                raise ValueProblem("an integer does not fit in 64 bits")
             return value
         case float():
             if not math.isfinite(value):
-                raise Problem(f"{value} is not a JSON number")
+                raise ValueProblem(f"{value} is not a JSON number")
             return value
         case str():
             spend(len(value))
             return checked_text(value)
         case list() | dict() if depth > DEPTH_MAX:
-            raise Problem(f"the value would be nested deeper than {DEPTH_MAX} levels")
+            raise ValueProblem(f"the value would be nested deeper than {DEPTH_MAX} levels")
         case list():
             return ListPart([lift(item, depth + 1, spend) for item in value])
         case dict():
@@ -112,18 +112,18 @@ def lift(value: object, depth: int, spend: Spend) -> Content:
             try:
                 special = unpack(value)
             except ValueError as error:
-                raise Problem(str(error)) from None
+                raise ValueProblem(str(error)) from None
             if special is not None:
                 return special
             return MapPart({checked_key(key): lift(item, depth + 1, spend) for key, item in value.items()})
         case _:
-            raise Problem(f"a value of type {type(value).__name__} is not JSON")
+            raise ValueProblem(f"a value of type {type(value).__name__} is not JSON")
 
 
 def capture(thing: object, depth: int, spend: Spend) -> Content:
     """Content lifted out of a document, to stand `depth` levels deep elsewhere."""
     if depth > DEPTH_MAX + 1:
-        raise Problem(f"the value would be nested deeper than {DEPTH_MAX} levels")
+        raise ValueProblem(f"the value would be nested deeper than {DEPTH_MAX} levels")
     match thing:
         case ValueOrContainer.Container():
             return capture(thing.container, depth, spend)

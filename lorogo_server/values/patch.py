@@ -29,8 +29,8 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.limits import PATCH_OPERATIONS_MAX
 from lorogo_server.sandbox.call_executor import OPERATION_UNITS, TOKEN_UNITS, Spend, unmetered
 from lorogo_server.values.document_value import TooDeep
-from lorogo_server.values.editor import Editor
-from lorogo_server.values.parts import DEPTH_MAX, KEY_CHARS_MAX, Problem, lift, same
+from lorogo_server.values.editor import ValueEditor
+from lorogo_server.values.parts import DEPTH_MAX, KEY_CHARS_MAX, ValueProblem, lift, same
 from lorogo_server.values.query import brief
 
 POINTER_CHARS_MAX = DEPTH_MAX * (KEY_CHARS_MAX + 1)
@@ -59,11 +59,11 @@ def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered
     if len(operations) > PATCH_OPERATIONS_MAX:
         raise PatchError(None, None, f"it has {len(operations)} operations, more than {PATCH_OPERATIONS_MAX}")
     with crdt.guard():
-        editor = Editor(doc, spend)
+        editor = ValueEditor(doc, spend)
         for index, operation in enumerate(operations):
             try:
                 _apply(editor, operation)
-            except Problem as problem:
+            except ValueProblem as problem:
                 raise PatchError(index, operation, str(problem)) from None
             except TooDeep as error:
                 raise PatchError(index, operation, str(error)) from None
@@ -73,28 +73,28 @@ def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered
 def parse_pointer(pointer: object) -> list[str]:
     """The tokens of a JSON pointer (RFC 6901). Raises Problem."""
     if not isinstance(pointer, str):
-        raise Problem("the pointer is not a string")
+        raise ValueProblem("the pointer is not a string")
     if not pointer:
         return []
     if not pointer.startswith("/"):
-        raise Problem(f"the pointer {brief(pointer)} does not begin with '/'")
+        raise ValueProblem(f"the pointer {brief(pointer)} does not begin with '/'")
     if len(pointer) > POINTER_CHARS_MAX or pointer.count("/") > DEPTH_MAX:
-        raise Problem(f"the pointer {brief(pointer)} is deeper than {DEPTH_MAX} levels")
+        raise ValueProblem(f"the pointer {brief(pointer)} is deeper than {DEPTH_MAX} levels")
     return [_unescaped(token) for token in pointer[1:].split("/")]
 
 
 def _unescaped(token: str) -> str:
     if "~" in token.replace("~0", "").replace("~1", ""):
-        raise Problem(f"in {brief(token)} a '~' is followed by neither 0 nor 1")
+        raise ValueProblem(f"in {brief(token)} a '~' is followed by neither 0 nor 1")
     return token.replace("~1", "/").replace("~0", "~")
 
 
-def _apply(editor: Editor, operation: object) -> None:
+def _apply(editor: ValueEditor, operation: object) -> None:
     if not isinstance(operation, dict):
-        raise Problem("it is not an object")
+        raise ValueProblem("it is not an object")
     for member in ("op", "path"):
         if member not in operation:
-            raise Problem(f"{member!r} is missing")
+            raise ValueProblem(f"{member!r} is missing")
     editor.spend(OPERATION_UNITS)
     path = _path(editor, operation["path"])
     match operation:
@@ -116,23 +116,23 @@ def _apply(editor: Editor, operation: object) -> None:
             else:
                 editor.add(path, editor.lift_out(source, len(path)))
         case {"op": "add" | "replace" | "test"}:
-            raise Problem("'value' is missing")
+            raise ValueProblem("'value' is missing")
         case {"op": "move" | "copy"}:
-            raise Problem("'from' is missing")
+            raise ValueProblem("'from' is missing")
         case _:
-            raise Problem(f"{brief(operation['op'])} is not an operation")
+            raise ValueProblem(f"{brief(operation['op'])} is not an operation")
 
 
-def _path(editor: Editor, pointer: object) -> list[str]:
+def _path(editor: ValueEditor, pointer: object) -> list[str]:
     tokens = parse_pointer(pointer)
     editor.spend(sum(TOKEN_UNITS + len(token) for token in tokens))
     return tokens
 
 
-def _test(editor: Editor, path: list[str], expected: object) -> None:
+def _test(editor: ValueEditor, path: list[str], expected: object) -> None:
     found = editor.read(path)
     if not same(found, expected):
-        raise Problem(f"the value is {brief(found)}, not {brief(expected)}")
+        raise ValueProblem(f"the value is {brief(found)}, not {brief(expected)}")
 
 
 def _name(index: int | None, operation: object) -> str:

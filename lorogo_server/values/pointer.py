@@ -20,7 +20,7 @@ from loro import (
 
 from lorogo_server.sandbox.call_executor import TEXT_PART_CHARS, VALUE_UNITS, Spend
 from lorogo_server.values.document_value import deep
-from lorogo_server.values.parts import Problem, checked_key
+from lorogo_server.values.parts import ValueProblem, checked_key
 from lorogo_server.values.query import brief
 
 MERGEABLE_PREFIX = "\N{HANDSHAKE}:"  # Loro's own roots behind `ensure_mergeable_*`
@@ -35,11 +35,11 @@ def child(where: Any, key: str, spend: Spend) -> Any:
     match where:
         case dict():
             if key not in where:
-                raise Problem(f"the document has no root {brief(key)}")
+                raise ValueProblem(f"the document has no root {brief(key)}")
             return where[key]
         case LoroMap():
             if (found := entry(where, key)) is None:
-                raise Problem(f"the map has no key {brief(key)}")
+                raise ValueProblem(f"the map has no key {brief(key)}")
             return found
         case LoroList() | LoroMovableList():
             return where.get(index(key, len(where)))
@@ -49,7 +49,7 @@ def child(where: Any, key: str, spend: Spend) -> Any:
         case LoroTree():
             return below(deep(where, spend=spend), key)
         case _:
-            raise Problem(f"nothing is inside a {kind_of(where)}")
+            raise ValueProblem(f"nothing is inside a {kind_of(where)}")
 
 
 def entry(where: LoroMap, key: str) -> ValueOrContainer | None:
@@ -87,12 +87,12 @@ def below(value: object, token: str) -> Any:
     match value:
         case dict():
             if token not in value:
-                raise Problem(f"the map has no key {brief(token)}")
+                raise ValueProblem(f"the map has no key {brief(token)}")
             return value[token]
         case list():
             return value[index(token, len(value))]
         case _:
-            raise Problem(f"nothing is inside a {'string' if isinstance(value, str) else 'plain value'}")
+            raise ValueProblem(f"nothing is inside a {'string' if isinstance(value, str) else 'plain value'}")
 
 
 def with_new(value: Any, path: Path, new: object, *, insert: bool) -> Any:
@@ -134,13 +134,13 @@ def index(token: str, size: int, *, end: bool = False) -> int:
     """The index that a token names; with `end`, also the place behind the last."""
     if token == "-":
         if not end:
-            raise Problem("'-' names the place behind the last item, where nothing is")
+            raise ValueProblem("'-' names the place behind the last item, where nothing is")
         return size
     if not _INDEX.fullmatch(token):
-        raise Problem(f"{brief(token)} is not an index")
+        raise ValueProblem(f"{brief(token)} is not an index")
     at = int(token) if len(token) <= _INDEX_DIGITS_MAX else None  # Python reads no number of thousands
     if at is None or at >= size + end:
-        raise Problem(f"index {brief(token if at is None else at)} is beyond the end at {size}")
+        raise ValueProblem(f"index {brief(token if at is None else at)} is beyond the end at {size}")
     return at
 
 
@@ -151,15 +151,15 @@ def kind_of(where: object) -> str:
     return names.get(type(where), "container of an unknown kind")
 
 
-def not_editable(where: object) -> Problem:
+def not_editable(where: object) -> ValueProblem:
     """Why there is nothing to edit inside this container."""
     if isinstance(where, LoroTree):
-        return Problem("a tree can only be read here, but for the meta of its nodes")
-    return Problem(f"nothing is inside a {kind_of(where)}")
+        return ValueProblem("a tree can only be read here, but for the meta of its nodes")
+    return ValueProblem(f"nothing is inside a {kind_of(where)}")
 
 
 def checked_root_name(name: str) -> str:
     """The name, if Loro allows it for a root: it panics on others."""
     if not name or "/" in name or "\0" in name or name.startswith(MERGEABLE_PREFIX):
-        raise Problem(f"{brief(name)} cannot name a root")
+        raise ValueProblem(f"{brief(name)} cannot name a root")
     return checked_key(name)

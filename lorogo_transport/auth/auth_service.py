@@ -11,7 +11,7 @@ from lorogo_transport.auth import accounts, seeds
 from lorogo_transport.auth.anonymous_access import lets_in
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.callout import Callout
-from lorogo_transport.auth.connection_reaper import FIND, Kicker
+from lorogo_transport.auth.connection_reaper import FIND, ConnectionReaper
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import NotAuthorized, Unreachable
@@ -63,7 +63,7 @@ async def running(
         for one in places:
             stack.callback(one.bus.watch_refusals(lambda refusal: refused.add(refusal.subject)))
         authority = await stack.enter_async_context(Authority(keys, listed, clock))
-        await stack.enter_async_context(Kicker(system.bus, authority))
+        await stack.enter_async_context(ConnectionReaper(system.bus, authority))
         callout = await stack.enter_async_context(Callout(asked.bus, authority, signer, clock))
         await system.bus.publish(FIND)
         for one in places:

@@ -19,11 +19,11 @@ from lorogo_protocol.callout import Allowed, Denied, Request, Signer
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority
-from lorogo_transport.auth.fair_queue import Turns
+from lorogo_transport.auth.fair_queue import FairQueue
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Bus, Message, Subscription
-from lorogo_transport.telemetry.log_throttle import Refusals
+from lorogo_transport.telemetry.log_throttle import LogThrottle
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -42,7 +42,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class CalloutCounters:
     """What became of the requests so far."""
 
     allowed: int
@@ -59,9 +59,9 @@ class Callout:
         self._authority = authority
         self._signer = signer
         self._clock = clock
-        self._waiting: Turns[_Waiting] = Turns(WAITING_MAX)
+        self._waiting: FairQueue[_Waiting] = FairQueue(WAITING_MAX)
         self._more = asyncio.Event()
-        self._refusals = Refusals()
+        self._refusals = LogThrottle()
         self._allowed = 0
         self._denied = 0
         self._dropped = 0
@@ -73,8 +73,8 @@ class Callout:
         self._subscription: Subscription | None = None
 
     @property
-    def counts(self) -> Counts:
-        return Counts(self._allowed, self._denied, self._dropped)
+    def counts(self) -> CalloutCounters:
+        return CalloutCounters(self._allowed, self._denied, self._dropped)
 
     async def heeded(self, knock: Callable[[str], Awaitable[bool]]) -> bool | None:
         """Whether NATS takes our answers; None if that could not be seen, as others answered.

@@ -32,7 +32,7 @@ RETRY_SECONDS: Final = 1.0
 _ANSWERS_MAX: Final = 1_000  # nats-servers
 
 
-class Kicker:
+class ConnectionReaper:
     """Closes connections whose tokens are good no more. `async with`."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """A queue that is fair to addresses and, behind each address, to users. No waiting: plain calls."""
 
     def __init__(self, waiting_max: int) -> None:

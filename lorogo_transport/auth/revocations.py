@@ -33,8 +33,8 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
-from lorogo_transport.listeners import Listener, Listeners
-from lorogo_transport.ports import Message, Stored, Subscription, Transport
+from lorogo_transport.listeners import ConnectionListeners, Listener
+from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -92,7 +92,7 @@ class Revocations:
         self._kept_by: dict[str, int] = {}  # server id: the last sequence that its disk has
         self._read_at: float | None = None  # when the last reading that succeeded began
         self._trouble = ""
-        self._listeners = Listeners()
+        self._listeners = ConnectionListeners()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
@@ -398,7 +398,7 @@ class Revocations:
         return self._clock.wall_ns() / 1e9
 
 
-def _kept(stored: Stored) -> tuple[str, _Kept]:
+def _kept(stored: StoredMessage) -> tuple[str, _Kept]:
     key = subjects.document_of(stored.subject)
     if stored.headers.get(_KV_OPERATION):
         return key, _Kept(stored.sequence, None)

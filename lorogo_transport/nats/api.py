@@ -15,7 +15,7 @@ from lorogo_transport.errors import (
     WrongLastSequence,
 )
 from lorogo_transport.headers import own_headers, parse_headers
-from lorogo_transport.ports import Message, Stored, StreamState
+from lorogo_transport.ports import Message, StoredMessage, StreamState
 from lorogo_transport.timestamps import parse_time_ns
 
 MESSAGE_NOT_FOUND = 10037
@@ -75,10 +75,10 @@ def error_of(stream: str, failure: Mapping[str, Any]) -> TransportError:
     return ApiError(stream, number, description)
 
 
-def stored_from_api(message: Mapping[str, Any]) -> Stored:
+def stored_from_api(message: Mapping[str, Any]) -> StoredMessage:
     """The `message` of a STREAM.MSG.GET answer."""
     raw = message.get("hdrs")
-    return Stored(
+    return StoredMessage(
         subject=message["subject"],
         sequence=message["seq"],
         time_ns=parse_time_ns(message["time"]),
@@ -87,10 +87,10 @@ def stored_from_api(message: Mapping[str, Any]) -> Stored:
     )
 
 
-def stored_from_direct(message: Message) -> Stored:
+def stored_from_direct(message: Message) -> StoredMessage:
     """One message of a direct get."""
     headers = message.headers
-    return Stored(
+    return StoredMessage(
         subject=headers["Nats-Subject"],
         sequence=int(headers["Nats-Sequence"]),
         time_ns=parse_time_ns(headers["Nats-Time-Stamp"]),

@@ -1,6 +1,6 @@
 """The bus on real NATS: subscriptions and requests that outlive any one TCP connection.
 
-A `Wire` is one connection from handshake to loss (`connection` makes them). The bus replaces a lost
+A `NatsConnection` is one connection from handshake to loss (`connection` makes them). The bus replaces a lost
 wire for ever, with jittered waits, subscribes again, and tells at once everybody who waits for an
 answer. Nothing is kept to be sent later: without a wire every call says Disconnected.
 
@@ -26,8 +26,8 @@ from lorogo_transport.errors import (
 from lorogo_transport.headers import STATUS, encode_headers
 from lorogo_transport.nats.addresses import place, why
 from lorogo_transport.nats.login import inbox_prefix
-from lorogo_transport.nats.wire import Handler, Listener, NewWire, Options, Wire
-from lorogo_transport.ports import Headers, Listening, Message, Refusal
+from lorogo_transport.nats.wire import Handler, NatsConnection, NatsConnector, NatsOptions, NatsSubscription
+from lorogo_transport.ports import Headers, Message, PermissionViolation, SubjectSubscription
 from lorogo_transport.rpc.subject_patterns import check_subject
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -45,7 +45,7 @@ _MAX_PAYLOAD_USUAL = 1024 * 1024  # of a nats-server that was not told otherwise
 class JetStreamBus:
     """A `ports.Bus`: subscriptions and requests that outlive any one connection."""
 
-    def __init__(self, options: Options, new_wire: NewWire) -> None:
+    def __init__(self, options: NatsOptions, new_wire: NatsConnector) -> None:
         self._options = options
         self._new_wire = new_wire
         self._servers = list(options.servers)
@@ -54,11 +54,11 @@ class JetStreamBus:
         self._taken = f"{options.taken_prefix}.{secrets.token_hex(11)}" if options.taken_prefix else ""
         self._problem: Exception | None = None
         self._warned = False  # that there is no connection
-        self._wire: Wire | None = None
-        self._listeners: dict[int, Listener] = {}
+        self._wire: NatsConnection | None = None
+        self._listeners: dict[int, NatsSubscription] = {}
         self._watchers: dict[int, Callable[[bool], None]] = {}
-        self._refusal_watchers: dict[int, Callable[[Refusal], None]] = {}
-        self._refusals_said: set[Refusal] = set()
+        self._refusal_watchers: dict[int, Callable[[PermissionViolation], None]] = {}
+        self._refusals_said: set[PermissionViolation] = set()
         self._requests: dict[str, _Request] = {}
         self._windows: dict[str, _Request] = {}  # apart: anybody may answer these
         self._counter = 0
@@ -203,7 +203,7 @@ class JetStreamBus:
             raise NoResponders(f"nobody listens on {subject!r}")
         return message
 
-    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Listening:
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> SubjectSubscription:
         check_subject(subject)
         if queue:
             check_subject(queue)
@@ -230,7 +230,7 @@ class JetStreamBus:
 
         return stop
 
-    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+    def watch_refusals(self, listener: Callable[[PermissionViolation], None]) -> Callable[[], None]:
         key = self._next()
         self._refusal_watchers[key] = listener
 
@@ -245,7 +245,7 @@ class JetStreamBus:
             self._on_lost(self._wire, Disconnected("the connection is made anew, with another token"))
 
     def forget(self, sid: int) -> None:
-        """End a subscription (see `Listener.close`)."""
+        """End a subscription (see `NatsSubscription.close`)."""
         if self._listeners.pop(sid, None) is not None and self._wire is not None:
             self._wire.send(b"UNSUB %d\r\n" % sid)
 
@@ -268,20 +268,20 @@ class JetStreamBus:
             return (line + data + b"\r\n",)
         return (line, data, b"\r\n")
 
-    def _connected_wire(self) -> Wire:
+    def _connected_wire(self) -> NatsConnection:
         if self._wire is None:
             raise Disconnected("there is no connection to NATS right now")
         return self._wire
 
-    async def _uncongested(self, wire: Wire) -> Wire:
+    async def _uncongested(self, wire: NatsConnection) -> NatsConnection:
         try:
             await wire.drain()  # ends when the socket takes more, or when the pinger gives the wire up
         except OSError as error:
             raise Disconnected("the connection was lost") from error
         return self._connected_wire()
 
-    def _listen(self, subject: str, queue: str, handler: Handler) -> Listener:
-        listener = Listener(self, self._next(), self._moved(subject), queue, handler)
+    def _listen(self, subject: str, queue: str, handler: Handler) -> NatsSubscription:
+        listener = NatsSubscription(self, self._next(), self._moved(subject), queue, handler)
         self._listeners[listener.sid] = listener
         return listener
 
@@ -312,7 +312,7 @@ class JetStreamBus:
         if request is not None:
             request.succeed(message)
 
-    def _on_refused(self, refusal: Refusal) -> None:
+    def _on_refused(self, refusal: PermissionViolation) -> None:
         """NATS does not allow it: nobody waits for what cannot come."""
         if refusal not in self._refusals_said and len(self._refusals_said) < _REFUSALS_SAID_MAX:
             self._refusals_said.add(refusal)
@@ -361,7 +361,7 @@ class JetStreamBus:
                 wire.abort()
                 await wire.ended()
 
-    def _on_lost(self, wire: Wire, error: Exception) -> None:
+    def _on_lost(self, wire: NatsConnection, error: Exception) -> None:
         """The wire is dead: say so to everybody who waits. No await, so nobody sees half of it."""
         wire.abort()
         if wire is not self._wire:

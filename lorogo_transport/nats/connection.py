@@ -41,12 +41,19 @@ from lorogo_transport.nats import streams
 from lorogo_transport.nats import tls as nats_tls
 from lorogo_transport.nats.addresses import parse_servers, refuses_us, why
 from lorogo_transport.nats.bus import JetStreamBus
-from lorogo_transport.nats.inbound import Inbound
-from lorogo_transport.nats.login import Login, TokenSource
-from lorogo_transport.nats.wire import RECONNECT_SECONDS_MAX, Listener, Options, Wire
-from lorogo_transport.ports import NO_HEADERS, Message, Refusal, ServiceInfo, StreamSpec, Subscription
+from lorogo_transport.nats.inbound import ProtocolParser
+from lorogo_transport.nats.login import NatsCredentials, TokenSource
+from lorogo_transport.nats.wire import RECONNECT_SECONDS_MAX, NatsConnection, NatsOptions, NatsSubscription
+from lorogo_transport.ports import (
+    NO_HEADERS,
+    Message,
+    PermissionViolation,
+    ServiceInfo,
+    StreamSpec,
+    Subscription,
+)
 from lorogo_transport.rpc import services
-from lorogo_transport.rpc.reply_rule import Answering
+from lorogo_transport.rpc.reply_rule import ReplyRule
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -95,15 +102,15 @@ async def connect(
     url, files = nats_tls.split(url)
     if tls is None and files:
         tls = await asyncio.to_thread(nats_tls.context_of, files)
-    options = Options(
+    options = NatsOptions(
         parse_servers(url),
         name,
         timeout,
-        Login(token, tuple(documents), seed, credentials),
+        NatsCredentials(token, tuple(documents), seed, credentials),
         tls,
         inbox_prefix,
         taken_prefix,
-        Answering(users_only=answer_users_only, nats_only=answer_nats_only),
+        ReplyRule(users_only=answer_users_only, nats_only=answer_nats_only),
         rng if rng is not None else random.Random(),
         reconnect_seconds_max,
     )
@@ -155,16 +162,16 @@ class _Wire(Client):
 
     def __init__(
         self,
-        listeners: Mapping[int, Listener],
-        on_lost: Callable[[Wire, Exception], None],
-        on_refused: Callable[[Refusal], None],
+        listeners: Mapping[int, NatsSubscription],
+        on_lost: Callable[[NatsConnection, Exception], None],
+        on_refused: Callable[[PermissionViolation], None],
     ) -> None:
         super().__init__()
         self._listeners = listeners
         self._on_lost = on_lost
         self._on_refused = on_refused
-        self._answering = Answering()
-        self._inbound = Inbound(self._on_message)
+        self._answering = ReplyRule()
+        self._inbound = ProtocolParser(self._on_message)
         self._loop = asyncio.get_running_loop()
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -173,7 +180,7 @@ class _Wire(Client):
         self.dead = False
         self.last_problem: Exception | None = None
 
-    async def dial(self, server: str, options: Options, token: str | None) -> None:
+    async def dial(self, server: str, options: NatsOptions, token: str | None) -> None:
         self._answering = options.answering
         self._tls_wanted = urlsplit(server).scheme == "tls" or options.tls is not None
         try:
@@ -339,7 +346,7 @@ class _Wire(Client):
             if said is None:
                 log.warning("NATS refuses", reason=err_msg)
             else:
-                self._on_refused(Refusal(said[2].decode(), publish=said[1].lower() == b"publish"))
+                self._on_refused(PermissionViolation(said[2].decode(), publish=said[1].lower() == b"publish"))
             return
         self._on_lost(self, nats.errors.Error(f"NATS says {err_msg}"))
 
@@ -359,7 +366,7 @@ class _Wire(Client):
         """Nothing to do: `send` writes."""
 
 
-def _identity(login: Login, token: str | None) -> dict[str, Any]:
+def _identity(login: NatsCredentials, token: str | None) -> dict[str, Any]:
     """Who we are, as nats-py takes it."""
     if token is None:
         return {"user_credentials": login.credentials, "nkeys_seed_str": login.seed}

@@ -16,11 +16,11 @@ _REPLIES = {4: False, 5: True}  # by the number of words, if there is one for ea
 OnMessage = Callable[[int, str, str, bytes, bytes], None]
 
 
-class NotNats(ValueError):
+class NatsProtocolError(ValueError):
     """Bytes that NATS does not send."""
 
 
-class Inbound:
+class ProtocolParser:
     """Takes bytes as they come; a message may come in any number of pieces."""
 
     __slots__ = ("_buffer", "_needed", "_on_message")
@@ -48,7 +48,7 @@ class Inbound:
             line_end = taken.find(_END, at, at + _LINE_BYTES_MAX)
             if line_end < 0:
                 if end - at >= _LINE_BYTES_MAX:
-                    raise NotNats("a line without an end")
+                    raise NatsProtocolError("a line without an end")
                 break
             begin = line_end + 2
             if taken.startswith(_MESSAGES, at):
@@ -59,9 +59,9 @@ class Inbound:
                     sid, data_end = int(words[2]), begin + int(words[-1])
                     headers_end = begin + int(words[-2]) if headed else begin
                 except (KeyError, ValueError):
-                    raise NotNats(f"{taken[at : at + 40]!r} is no head of a message") from None
+                    raise NatsProtocolError(f"{taken[at : at + 40]!r} is no head of a message") from None
                 if not begin <= headers_end <= data_end:
-                    raise NotNats(f"{taken[at : at + 40]!r} has sizes that cannot be")
+                    raise NatsProtocolError(f"{taken[at : at + 40]!r} has sizes that cannot be")
             else:
                 yield taken[at:begin]
                 at = begin

@@ -19,7 +19,7 @@ TokenSource = str | Callable[[], Awaitable[str]]  # the token, or who is asked f
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class NatsCredentials:
     """What we know of ourselves before a connection is made."""
 
     token: TokenSource | None = field(default=None, repr=False)

@@ -25,7 +25,15 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.headers import DESCRIPTION, STATUS, is_stored, own_headers, record_bytes
 from lorogo_transport.nats import api
-from lorogo_transport.ports import Bus, Headers, Message, Refusal, Stored, StreamSpec, StreamState
+from lorogo_transport.ports import (
+    Bus,
+    Headers,
+    Message,
+    PermissionViolation,
+    StoredMessage,
+    StreamSpec,
+    StreamState,
+)
 from lorogo_transport.stores import topology
 
 _BATCH_MESSAGES = 1000
@@ -86,16 +94,18 @@ class JetStreamStream:
     ) -> None:
         await self._bus.publish(subject, data, headers=_with_expected(headers, expected_last))
 
-    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._message({"last_by_subj": subject}, timeout)
 
-    async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
+    async def get(self, sequence: int, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._message({"seq": sequence}, timeout)
 
-    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._message({"next_by_subj": subject, "seq": max(first, 1)}, timeout)
 
-    async def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+    async def read(
+        self, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[StoredMessage]:
         position = max(first, 1)
         while last is None or position <= last:
             query = {
@@ -113,7 +123,7 @@ class JetStreamStream:
                 return
             position = messages[-1].sequence + 1
 
-    async def newest(self, pattern: str) -> AsyncIterator[Stored]:
+    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
         try:
             async for stored in self._multi_last([pattern]):
                 yield stored
@@ -123,7 +133,7 @@ class JetStreamStream:
         async for stored in self.newest_of(list(await self.subjects(pattern, timeout=_READ_SECONDS))):
             yield stored
 
-    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
+    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for start in range(0, len(subjects), _BATCH_SUBJECTS):
             async for stored in self._multi_last(subjects[start : start + _BATCH_SUBJECTS]):
                 yield stored
@@ -201,7 +211,7 @@ class JetStreamStream:
                         await asyncio.sleep(_LOOK_SECONDS)
         raise OutcomeUnknown(f"no sign of it in stream {self._name!r} for {subject!r}")
 
-    async def _message(self, query: dict[str, Any], timeout: float) -> Stored | None:
+    async def _message(self, query: dict[str, Any], timeout: float) -> StoredMessage | None:
         try:
             answer = await call(self._bus, "STREAM.MSG.GET", self._name, query, timeout)
         except api.ApiError as error:
@@ -210,7 +220,7 @@ class JetStreamStream:
             raise
         return api.stored_from_api(answer["message"])
 
-    async def _multi_last(self, patterns: Sequence[str]) -> AsyncIterator[Stored]:
+    async def _multi_last(self, patterns: Sequence[str]) -> AsyncIterator[StoredMessage]:
         position, up_to = 1, 0
         while True:
             query: dict[str, Any] = {
@@ -228,7 +238,7 @@ class JetStreamStream:
                 return
             position, up_to = batch.messages[-1].sequence + 1, batch.up_to
 
-    async def _direct(self, query: dict[str, Any]) -> tuple[list[Stored], int]:
+    async def _direct(self, query: dict[str, Any]) -> tuple[list[StoredMessage], int]:
         batch = await self._collect(query)
         return batch.messages, batch.pending
 
@@ -266,7 +276,7 @@ class _Batch:
         self._done = asyncio.Event()
         self._failure: Exception | None = None
         self._previous = 0
-        self.messages: list[Stored] = []
+        self.messages: list[StoredMessage] = []
         self.pending = 0
         self.up_to = 0
 
@@ -303,7 +313,7 @@ class _Batch:
         if not connected:
             self._fail(RequestTimeout("the connection was lost while reading"))
 
-    def on_refusal(self, refusal: Refusal, asked: str) -> None:
+    def on_refusal(self, refusal: PermissionViolation, asked: str) -> None:
         if refusal.publish and refusal.subject == asked:
             self._fail(PermissionDenied(asked))
 

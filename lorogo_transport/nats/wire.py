@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from lorogo_transport.nats.login import Login
-from lorogo_transport.ports import Message, Refusal
-from lorogo_transport.rpc.reply_rule import Answering
+from lorogo_transport.nats.login import NatsCredentials
+from lorogo_transport.ports import Message, PermissionViolation
+from lorogo_transport.rpc.reply_rule import ReplyRule
 
 Handler = Callable[[Message], None]
 
@@ -17,22 +17,22 @@ RECONNECT_SECONDS_MAX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class NatsOptions:
     """How to reach NATS."""
 
     servers: tuple[str, ...] = field(repr=False)  # they may hold passwords
     name: str
     timeout: float
-    login: Login = field(default_factory=Login)
+    login: NatsCredentials = field(default_factory=NatsCredentials)
     tls: ssl.SSLContext | None = None
     inbox_prefix: str = "_INBOX"  # with a token, its user's instead
     taken_prefix: str = ""  # where "go on" is heard; empty: in an inbox
-    answering: Answering = field(default_factory=Answering)
+    answering: ReplyRule = field(default_factory=ReplyRule)
     rng: random.Random = field(default_factory=random.Random)  # spreads the reconnects
     reconnect_seconds_max: float = RECONNECT_SECONDS_MAX  # the longest pause between two attempts
 
 
-class Wire(Protocol):
+class NatsConnection(Protocol):
     """One connection, from handshake to loss."""
 
     last_problem: Exception | None
@@ -50,7 +50,7 @@ class Wire(Protocol):
     @property
     def dead(self) -> bool: ...
 
-    async def dial(self, server: str, options: Options, token: str | None) -> None:
+    async def dial(self, server: str, options: NatsOptions, token: str | None) -> None:
         """Connect and authenticate, or raise Unreachable."""
 
     def discovered(self, server: str) -> list[str]:
@@ -72,18 +72,18 @@ class Wire(Protocol):
         """Wait for the wire's tasks after `abort()`."""
 
 
-class Forgets(Protocol):
+class SubscriptionOwner(Protocol):
     """Where a subscription ends."""
 
     def forget(self, sid: int) -> None: ...
 
 
-class Listener:
+class NatsSubscription:
     """One subscription: survives wires."""
 
     __slots__ = ("_bus", "handler", "queue", "sid", "subject")
 
-    def __init__(self, bus: Forgets, sid: int, subject: str, queue: str, handler: Handler) -> None:
+    def __init__(self, bus: SubscriptionOwner, sid: int, subject: str, queue: str, handler: Handler) -> None:
         self._bus = bus
         self.sid = sid
         self.subject = subject
@@ -97,12 +97,12 @@ class Listener:
         self._bus.forget(self.sid)
 
 
-class NewWire(Protocol):
+class NatsConnector(Protocol):
     """Makes a wire that hands messages to `listeners`, and reports its loss and what NATS does not allow."""
 
     def __call__(
         self,
-        listeners: Mapping[int, Listener],
-        on_lost: Callable[[Wire, Exception], None],
-        on_refused: Callable[[Refusal], None],
-    ) -> Wire: ...
+        listeners: Mapping[int, NatsSubscription],
+        on_lost: Callable[[NatsConnection, Exception], None],
+        on_refused: Callable[[PermissionViolation], None],
+    ) -> NatsConnection: ...

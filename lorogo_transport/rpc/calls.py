@@ -17,7 +17,7 @@ from typing import Any, Final
 from lorogo_protocol import calls, chunks, limits, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.chunks import Assembled, Assembler, Rejected, Repeated
+from lorogo_protocol.chunks import Assembled, AssemblyRejected, ChunkAssembler, Repeated
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
@@ -30,7 +30,7 @@ from lorogo_transport.errors import (
     TransportError,
 )
 from lorogo_transport.headers import STATUS
-from lorogo_transport.ports import Bus, Listening, Message, Refusal
+from lorogo_transport.ports import Bus, Message, PermissionViolation, SubjectSubscription
 from lorogo_transport.tasks import Work
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -40,7 +40,7 @@ Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arg
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallRequest:
     """Who asks for what, as one message says it."""
 
     subject: str
@@ -48,7 +48,7 @@ class Asked:
     token: str = field(default="", repr=False)
 
 
-Door = Callable[[Asked], Served]  # who serves this one; raises Refused
+Door = Callable[[CallRequest], Served]  # who serves this one; raises Refused
 
 _UNFINISHED_CALLS_MAX: Final = 64
 _WINDOW_ANSWER_SECONDS: Final = 10.0
@@ -80,7 +80,7 @@ class _Waiting:
 
     subject: str
     done: asyncio.Future[bytes]
-    assembler: Assembler
+    assembler: ChunkAssembler
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -92,7 +92,7 @@ class Caller:
         self._clock = clock
         self._new_id = new_id
         self._waiting: dict[str, _Waiting] = {}
-        self._subscription: Listening | None = None
+        self._subscription: SubjectSubscription | None = None
         self._unwatch: Callable[[], None] | None = None
         self._window_answers: set[asyncio.Task[None]] = set()
 
@@ -153,7 +153,7 @@ class Caller:
         waiting = _Waiting(
             subject,
             asyncio.get_running_loop().create_future(),
-            Assembler(
+            ChunkAssembler(
                 update_bytes_max=calls.REPLY_BYTES_MAX,
                 unfinished_bytes_max=calls.REPLY_BYTES_MAX,
                 unfinished_seconds=timeout,
@@ -174,7 +174,7 @@ class Caller:
             if waiting.done.done() and not waiting.done.cancelled():
                 waiting.done.exception()  # seen, so that asyncio does not complain
 
-    def _on_refusal(self, refusal: Refusal) -> None:
+    def _on_refusal(self, refusal: PermissionViolation) -> None:
         if refusal.publish:
             for waiting in self._waiting.values():
                 if waiting.subject == refusal.subject and not waiting.done.done():
@@ -204,7 +204,7 @@ class Caller:
         match waiting.assembler.add(chunk, sequence=chunk.index + 1, now=self._clock.now()):
             case Assembled(payload=payload):
                 waiting.done.set_result(payload)
-            case Rejected(message=why):
+            case AssemblyRejected(message=why):
                 waiting.done.set_exception(MalformedMessage(f"the reply was damaged: {why}"))
             case Repeated() | None:
                 pass
@@ -234,7 +234,7 @@ async def _go_on(bus: Bus, subject: str) -> None:
         log.debug("could not say go on", problem=str(error))
 
 
-class Budget:
+class ReplyBudget:
     """So many bytes of replies may be under way at once; who comes later waits."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -267,11 +267,11 @@ class Responder:
         serve: Served,
         *,
         spawn: Callable[[Work], None],
-        budget: Budget,
+        budget: ReplyBudget,
         calls_max: int = 64,
         door: Door | None = None,
         on_refused: Callable[[Reason], None] | None = None,
-        room: chunks.Room | None = None,
+        room: chunks.MemoryBudget | None = None,
     ) -> None:
         """`door` is asked about every message, and may serve those who come in in another way."""
         self._bus = bus
@@ -283,7 +283,7 @@ class Responder:
         self._budget = budget
         self._calls_max = calls_max
         self._running = 0
-        self._assembler = Assembler(
+        self._assembler = ChunkAssembler(
             update_bytes_max=calls.CALL_BYTES_MAX,
             unfinished_bytes_max=2 * calls.CALL_BYTES_MAX,
             unfinished_updates_max=_UNFINISHED_CALLS_MAX,
@@ -302,7 +302,7 @@ class Responder:
     def on_message(self, message: Message) -> None:
         """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""
         verb = message.subject.split(".")[2]
-        asked = Asked(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
+        asked = CallRequest(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
         try:
             serve = self._door(asked)
         except Refused as no:
@@ -323,7 +323,7 @@ class Responder:
         match self._assembler.add(_apart(chunk, asked), sequence=chunk.index + 1, now=now):
             case Assembled(payload=payload):
                 self._begin(serve, verb, chunk.log_id, payload, message.reply)
-            case Rejected(reason=reason, message=why):
+            case AssemblyRejected(reason=reason, message=why):
                 self._no(message.reply, reason, why)
             case Repeated() | None:
                 pass
@@ -391,7 +391,7 @@ class Responder:
             log.debug("a refusal could not be sent", problem=str(error))
 
 
-def _apart(chunk: chunks.Chunk, asked: Asked) -> chunks.Chunk:
+def _apart(chunk: chunks.Chunk, asked: CallRequest) -> chunks.Chunk:
     """The chunk under a name that chunks of other tokens, or of other verbs, cannot have."""
     owner = hashlib.sha256(f"{asked.subject} {asked.token}".encode(errors="replace")).hexdigest()
     return replace(chunk, log_id=f"{owner}.{chunk.log_id}")
@@ -399,6 +399,6 @@ def _apart(chunk: chunks.Chunk, asked: Asked) -> chunks.Chunk:
 
 def _size(facts: calls.Body) -> int:
     """About how many bytes a reply has: its long members."""
-    if isinstance(facts, calls.Encoded):
+    if isinstance(facts, calls.EncodedBody):
         return len(facts.packed)
     return 1024 + sum(len(value) for value in facts.values() if isinstance(value, bytes | str))

@@ -18,7 +18,7 @@ def answerable(reply: str, *, users_only: bool = False) -> str:
     return reply if reply and (is_user_inbox(reply) if users_only else is_inbox(reply)) else ""
 
 
-class Answering:
+class ReplyRule:
     """The rule of one connection, and how many asked for an answer where none may go."""
 
     __slots__ = ("nats_only", "refused", "users_only")

@@ -22,7 +22,7 @@ _ENDPOINT = {"name": "documents", "subject": INIT_ALL, "queue_group": INIT_QUEUE
 _ANSWERS_MAX = 64  # under way at once; more are dropped, as a busy service may
 
 
-class Announcement:
+class ServiceAnnouncement:
     """A service that can be found, until closed."""
 
     def __init__(
@@ -95,8 +95,8 @@ class Announcement:
 
 async def announce(
     bus: Bus, info: ServiceInfo, stats: Stats, *, service_id: str, started: datetime
-) -> Announcement:
+) -> ServiceAnnouncement:
     """Be found through the NATS services protocol."""
-    announcement = Announcement(bus, info, stats, service_id=service_id, started=started)
+    announcement = ServiceAnnouncement(bus, info, stats, service_id=service_id, started=started)
     await announcement.open()
     return announcement

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_transport.headers import own_headers
-from lorogo_transport.ports import Message, Stored
+from lorogo_transport.ports import Message, StoredMessage
 from lorogo_transport.timestamps import parse_time_ns
 
 
 class Republished(NamedTuple):
     """A stored message, and the sequence that was its subject's last before it (0: none)."""
 
-    stored: Stored
+    stored: StoredMessage
     previous: int
 
 
@@ -37,4 +37,6 @@ def republished(message: Message) -> Republished:
         raise MalformedMessage(f"a message on {message.subject!r} is no republished copy: {error}") from None
     if not 0 <= previous < sequence:
         raise MalformedMessage(f"a message on {message.subject!r} has sequence {sequence} after {previous}")
-    return Republished(Stored(subject, sequence, time_ns, message.data, own_headers(headers)), previous)
+    return Republished(
+        StoredMessage(subject, sequence, time_ns, message.data, own_headers(headers)), previous
+    )

@@ -21,7 +21,7 @@ from typing import Any
 from lorogo_protocol.subjects import SNAPSHOT_BUCKET
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
-from lorogo_transport.ports import Stored, Stream
+from lorogo_transport.ports import StoredMessage, Stream
 from lorogo_transport.stores.overwrite import overwrite
 from lorogo_transport.telemetry.logs import get_logger
 from lorogo_transport.timestamps import format_time_ns
@@ -338,7 +338,7 @@ class SnapshotStore:
     def _metadata_subject(self, document_id: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(document_id.encode()).decode()}"
 
-    def _head_or_damage(self, stored: Stored) -> SnapshotHead | SnapshotDamaged:
+    def _head_or_damage(self, stored: StoredMessage) -> SnapshotHead | SnapshotDamaged:
         try:
             return self._parse(stored)
         except SnapshotDamaged as damage:
@@ -357,7 +357,7 @@ class SnapshotStore:
             "options": {"max_chunk_size": self._chunk_bytes},
         }
 
-    def _parse(self, stored: Stored) -> SnapshotHead:
+    def _parse(self, stored: StoredMessage) -> SnapshotHead:
         document_id = _document_id(stored.subject)
         try:
             body = json.loads(stored.data)

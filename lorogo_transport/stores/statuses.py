@@ -10,11 +10,11 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import status as st
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.replies import number
 from lorogo_protocol.status import Down, Status
 from lorogo_transport.errors import Disconnected, OutcomeUnknown, RequestTimeout, WrongLastSequence
-from lorogo_transport.ports import Message, Stored, Transport
+from lorogo_transport.ports import Message, StoredMessage, Transport
 from lorogo_transport.stores.republish import republished
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -30,7 +30,7 @@ class Statuses:
         self._stream = transport.stream(subjects.STATUS_STREAM)
         self.highest = 0  # of the revisions that we have seen: a bucket that is made anew begins above it
 
-    async def read(self, document_id: str, *, timeout: float = 5.0) -> Entry | None:
+    async def read(self, document_id: str, *, timeout: float = 5.0) -> StatusEntry | None:
         """What the bucket's leader says now."""
         stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
         if stored is None:
@@ -38,7 +38,7 @@ class Statuses:
         self.highest = max(self.highest, stored.sequence)
         return entry(stored)
 
-    async def read_many(self, document_ids: Iterable[str]) -> dict[str, Entry]:
+    async def read_many(self, document_ids: Iterable[str]) -> dict[str, StatusEntry]:
         """Those of these documents that have a status; a replica may answer."""
         keys = [subjects.status_key(document_id) for document_id in document_ids]
         return {
@@ -116,7 +116,7 @@ class Statuses:
             expected_last=expected_revision,
         )
 
-    async def all(self) -> AsyncIterator[tuple[str, Entry]]:
+    async def all(self) -> AsyncIterator[tuple[str, StatusEntry]]:
         """Every document that has a status, in any order."""
         async for stored in self._stream.newest(subjects.STATUS_KEYS_ALL):
             document_id = subjects.document_of(stored.subject)
@@ -124,7 +124,7 @@ class Statuses:
                 yield document_id, entry(stored)
 
 
-def heard(message: Message) -> Entry | None:
+def heard(message: Message) -> StatusEntry | None:
     """The entry that a message on `loro.status.{id}` tells of; None if it is not a republished copy."""
     try:
         return entry(republished(message).stored)
@@ -133,13 +133,13 @@ def heard(message: Message) -> Entry | None:
         return None
 
 
-def entry(stored: Stored) -> Entry:
+def entry(stored: StoredMessage) -> StatusEntry:
     """A stored value as an entry. A removed key, or a value that is no status, counts as DOWN."""
     headers = stored.headers
     try:
         if headers.get(_KV_OPERATION):
             raise MalformedMessage("the key was removed")
-        return Entry(
+        return StatusEntry(
             st.decode(stored.data),
             stored.sequence,
             server=headers.get(h.SERVER, ""),
@@ -151,10 +151,10 @@ def entry(stored: Stored) -> Entry:
             taken_from=headers.get(h.TAKEN_FROM, ""),
         )
     except MalformedMessage:
-        return Entry(Down(stored.time_ns), stored.sequence)
+        return StatusEntry(Down(stored.time_ns), stored.sequence)
 
 
-def _same(stored: Stored, value: bytes, headers: dict[str, str]) -> bool:
+def _same(stored: StoredMessage, value: bytes, headers: dict[str, str]) -> bool:
     """Whether that is exactly what we wrote: two servers may write the same value."""
     return stored.data == value and all(
         stored.headers.get(name) == headers.get(name) for name in (h.SERVER, h.LEASE)

@@ -44,7 +44,7 @@ _HEADER_POWERS = ("allow_atomic", "allow_batched")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StreamUpdatePlan:
     """How to get from an existing stream to its spec: all changes together, or no way."""
 
     config: Mapping[str, Any]  # the existing configuration with the changes made
@@ -147,7 +147,7 @@ def config_of(spec: StreamSpec) -> dict[str, Any]:
     return config
 
 
-def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
+def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> StreamUpdatePlan:
     """What separates an existing stream's configuration from `spec`."""
     wanted = config_of(spec)
     updates: dict[str, Any] = {}
@@ -171,7 +171,7 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
     if spec.name == WAL_STREAM:
         updates |= {name: False for name in _HEADER_POWERS if existing.get(name)}
     changes = [f"{name}: {_words(existing.get(name))} -> {_words(value)}" for name, value in updates.items()]
-    return Plan({**existing, **updates}, tuple(changes), tuple(_differences(spec, existing)))
+    return StreamUpdatePlan({**existing, **updates}, tuple(changes), tuple(_differences(spec, existing)))
 
 
 def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ TOLD_AT_ONCE: Final = 20
 TOLD_PER_SECOND: Final = 1.0
 
 
-class Refusals:
+class LogThrottle:
     """Which refusals are told, and how many were not since the last that was."""
 
     __slots__ = ("_left", "_seen", "_untold", "count")

@@ -21,7 +21,7 @@ _PROCESSORS: list[Any] = [
 _EVERYTHING = structlog.make_filtering_bound_logger(logging.NOTSET)
 
 
-class Log:
+class StructuredLogger:
     """A logger that looks at the app's configuration each time it has something to say."""
 
     __slots__ = ("_always", "_bound", "_name")
@@ -31,9 +31,9 @@ class Log:
         self._bound = bound or {}
         self._always = always  # whatever level the app's structlog lets through
 
-    def bind(self, **facts: Any) -> "Log":
+    def bind(self, **facts: Any) -> "StructuredLogger":
         """The same logger, with facts that every event carries."""
-        return Log(self._name, {**self._bound, **facts}, always=self._always)
+        return StructuredLogger(self._name, {**self._bound, **facts}, always=self._always)
 
     @property
     def debugging(self) -> bool:
@@ -70,9 +70,9 @@ class Log:
         )
 
 
-def get_logger(name: str, *, always: bool = False) -> Log:
+def get_logger(name: str, *, always: bool = False) -> StructuredLogger:
     """The logger of one module; `always`: what it says is not for a level to leave out."""
-    return Log(name, always=always)
+    return StructuredLogger(name, always=always)
 
 
 def to_stderr(level: str) -> None:

@@ -7,7 +7,7 @@ Client and server each have a `tracing` of their own on top of this, or None: wh
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from lorogo_transport.telemetry.logs import Log
+from lorogo_transport.telemetry.logs import StructuredLogger
 
 if TYPE_CHECKING:
     from lorogo_transport.telemetry.otel import Spans  # loads OpenTelemetry
@@ -30,12 +30,12 @@ def spans_of(tracer_provider: object | None) -> "Spans | None":
     return otel.spans_of(tracer_provider)
 
 
-def events_of(log: Log) -> Log | None:
+def events_of(log: StructuredLogger) -> StructuredLogger | None:
     """The logger, if it says debug events; looked at once, when a client or server begins."""
     return log if log.debugging else None
 
 
-class Recent(Generic[T]):
+class RecentEntries(Generic[T]):
     """Facts by key, of the newest that are not over: bounded, whatever is never heard of again."""
 
     def __init__(self, entries_max: int = 65_536) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_bench import figures
-from lorogo_bench.workload import Bench, Check, Durability, Findings, Goal, Outcome
+from lorogo_bench.workload import Bench, Check, Durability, Goal, OutcomeBuilder, WorkloadOutcome
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_a_goal_is_met_missed_or_not_judged(
 )
 def test_an_outcome_is_good_if_all_that_was_checked_is_so(checks: tuple[bool, ...], good: bool) -> None:
     """And if anything was checked at all."""
-    assert Outcome(checks=tuple(Check("c", one) for one in checks)).good is good
+    assert WorkloadOutcome(checks=tuple(Check("c", one) for one in checks)).good is good
 
 
 def test_findings_become_an_outcome() -> None:
     """Medians and ranges of rounds; what is not equal says what it is."""
-    findings = Findings()
+    findings = OutcomeBuilder()
     findings.measured("rate", figures.rounds([1.0, 3.0, 2.0]), "1/s")
     findings.measured("CPU", None, "µs")
     findings.compared("rate", figures.rounds([0.5]), limit="raw")
@@ -57,7 +57,7 @@ def test_findings_become_an_outcome() -> None:
 def test_a_goal_has_one_bound(bounds: dict[str, float]) -> None:
     """Neither none nor two."""
     with pytest.raises(ValueError, match="one bound"):
-        Findings().goal("g", 1.0, unit="x", **bounds)  # type: ignore[arg-type]  # as a mistake would be
+        OutcomeBuilder().goal("g", 1.0, unit="x", **bounds)  # type: ignore[arg-type]  # as a mistake would be
 
 
 @pytest.mark.parametrize(

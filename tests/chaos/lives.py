@@ -1,13 +1,13 @@
 """Lives of writers, written by hand."""
 
-from lorogo_chaos.fleet.event_log import Kind, Life, Note
+from lorogo_chaos.fleet.event_log import Kind, WriterEvent, WriterRun
 
 Line = tuple[Kind, float, str, int]
 
 
 def life(
     *lines: Line, writer: int = 0, number: int = 1, stored: bool = False, ended: float | None = None
-) -> Life:
+) -> WriterRun:
     """A life with these notes: what, when, in which document, which edit."""
-    notes = [Note(kind, at, document, edit) for kind, at, document, edit in lines]
-    return Life(writer, number, stored, began_at=0.0, notes=notes, ended_at=ended)
+    notes = [WriterEvent(kind, at, document, edit) for kind, at, document, edit in lines]
+    return WriterRun(writer, number, stored, began_at=0.0, notes=notes, ended_at=ended)

@@ -5,25 +5,25 @@ from typing import Any
 
 import pytest
 
-from lorogo_chaos.errors import NotPossible
-from lorogo_chaos.fault_run import Drill, DrillSettings
-from lorogo_chaos.faults.plan import Choice
-from lorogo_chaos.verdict import Happened
+from lorogo_chaos.errors import FaultUnavailable
+from lorogo_chaos.fault_run import FaultRun, FaultRunSettings
+from lorogo_chaos.faults.plan import FaultChoice
+from lorogo_chaos.verdict import FaultRecord
 
 
 def test_what_needs_a_cluster_is_left_out_before_anything_is_started() -> None:
     """With the option that gives one; the others strike."""
-    one = Drill(DrillSettings(only=("partition", "server-kill")), [])
+    one = FaultRun(FaultRunSettings(only=("partition", "server-kill")), [])
     assert [choice.name for choice in one._choices()] == ["server-kill"]
     assert one.outcome.left_out == {"partition": "needs a cluster: --nats three"}
 
 
 def test_if_nothing_is_left_the_reason_is_named() -> None:
     """Nobody has to wait for a start to hear it."""
-    one = Drill(DrillSettings(only=("leader-change",)), [])
-    with pytest.raises(NotPossible, match="leader-change needs a cluster: --nats three"):
+    one = FaultRun(FaultRunSettings(only=("leader-change",)), [])
+    with pytest.raises(FaultUnavailable, match="leader-change needs a cluster: --nats three"):
         one._choices()
-    cluster = Drill(DrillSettings(only=("leader-change",), nodes=3), [])
+    cluster = FaultRun(FaultRunSettings(only=("leader-change",), nodes=3), [])
     assert [choice.name for choice in cluster._choices()] == ["leader-change"]
 
 
@@ -33,7 +33,7 @@ def test_if_nothing_is_left_the_reason_is_named() -> None:
 )
 def test_why_a_side_is_spared_fits_what_was_asked(only: tuple[str, ...], words: str) -> None:
     """Whoever named both sides is not told to use --only."""
-    one = Drill(DrillSettings(only=only, nodes=3), [])
+    one = FaultRun(FaultRunSettings(only=only, nodes=3), [])
     one._choices()
     assert one.outcome.left_out
     assert all(why.endswith(words) for why in one.outcome.left_out.values())
@@ -41,11 +41,11 @@ def test_why_a_side_is_spared_fits_what_was_asked(only: tuple[str, ...], words: 
 
 async def test_the_pause_between_faults_ends_with_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drill of six seconds with a fault every hour does not take an hour."""
-    one: Any = Drill(DrillSettings(faults=0, minutes=0.1, every_seconds=3600), [])
+    one: Any = FaultRun(FaultRunSettings(faults=0, minutes=0.1, every_seconds=3600), [])
     pauses: list[float] = []
 
     async def strike(*_: object) -> bool:
-        one.outcome.happened.append(Happened("a", "", 0, 0, 0))
+        one.outcome.happened.append(FaultRecord("a", "", 0, 0, 0))
         return True
 
     async def nothing(*_: object) -> None:
@@ -57,6 +57,6 @@ async def test_the_pause_between_faults_ends_with_the_minutes(monkeypatch: pytes
 
     for name, do in (("_one", strike), ("_come_and_go", nothing), ("_pause", pause)):
         monkeypatch.setattr(one, name, do)
-    await one._strike_all(None, None, [Choice("a")])
+    await one._strike_all(None, None, [FaultChoice("a")])
     assert len(pauses) == 1
     assert pauses[0] <= 6.0

@@ -13,13 +13,13 @@ import pytest
 
 from lorogo_chaos import final_check, report
 from lorogo_chaos.errors import ChaosError
-from lorogo_chaos.fault_run import Drill, DrillSettings, Outcome
+from lorogo_chaos.fault_run import FaultRun, FaultRunResult, FaultRunSettings
 from lorogo_chaos.faults import damage
 from lorogo_chaos.faults.catalogue import WORDS
-from lorogo_chaos.fleet.client_fleet import Crowd, documents_of
+from lorogo_chaos.fleet.client_fleet import ClientFleet, documents_of
 from lorogo_chaos.fleet.traces import made
-from lorogo_chaos.processes.stack import Stack, StackSettings
-from lorogo_chaos.verdict import Final, judge
+from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
+from lorogo_chaos.verdict import FinalContents, judge
 from tests.cli.support import COMMAND, environment, lorogo, refused, said
 
 SHORT = ("chaos", "--documents", "2", "--writers", "2", "--every", "0")
@@ -79,16 +79,16 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.touch()
     with pytest.raises(ChaosError, match="file cannot be made"):
-        async with Stack(StackSettings(folder=place)):
+        async with ChaosStack(ChaosStackSettings(folder=place)):
             pass
 
 
 def test_settings_without_an_end_are_refused() -> None:
     """A drill has a number of faults or of minutes."""
     with pytest.raises(ChaosError, match="faults or of minutes"):
-        DrillSettings(faults=0)
+        FaultRunSettings(faults=0)
     with pytest.raises(ChaosError, match="documents"):
-        DrillSettings(documents=0)
+        FaultRunSettings(documents=0)
 
 
 @pytest.mark.parametrize("writers", [1, 2, 3, 4, 7])
@@ -187,7 +187,7 @@ async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     taken: list[tuple[str, str]] = []
     honest = final_check.read_all
 
-    async def sabotaged(url: str, documents: list[str], seconds: float) -> dict[str, Final | None]:
+    async def sabotaged(url: str, documents: list[str], seconds: float) -> dict[str, FinalContents | None]:
         found = await honest(url, documents, seconds)
         document = documents[0]
         final = found[document]
@@ -196,8 +196,8 @@ async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return {**found, document: replace(final, marks=final.marks[1:])}
 
     monkeypatch.setattr(final_check, "read_all", sabotaged)
-    settings = DrillSettings(documents=1, writers=2, faults=1, only=("writer-kill",), every_seconds=0)
-    outcome: Outcome = await Drill(settings, [made(100)]).run()
+    settings = FaultRunSettings(documents=1, writers=2, faults=1, only=("writer-kill",), every_seconds=0)
+    outcome: FaultRunResult = await FaultRun(settings, [made(100)]).run()
     assert report.exit_code(outcome) == 1
     document, mark = taken[-1]
     assert [(one.document, one.mark) for one in outcome.verdict.lost] == [(document, mark)]
@@ -211,8 +211,8 @@ async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.timeout(PATIENCE)
 async def test_what_is_really_gone_is_found() -> None:
     """JetStream's files and the journals are removed behind everybody's back: all that was ACKed is lost."""
-    async with Stack(StackSettings(servers=1)) as stack:
-        crowd = Crowd(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=50, seed=1)
+    async with ChaosStack(ChaosStackSettings(servers=1)) as stack:
+        crowd = ClientFleet(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=50, seed=1)
         async with crowd:
             assert await crowd.recovered(time.monotonic(), PATIENCE) is not None
             assert await crowd.rest(PATIENCE) == []

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from lorogo_chaos import fault_run, final_check
-from lorogo_chaos.fault_run import Drill, DrillSettings
-from lorogo_chaos.fleet.client_fleet import Crowd
-from lorogo_chaos.processes.stack import Stack
-from lorogo_chaos.verdict import Final
+from lorogo_chaos.fault_run import FaultRun, FaultRunSettings
+from lorogo_chaos.fleet.client_fleet import ClientFleet
+from lorogo_chaos.processes.stack import ChaosStack
+from lorogo_chaos.verdict import FinalContents
 from lorogo_cli.connect.runtime import stop_signals
 from tests.chaos.lives import life
 
@@ -52,15 +52,15 @@ class _Party:
 
 async def _interrupted(
     monkeypatch: pytest.MonkeyPatch, *, ready: bool, read: bool = True
-) -> tuple[Drill, list[_Party], list[str]]:
+) -> tuple[FaultRun, list[_Party], list[str]]:
     """A drill whose end comes after Ctrl-C; everything starts again, and can be read, or not."""
 
     async def wait_ready() -> None:
         if not ready:
             await asyncio.Event().wait()
 
-    async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[str, Final | None]:
-        return {"a": Final(("0.1.1",), "d") if read else None}
+    async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[str, FinalContents | None]:
+        return {"a": FinalContents(("0.1.1",), "d") if read else None}
 
     async def failed(url: str, documents: Sequence[str], seconds: float) -> list[str]:
         return []
@@ -73,10 +73,10 @@ async def _interrupted(
     stop = asyncio.Event()
     stop.set()
     told: list[str] = []
-    one = Drill(DrillSettings(documents=1), [], tell=told.append, stop=stop)
-    crowd = cast(Crowd, _Crowd())
+    one = FaultRun(FaultRunSettings(documents=1), [], tell=told.append, stop=stop)
+    crowd = cast(ClientFleet, _Crowd())
     await one._first_acks(crowd)
-    await one._end(cast(Stack, stack), crowd)
+    await one._end(cast(ChaosStack, stack), crowd)
     return one, parties, told
 
 

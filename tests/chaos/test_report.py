@@ -6,32 +6,32 @@ from dataclasses import replace
 import pytest
 
 from lorogo_chaos import report
-from lorogo_chaos.fault_run import DrillSettings, Outcome
+from lorogo_chaos.fault_run import FaultRunResult, FaultRunSettings
 from lorogo_chaos.processes.servers import last_said
-from lorogo_chaos.processes.usage import Growth
-from lorogo_chaos.verdict import Final, Happened, Verdict, judge
+from lorogo_chaos.processes.usage import UsageGrowth
+from lorogo_chaos.verdict import FaultRecord, FaultRunVerdict, FinalContents, judge
 from tests.chaos.lives import life
 
 VERSIONS = {"lorogo": "0.1.0", "nats-server": "2.15"}
 MIB = 1 << 20
 
 
-def outcome(*marks: str, read: bool = True) -> Outcome:
+def outcome(*marks: str, read: bool = True) -> FaultRunResult:
     """Of a drill in which two edits were ACKed, and a new client was given these marks."""
     one = life(("wrote", 11, "a", 1), ("wrote", 12, "a", 2), ("acked", 13, "a", 2))
     faults = [
-        Happened("server-kill", "kill -9 of server-1", 12, 14, 15, ("a",)),
-        Happened("nats-kill", "kill -9 of nats-1", 20, 21, None),
+        FaultRecord("server-kill", "kill -9 of server-1", 12, 14, 15, ("a",)),
+        FaultRecord("nats-kill", "kill -9 of nats-1", 20, 21, None),
     ]
-    final = Final(marks, "d") if read else None
-    return Outcome(
+    final = FinalContents(marks, "d") if read else None
+    return FaultRunResult(
         judge([one], {"a": final}, faults),
         happened=faults,
         left_out={"disk-full": "no small disk"},
         growths=[
-            Growth("server-1", 7, 200, 50 * MIB, 51 * MIB, 20, 21, 3.0 * MIB, "no growth"),
-            Growth("server-1", 8, 20, 40 * MIB, 40 * MIB, 19, 19, None, "too short to tell"),
-            Growth("server-2", 9, 20, 40 * MIB, 40 * MIB, None, None, None, "too short to tell"),
+            UsageGrowth("server-1", 7, 200, 50 * MIB, 51 * MIB, 20, 21, 3.0 * MIB, "no growth"),
+            UsageGrowth("server-1", 8, 20, 40 * MIB, 40 * MIB, 19, 19, None, "too short to tell"),
+            UsageGrowth("server-2", 9, 20, 40 * MIB, 40 * MIB, None, None, None, "too short to tell"),
         ],
         seconds=90.0,
         began_at=10.0,
@@ -125,7 +125,7 @@ def test_a_fault_without_an_effect_is_not_taken_for_one_that_was_survived() -> N
     some = outcome("0.1.1", "0.1.2")
     some.happened = [replace(some.happened[0], felt=False), replace(some.happened[1], name="server-kill")]
     assert report.faults_part(some).rows[0][:2] == ("server-kill", "2, 1 felt")
-    found = report.as_json(some, DrillSettings(), VERSIONS)
+    found = report.as_json(some, FaultRunSettings(), VERSIONS)
     assert found["faults_felt"] == {"server-kill": 1}
     assert [one["felt"] for one in found["history"]] == [False, True]
 
@@ -142,7 +142,7 @@ def test_only_processes_that_could_be_judged_are_shown() -> None:
 
 def test_the_json_has_everything() -> None:
     """It is plain JSON, and its names stay."""
-    found = json.loads(json.dumps(report.as_json(outcome("0.1.1"), DrillSettings(seed=7), VERSIONS)))
+    found = json.loads(json.dumps(report.as_json(outcome("0.1.1"), FaultRunSettings(seed=7), VERSIONS)))
     assert found["good"] is False
     assert found["settings"]["seed"] == 7
     assert (found["edits"], found["acked"], found["lost"], found["duplicated"]) == (2, 2, 1, 0)
@@ -168,7 +168,7 @@ def test_the_json_has_everything() -> None:
 
 def test_without_an_ack_nothing_is_verified() -> None:
     """A drill that was interrupted before the first ACK does not say that nothing was lost."""
-    found = Outcome(Verdict(edits=3))
+    found = FaultRunResult(FaultRunVerdict(edits=3))
     assert report.exit_code(found) == 1
     assert "NOT VERIFIED: nothing was ACKed" in report.sentences(found)
     assert not any("nothing lost" in words for words in report.sentences(found))

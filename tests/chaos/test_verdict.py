@@ -4,14 +4,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lorogo_chaos import report
-from lorogo_chaos.fault_run import DrillSettings, Outcome
-from lorogo_chaos.fleet.event_log import Kind, Life, Note
-from lorogo_chaos.verdict import Final, Happened, judge, percentile
+from lorogo_chaos.fault_run import FaultRunResult, FaultRunSettings
+from lorogo_chaos.fleet.event_log import Kind, WriterEvent, WriterRun
+from lorogo_chaos.verdict import FaultRecord, FinalContents, judge, percentile
 from tests.chaos.lives import life
 
 
-def final(*marks: str, digest: str = "d") -> Final:
-    return Final(marks, digest)
+def final(*marks: str, digest: str = "d") -> FinalContents:
+    return FinalContents(marks, digest)
 
 
 def test_what_was_acked_and_is_there_is_not_lost() -> None:
@@ -102,14 +102,16 @@ def test_a_document_that_was_edited_and_that_nobody_asked_for_is_not_verified() 
 
 def test_replicas_that_end_up_different_are_told() -> None:
     """The last look of a writer is compared with the document that a new client was given."""
-    seen = Life(0, 1, False, 0.0, [Note("seen", 1, "a", 0, "old"), Note("seen", 2, "a", 0, "d")])
+    seen = WriterRun(
+        0, 1, False, 0.0, [WriterEvent("seen", 1, "a", 0, "old"), WriterEvent("seen", 2, "a", 0, "d")]
+    )
     assert judge([seen], {"a": final()}).differing == []
-    other = Life(1, 1, False, 0.0, [Note("seen", 3, "a", 0, "x")])
+    other = WriterRun(1, 1, False, 0.0, [WriterEvent("seen", 3, "a", 0, "x")])
     assert judge([seen, other], {"a": final()}).differing == ["a"]
 
 
-def fault(struck: float, *owned: str, ended: float = 0, recovered: float | None = None) -> Happened:
-    return Happened("kill", "server-1 was killed", struck, ended or struck, recovered, owned)
+def fault(struck: float, *owned: str, ended: float = 0, recovered: float | None = None) -> FaultRecord:
+    return FaultRecord("kill", "server-1 was killed", struck, ended or struck, recovered, owned)
 
 
 def test_a_takeover_ends_with_the_ack_of_an_edit_that_came_after_the_strike() -> None:
@@ -190,7 +192,7 @@ def test_every_edit_is_counted_once(
     some: list[tuple[list[tuple[Kind, str, bool]], bool]], readable: str, rested: bool
 ) -> None:
     """The rows of the table add up, whatever was noted, found, or could not be read."""
-    lives: list[Life] = []
+    lives: list[WriterRun] = []
     marks: dict[str, list[str]] = {"a": [], "b": []}
     for writer, (happened, stored) in enumerate(some):
         number = 0
@@ -204,7 +206,7 @@ def test_every_edit_is_counted_once(
         lives.append(life(*lines, writer=writer, stored=stored))
     finals = {name: final(*marks[name]) if name in readable else None for name in marks}
     verdict = judge(lives, finals, unrested=[] if rested else [0, 1, 2])
-    rows = {row[0]: row[1] for row in report.main_part(Outcome(verdict), {}).rows}
+    rows = {row[0]: row[1] for row in report.main_part(FaultRunResult(verdict), {}).rows}
     parts = (
         "ACKed",
         "not noted as ACKed, but there",
@@ -213,6 +215,6 @@ def test_every_edit_is_counted_once(
         "not ACKed, and not known",
     )
     assert int(rows["edits"]) == sum(int(rows.get(name, "0")) for name in parts)
-    told = report.as_json(Outcome(verdict), DrillSettings(), {})
+    told = report.as_json(FaultRunResult(verdict), FaultRunSettings(), {})
     names = ("acked", "not_noted_but_there", "never_acked_and_gone", "forgotten", "not_known")
     assert told["edits"] == sum(told[name] for name in names)

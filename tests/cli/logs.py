@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lorogo_cli.app import run
-from lorogo_log import BlockingLog, Options
+from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
 from lorogo_log.recovery.recovery import list_segments
 from lorogo_log.storage.disk import DiskDirectory
@@ -20,7 +20,7 @@ NAMES = [b"doc-0", b"doc-1", b"doc-2"]
 
 def write(path: Path, count: int, *, segment_bytes: int = 4096, first: int = 0) -> None:
     """A log of `count` records, one per second, one frame each, closed properly."""
-    with BlockingLog(path, Options(segment_bytes=segment_bytes, ahead_bytes=0)) as log:
+    with BlockingLog(path, LogOptions(segment_bytes=segment_bytes, ahead_bytes=0)) as log:
         for number in range(first, first + count):
             log.append({"n": number}, key=NAMES[number % 3], ts=START + number * SECOND)
 

@@ -16,7 +16,7 @@ from lorogo_client import Client, ClientSettings, Session, State
 from lorogo_protocol import chunks, crdt, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.chunks import Assembled, Assembler
+from lorogo_protocol.chunks import Assembled, ChunkAssembler
 from lorogo_protocol.errors import HistoryTrimmed
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
@@ -25,7 +25,7 @@ from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Message, Subscription, Transport
-from lorogo_transport.rpc.calls import Budget, Responder
+from lorogo_transport.rpc.calls import ReplyBudget, Responder
 from lorogo_transport.stores import topology
 from lorogo_transport.stores.republish import republished
 from lorogo_transport.stores.statuses import Statuses
@@ -121,7 +121,7 @@ class FakeOwner:
         self.presence = b""
         self.sync_payload: bytes | None = None  # instead of a snapshot
         self._statuses = Statuses(self.transport)
-        self._assembler = Assembler()
+        self._assembler = ChunkAssembler()
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
         self._serving: list[Subscription] = []
@@ -243,7 +243,7 @@ class FakeOwner:
 
     async def serve(self) -> None:
         bus = self.transport.bus
-        budget = Budget(1 << 30)
+        budget = ReplyBudget(1 << 30)
         responder = Responder(bus, SystemClock(), self._answer, spawn=self._spawn, budget=budget)
         for subject, handler in (
             (subjects.ping(self.document_id), self._on_ping),

@@ -9,12 +9,12 @@ import promql_parser as promql
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 
-from lorogo_gateway.limits.reasons import Refusals
+from lorogo_gateway.limits.reasons import LimitCounters
 from lorogo_gateway.metrics import prometheus
-from lorogo_gateway.metrics.collector import STATES, Census, Look
-from lorogo_gateway.metrics.prometheus import Own, families
-from lorogo_gateway.metrics.rates import Streams
-from lorogo_gateway.metrics.response_counts import Responses
+from lorogo_gateway.metrics.collector import STATES, ClusterSample, DocumentCounts
+from lorogo_gateway.metrics.prometheus import GatewayFigures, families
+from lorogo_gateway.metrics.rates import StreamStates
+from lorogo_gateway.metrics.response_counts import ResponseCounts
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
@@ -59,9 +59,11 @@ def _families() -> Iterator[Metric]:
         key: 1 for table in (prometheus._SOCKET_GAUGES, prometheus._SOCKET_COUNTERS) for _, key, _ in table
     }
     sockets |= {key: {"ok": 1} for _, key, _, _ in prometheus._SOCKET_LABELLED}
-    own = Own(sockets=sockets, refused=Refusals().facts(), responses=Responses().facts())
-    census = Census(dict.fromkeys(STATES, 1), (), (("doc", 9),))
-    yield from families(Look(0.0, 0, True, (server,), Streams(state, state, state)), census, own)
+    own = GatewayFigures(sockets=sockets, refused=LimitCounters().facts(), responses=ResponseCounts().facts())
+    census = DocumentCounts(dict.fromkeys(STATES, 1), (), (("doc", 9),))
+    yield from families(
+        ClusterSample(0.0, 0, True, (server,), StreamStates(state, state, state)), census, own
+    )
     process = CollectorRegistry()
     ProcessCollector(registry=process)
     yield from process.collect()

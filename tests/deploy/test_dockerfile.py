@@ -132,7 +132,7 @@ def test_the_context_is_what_the_images_are_made_of() -> None:
     assert not [
         path for path in files if re.search(r"(^|/)\.|__pycache__|node_modules|^web/test/|/built/", path)
     ]
-    ignored = dockerignore.Ignored((ROOT / ".dockerignore").read_text(encoding="utf-8"))
+    ignored = dockerignore.IgnorePatterns((ROOT / ".dockerignore").read_text(encoding="utf-8"))
     for secret in (".git/config", "closed/server.seed", ".lorogo/x", "a.jwk", ".env", "lorogo_cli/.env"):
         assert ignored(secret)
 
@@ -154,6 +154,6 @@ def test_dockerignore_is_read_as_an_engine_reads_it(
     patterns: str, left_out: list[str], stay: list[str]
 ) -> None:
     """The last pattern that matches a path, or a folder that it is in, decides."""
-    ignored = dockerignore.Ignored(patterns)
+    ignored = dockerignore.IgnorePatterns(patterns)
     assert [path for path in left_out if not ignored(path)] == []
     assert [path for path in stay if ignored(path)] == []

@@ -9,7 +9,7 @@ import pytest
 from lorogo_transport.nats.embedded import find_nats_server
 from tests.deploy.support import ROOT
 from tools import dockerfile, image_trial
-from tools.dockerfile import NotUnderstood, Step
+from tools.dockerfile import Instruction, UnsupportedInstruction
 from tools.image import Builder, Image, described, mapped
 
 TOY = r"""
@@ -122,7 +122,7 @@ def test_a_step_that_fails_ends_the_build(tmp_path: Path) -> None:
 )
 def test_what_is_not_known_is_refused(text: str, words: str) -> None:
     """Rather than passed over: an engine would do something that this does not."""
-    with pytest.raises(NotUnderstood, match=words):
+    with pytest.raises(UnsupportedInstruction, match=words):
         dockerfile.parse(text)
 
 
@@ -140,17 +140,17 @@ def test_what_is_not_known_is_refused(text: str, words: str) -> None:
 def test_what_cannot_be_done_is_told(steps: str, words: str, tmp_path: Path) -> None:
     stages = dockerfile.parse(f"FROM python:3.11.14 AS a\n{steps}")
     builder = Builder(stages, context(tmp_path / "context"), tmp_path / "out", lambda _: None)
-    with pytest.raises(NotUnderstood, match=words):
+    with pytest.raises(UnsupportedInstruction, match=words):
         builder.build("a")
 
 
 def test_bases_and_folders_that_will_not_do(tmp_path: Path) -> None:
     there = context(tmp_path / "context")
-    with pytest.raises(NotUnderstood, match="cannot stand in"):
+    with pytest.raises(UnsupportedInstruction, match="cannot stand in"):
         Builder(dockerfile.parse("FROM scratch AS a"), there, tmp_path / "out", lambda _: None).build("a")
-    with pytest.raises(NotUnderstood, match="no target b"):
+    with pytest.raises(UnsupportedInstruction, match="no target b"):
         Builder(dockerfile.parse("FROM python:3 AS a"), there, tmp_path / "out", lambda _: None).build("b")
-    with pytest.raises(NotUnderstood, match="without spaces"):
+    with pytest.raises(UnsupportedInstruction, match="without spaces"):
         Builder({}, there, tmp_path / "a b", lambda _: None)
 
 
@@ -175,7 +175,7 @@ def test_absolute_paths_are_paths_in_the_folder(text: str, found: str) -> None:
 
 def test_a_health_check_may_be_taken_back() -> None:
     image = Image(Path("/"), health=["x"])
-    assert image.note(Step("HEALTHCHECK", "NONE"))
+    assert image.note(Instruction("HEALTHCHECK", "NONE"))
     assert image.health == []
 
 

@@ -18,7 +18,7 @@ import uvloop
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document import host, loading
 from lorogo_server.document.loading import Loaded
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import connect
 
@@ -39,7 +39,9 @@ async def main(url: str, skew_seconds: float, settings: ServerSettings, data: Pa
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with (
         await connect(url, name="drill-server") as transport,
-        Server(transport, settings, clock=SkewedClock(skew_seconds), pulse=Pulse(url), data=data) as server,
+        Server(
+            transport, settings, clock=SkewedClock(skew_seconds), pulse=KeepaliveProcess(url), data=data
+        ) as server,
     ):
         print(f"serving {server.server_id}", flush=True)
         await ended.wait()

@@ -21,7 +21,7 @@ from lorogo_transport.auth import accounts
 from tests.cli.support import Running
 
 if TYPE_CHECKING:
-    from lorogo_client.awaitables import Door
+    from lorogo_client.awaitables import AwaitableContext
 
 KINDS = ("open", "closed")
 SECONDS = 60.0
@@ -59,11 +59,11 @@ class Stack:
         key = tokens.load_key(self.keys.signing_key)
         return tokens.mint(key, subject="ann", documents=documents, expires=timedelta(hours=1))
 
-    def client(self, settings: ClientSettings | None = None) -> "Door[Client]":
+    def client(self, settings: ClientSettings | None = None) -> "AwaitableContext[Client]":
         """An app's client: on a closed stack with a token alone, for every document."""
         return lorogo_client.connect(self.url, token=self.token({"*": "admin"}), settings=settings)
 
-    def operator(self) -> "Door[Client]":
+    def operator(self) -> "AwaitableContext[Client]":
         """An operator's client: on a closed stack with the operator's nkey, too."""
         seed = None if self.keys is None else self.keys.seeds[accounts.OPERATOR]
         return lorogo_client.connect(self.url, token=self.token({"*": "admin"}), seed=seed)

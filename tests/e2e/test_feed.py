@@ -26,7 +26,7 @@ from lorogo_client import (
     Update,
     UpdateFeed,
 )
-from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedState
 from lorogo_log import MemoryStorage, Reader
 from lorogo_protocol.pages import EVERYTHING
@@ -336,7 +336,7 @@ async def test_journals_that_nobody_has_cost_next_to_nothing(
     client, _ = await world.client()
     await write(await world.open(client), "a")
     places = {f"nobody{number}": "" for number in range(1_000)}
-    position = FeedPosition.of(FeedState(EVERYTHING, None, places, Memory()))
+    position = FeedPosition.of(FeedState(EVERYTHING, None, places, FeedMemory()))
     before = len(asyncio.all_tasks())
     with caplog.at_level("INFO", logger="lorogo_client.feed.reader"):
         async with client.feed(since=position) as feed:

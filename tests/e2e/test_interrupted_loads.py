@@ -10,7 +10,7 @@ import pytest
 import lorogo_client
 from lorogo_client import ClientSettings
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.stores.statuses import Statuses
@@ -33,7 +33,7 @@ async def _want(url: str, document_id: str) -> None:
         await asyncio.sleep(0.1)
 
 
-def _is(entry: Entry, kinds: tuple[type, ...], after: int) -> bool:
+def _is(entry: StatusEntry, kinds: tuple[type, ...], after: int) -> bool:
     taken = not isinstance(entry.status, Starting) or (entry.server and entry.token > after)
     return isinstance(entry.status, kinds) and bool(taken)
 

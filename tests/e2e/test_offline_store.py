@@ -21,7 +21,7 @@ from lorogo_client import Session, State, StoreLocked
 from lorogo_client.store import Store
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import eventually, servers, text_of
-from tests.e2e.traces import Trace, trace
+from tests.e2e.traces import RecordedTrace, trace
 
 _DOCUMENT = "paper"
 _HEADER = "A line that somebody else wrote meanwhile.\n"
@@ -43,7 +43,7 @@ def next_edit(session: Session) -> int:
     return number
 
 
-async def type_on(session: Session, typed: Trace, until: int) -> None:
+async def type_on(session: Session, typed: RecordedTrace, until: int) -> None:
     """Type the trace on from where it is, a commit for each edit, and say what is stored."""
     body, meta = session.doc.get_text("body"), session.doc.get_map("meta")
     for number in range(next_edit(session), until):
@@ -61,7 +61,7 @@ async def type_on(session: Session, typed: Trace, until: int) -> None:
     say(stored=until, unsaved=session.unsaved)
 
 
-async def online(url: str, store: str, typed: Trace, until: int) -> None:
+async def online(url: str, store: str, typed: RecordedTrace, until: int) -> None:
     async with lorogo_client.connect(url, store=store) as client, client.open(_DOCUMENT) as session:
         await session.ready(30)
         await type_on(session, typed, until)
@@ -69,7 +69,7 @@ async def online(url: str, store: str, typed: Trace, until: int) -> None:
         say(saved=next_edit(session))
 
 
-async def offline(store: str, typed: Trace, until: int) -> None:
+async def offline(store: str, typed: RecordedTrace, until: int) -> None:
     began = time.monotonic()
     async with lorogo_client.connect(_NOWHERE, store=store) as client:
         connected = time.monotonic()
@@ -84,7 +84,7 @@ async def offline(store: str, typed: Trace, until: int) -> None:
             await type_on(session, typed, until)
 
 
-async def back(url: str, store: str, typed: Trace) -> None:
+async def back(url: str, store: str, typed: RecordedTrace) -> None:
     began = time.monotonic()
     async with lorogo_client.connect(url, store=store) as client, client.open(_DOCUMENT) as session:
         say(back=next_edit(session), unsaved=session.unsaved)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> None:
 # --- the drill
 
 
-def piece(edits: int) -> Trace:
+def piece(edits: int) -> RecordedTrace:
     """The first edits of the trace, and the text that they lead to."""
     whole = trace("automerge-paper")
     patches = whole.patches[:edits]
@@ -130,7 +130,7 @@ def piece(edits: int) -> Trace:
     text: list[str] = []
     for position, deleted, inserted in patches:
         text[position : position + deleted] = inserted
-    return Trace(whole.name, "".join(text), patches)
+    return RecordedTrace(whole.name, "".join(text), patches)
 
 
 class Typist:
@@ -245,7 +245,7 @@ async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_t
         assert document.unsaved == 0
 
 
-async def _equal(url: str, typed: Trace) -> bool:
+async def _equal(url: str, typed: RecordedTrace) -> bool:
     """What a fresh client is given is the trace's text, and the line of somebody else once."""
     text = await text_of(url, _DOCUMENT)
     return text.count(_HEADER) == 1 and text.replace(_HEADER, "") == typed.end_content

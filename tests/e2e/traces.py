@@ -7,14 +7,14 @@ project or name the folder in LOROGO_TRACES (lorogo_chaos/fleet/traces.py says w
 import os
 from pathlib import Path
 
-from lorogo_chaos.fleet.traces import ENVIRONMENT, MADE_EDITS, Patch, Trace, made, read
+from lorogo_chaos.fleet.traces import ENVIRONMENT, MADE_EDITS, Patch, RecordedTrace, made, read
 
-__all__ = ["Patch", "Trace", "trace"]
+__all__ = ["Patch", "RecordedTrace", "trace"]
 
 _PROJECT = Path(__file__).parents[2]
 
 
-def trace(name: str) -> Trace:
+def trace(name: str) -> RecordedTrace:
     """The named trace, or a made one of 20,000 edits if it is not at hand."""
     folders = [Path(os.environ[ENVIRONMENT])] if ENVIRONMENT in os.environ else []
     folders.append(_PROJECT.parent / "shared" / "data" / "traces")

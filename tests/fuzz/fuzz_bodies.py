@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 
 from lorogo_gateway.http import bodies, schema_check
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -47,4 +47,4 @@ def seeds() -> Iterable[bytes]:
     yield bytes([128, 7, 3, 1, 0, 2, 0, 5, 0, 1, *b"b", 9, 2, 1, 1, 4, 6])
 
 
-TARGET = Target(run, seeds, (Problem,))
+TARGET = Target(run, seeds, (HttpProblem,))

@@ -64,14 +64,14 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> Iterable[bytes]:
-    ask = pages.Ask("abc", "1:2:3", pages.Start(1, 2, 3), frozenset({"doc"}), 100, 1.5)
+    ask = pages.PageRequest("abc", "1:2:3", pages.FeedStart(1, 2, 3), frozenset({"doc"}), 100, 1.5)
     entries = (
-        pages.Entry(1, 2, "doc", UpdateRecord(1, 2, "log", "3", 4, 5, ((1, 0, 2),), b"bytes")),
-        pages.Entry(2, 3, "doc", DeletedRecord(1, 2, 3)),
-        pages.Entry(3, 4, "doc", ErasedRecord(1)),
+        pages.PageEntry(1, 2, "doc", UpdateRecord(1, 2, "log", "3", 4, 5, ((1, 0, 2),), b"bytes")),
+        pages.PageEntry(2, 3, "doc", DeletedRecord(1, 2, 3)),
+        pages.PageEntry(3, 4, "doc", ErasedRecord(1)),
     )
     yield b"\0" + calls.encode(ask.body())
-    yield b"\0" + calls.encode(pages.encode(pages.Page(entries, "next", end=True)))
+    yield b"\0" + calls.encode(pages.encode(pages.FeedPage(entries, "next", end=True)))
     yield b"\0" + calls.encode({"a": [1, {"b": b"\0"}], "c": 1.5, "d": None})
     yield b"\0" + msgpack.packb({"t": msgpack.Timestamp(1, 2), "e": msgpack.ExtType(5, b"x")})
     yield b"\0" + b"\x81\xa1a" + b"\x91" * 600 + b"\xc0"

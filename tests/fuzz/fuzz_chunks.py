@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from lorogo_protocol import chunks, replies
 from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, Assembler, Rejected
+from lorogo_protocol.chunks import Assembled, AssemblyRejected, ChunkAssembler
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.reasons import Reason
@@ -36,8 +36,8 @@ def _headers(source: Source) -> dict[str, str]:
     }
 
 
-def _assembler() -> Assembler:
-    return Assembler(
+def _assembler() -> ChunkAssembler:
+    return ChunkAssembler(
         update_bytes_max=_UPDATE_BYTES_MAX,
         unfinished_bytes_max=_UNFINISHED_BYTES_MAX,
         unfinished_updates_max=_UPDATES_MAX,
@@ -48,7 +48,7 @@ def _assembler() -> Assembler:
     )
 
 
-def _consistent(assembler: Assembler) -> None:
+def _consistent(assembler: ChunkAssembler) -> None:
     held = sum(partial.size for partial in assembler._partials.values())
     assert assembler.unfinished_bytes == held
     assert held == sum(len(data) for one in assembler._partials.values() for data in one.chunks.values())
@@ -74,7 +74,7 @@ def _assemble(source: Source) -> None:
                 assert set(whole.sequences) <= seen
                 assert whole.first_sequence == min(whole.sequences)
                 assembler.acked(whole.log_id, whole.digest, whole.sequence, now=now)
-            case Rejected() as refused:
+            case AssemblyRejected() as refused:
                 assert set(refused.sequences) <= seen
                 replies.encode(replies.Nack(refused.log_id, refused.digest, refused.reason, refused.message))
         _consistent(assembler)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.document import history
-from lorogo_server.snapshot_metadata import FORMAT, SnapshotFacts
+from lorogo_server.snapshot_metadata import FORMAT, SnapshotMetadata
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -32,7 +32,7 @@ def _facts(source: Source) -> None:
     metadata = {"format": FORMAT}
     for _ in range(source.below(8)):
         metadata[source.pick(_NAMES)] = source.text()
-    SnapshotFacts.parse(metadata)
+    SnapshotMetadata.parse(metadata)
 
 
 def run(data: bytes) -> None:

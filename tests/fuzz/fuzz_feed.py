@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgpack
 
-from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedPosition, FeedState, InvalidPosition
-from lorogo_protocol.pages import Start
+from lorogo_protocol.pages import FeedStart
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -56,9 +56,9 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> Iterable[bytes]:
-    start = Start(1, 2, 3)
+    start = FeedStart(1, 2, 3)
     rows = [["doc", True, 0, 0, {7: 3}, [12345]], ["other", False, 2, 5, {}, []]]
-    state = FeedState(start, frozenset({"doc"}), {"ab": "17:1:4096"}, Memory.decode([False, rows], start))
+    state = FeedState(start, frozenset({"doc"}), {"ab": "17:1:4096"}, FeedMemory.decode([False, rows], start))
     yield b"\0" + str(FeedPosition.of(state)).encode()
     yield b"\0lf1-"
     packed = msgpack.packb([[1, 2, 3], None, {"ab": "17:1:4096"}, [False, rows]], use_bin_type=True)

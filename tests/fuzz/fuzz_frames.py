@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 
 from lorogo_gateway.frames import (
-    Ack,
-    Assembler,
+    AckFrame,
     Crdt,
     DocUpdate,
     Fragment,
+    FragmentAssembler,
     FragmentHeader,
+    FragmentRefusal,
     Frame,
     JoinError,
     JoinErrorCode,
@@ -16,7 +17,6 @@ from lorogo_gateway.frames import (
     JoinRequest,
     Leave,
     MalformedFrame,
-    Refusal,
     RoomError,
     RoomErrorCode,
     Status,
@@ -37,7 +37,7 @@ def _unknown(frame: Frame) -> bool:
     match frame:
         case JoinError(error=JoinErrorCode.UNKNOWN) | RoomError(error=RoomErrorCode.UNKNOWN):
             return True
-        case Ack(status=Status.UNKNOWN):
+        case AckFrame(status=Status.UNKNOWN):
             return True
         case _:
             return False
@@ -52,7 +52,7 @@ def _one(data: bytes) -> None:
 
 
 def _assemble(source: Source) -> None:
-    assembler = Assembler(bytes_max=_BYTES_MAX, update_bytes_max=_UPDATE_BYTES_MAX, seconds=5.0)
+    assembler = FragmentAssembler(bytes_max=_BYTES_MAX, update_bytes_max=_UPDATE_BYTES_MAX, seconds=5.0)
     now, announced = 0.0, dict[bytes, int]()
     while source.left:
         batch = source.pick(_BATCHES)
@@ -63,7 +63,7 @@ def _assemble(source: Source) -> None:
                     announced[batch] = header.total
             case 2 | 3 | 4:
                 whole = assembler.add(Fragment(Crdt.LORO, "r", batch, source.below(8), source.blob()))
-                if whole is not None and not isinstance(whole, Refusal):
+                if whole is not None and not isinstance(whole, FragmentRefusal):
                     assert len(whole) == announced[batch]
             case _:
                 now += source.below(8)
@@ -77,8 +77,8 @@ def _assemble(source: Source) -> None:
 def _there_and_back(source: Source) -> None:
     size = 1 + source.below(64)
     payload = source.rest()
-    assembler = Assembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=5.0)
-    came: bytes | Refusal | None = None
+    assembler = FragmentAssembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=5.0)
+    came: bytes | FragmentRefusal | None = None
     for data in update_frames(Crdt.LORO, "room", payload, _BATCHES[0], fragment_bytes=size):
         match decode(data):
             case DocUpdate(updates=(came,)):
@@ -117,7 +117,7 @@ def seeds() -> Iterable[bytes]:
         Fragment(Crdt.EPHEMERAL, room, batch, 2, b"data"),
         RoomError(Crdt.PERSISTED, room, RoomErrorCode.EVICTED, "go"),
         Leave(Crdt.YJS, room),
-        Ack(Crdt.LORO, room, batch, Status.RATE_LIMITED),
+        AckFrame(Crdt.LORO, room, batch, Status.RATE_LIMITED),
     ]
     for frame in frames:
         yield b"\0" + encode(frame)

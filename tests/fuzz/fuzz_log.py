@@ -11,7 +11,7 @@ from functools import cache
 
 from crc32c import crc32c
 
-from lorogo_log import BlockingLog, LogError, MemoryStorage, Options, Reader, Recovery, limits
+from lorogo_log import BlockingLog, LogError, LogOptions, MemoryStorage, Reader, RecoveryMode, limits
 from lorogo_log.format.batch import Batch
 from lorogo_log.format.layout import (
     FOOTER_BYTES,
@@ -27,7 +27,7 @@ from tests.fuzz.target import Target
 
 _BATCHES_MAX = 1000  # of logs that hold some ten: more is a circle
 _SEGMENT_BYTES = 4096
-_MODES = (Recovery.TAIL, Recovery.STRICT, Recovery.SALVAGE)
+_MODES = (RecoveryMode.TAIL, RecoveryMode.STRICT, RecoveryMode.SALVAGE)
 _NAMES = (
     "00000000000000000001-00000000000000001000.seg",
     "prepared-1.new",
@@ -50,7 +50,7 @@ def _bases() -> tuple[Files, ...]:
 
     def keep(work: Callable[[BlockingLog], None], *, close: bool) -> None:
         storage = MemoryStorage()
-        options = Options(ahead_bytes=512)
+        options = LogOptions(ahead_bytes=512)
         log = BlockingLog("log", options, storage=storage, now=lambda: 1000, random_bytes=bytes)
         work(log)
         if close:
@@ -171,17 +171,17 @@ def _read(storage: MemoryStorage) -> None:
             continue
 
 
-def _recover(storage: MemoryStorage, mode: Recovery, *, fit: bool) -> None:
+def _recover(storage: MemoryStorage, mode: RecoveryMode, *, fit: bool) -> None:
     directory = storage.directories["log"]
     found = recover(directory, mode, segment_bytes=_SEGMENT_BYTES)
     assert found.head.next_sequence >= 1
-    again = recover(directory, Recovery.TAIL, segment_bytes=_SEGMENT_BYTES)
+    again = recover(directory, RecoveryMode.TAIL, segment_bytes=_SEGMENT_BYTES)
     # a forged footer may say any number, which salvaging does not believe again
     assert fit or again.head.next_sequence >= found.head.next_sequence, "no sequence is given twice"
 
 
-def _write(storage: MemoryStorage, mode: Recovery, *, fit: bool) -> None:
-    with BlockingLog("log", Options(recovery=mode), storage=storage, now=lambda: 2000) as log:
+def _write(storage: MemoryStorage, mode: RecoveryMode, *, fit: bool) -> None:
+    with BlockingLog("log", LogOptions(recovery=mode), storage=storage, now=lambda: 2000) as log:
         first = log.append("new", key=b"new")
         assert log.append("newer", key=b"new") == first + 1
         list(log.scrub())

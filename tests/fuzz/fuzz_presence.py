@@ -7,7 +7,7 @@ from loro import EphemeralStore
 from lorogo_protocol import crdt, ephemeral
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.present import Present
+from lorogo_protocol.present import BoundedPresenceStore
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -15,7 +15,7 @@ _BYTES_MAX, _ENTRIES_MAX = 400, 6
 _TIMEOUT_SECONDS = 10_000.0  # nothing goes by itself while one input is tried
 
 
-def _consistent(present: Present, gone: list[str]) -> None:
+def _consistent(present: BoundedPresenceStore, gone: list[str]) -> None:
     with crdt.guard():
         keys = set(present._presence.store.keys())
     assert set(present._sizes) == keys
@@ -25,7 +25,7 @@ def _consistent(present: Present, gone: list[str]) -> None:
     assert all(isinstance(key, str) for key in gone)
 
 
-def _apply(present: Present, data: bytes) -> None:
+def _apply(present: BoundedPresenceStore, data: bytes) -> None:
     try:
         news = present.news([data])
     except CrdtPanic:
@@ -46,7 +46,9 @@ def _apply(present: Present, data: bytes) -> None:
 def run(data: bytes) -> None:
     """Several messages, each behind its length."""
     source, gone = Source(data), list[str]()
-    present = Present(_TIMEOUT_SECONDS, bytes_max=_BYTES_MAX, entries_max=_ENTRIES_MAX, gone=gone.append)
+    present = BoundedPresenceStore(
+        _TIMEOUT_SECONDS, bytes_max=_BYTES_MAX, entries_max=_ENTRIES_MAX, gone=gone.append
+    )
     while source.left:
         match source.byte() % 8:
             case 0:

@@ -74,14 +74,14 @@ def seeds() -> Iterable[bytes]:
         records.AnswersRecord("server", 1, 2, 3, (1, 2), {"too-large": 2}),
     ):
         yield b"\x01\0" + msgpack.packb(records.encode(record), use_bin_type=True)
-    outbox = (stored.Pending(1, 2, "log", b"bytes"),)
+    outbox = (stored.PendingUpdate(1, 2, "log", b"bytes"),)
     for kept in (
-        stored.Snapshot(1, None, b"replica", outbox, 3),
-        stored.Local(1, 2, "", b"bytes"),
-        stored.Assigned(1, "log", 2, 3, None),
-        stored.Remote(1, b"bytes"),
-        stored.Settled(1, "log"),
-        stored.Deleted(1),
+        stored.StoreSnapshot(1, None, b"replica", outbox, 3),
+        stored.LocalCommit(1, 2, "", b"bytes"),
+        stored.AssignedLogId(1, "log", 2, 3, None),
+        stored.RemoteUpdate(1, b"bytes"),
+        stored.AckedUpdate(1, "log"),
+        stored.DeletionMark(1),
     ):
         yield b"\0\0" + msgpack.packb(stored.encode(kept), use_bin_type=True)
     yield bytes(

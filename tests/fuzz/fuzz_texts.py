@@ -16,7 +16,7 @@ from lorogo_gateway.http import negotiation
 from lorogo_log import Position
 from lorogo_protocol import ids
 from lorogo_protocol.errors import LorogoError
-from lorogo_server.values.parts import Problem as PatchProblem
+from lorogo_server.values.parts import ValueProblem
 from lorogo_server.values.patch import parse_pointer
 from lorogo_transport import timestamps
 from lorogo_transport.nats import addresses
@@ -77,7 +77,7 @@ def _path(text: str) -> None:
 def _pointer(text: str) -> None:
     try:
         tokens = parse_pointer(text)
-    except PatchProblem:
+    except ValueProblem:
         return
     assert paths.pointer(tokens) == text or not text
 

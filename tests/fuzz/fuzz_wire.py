@@ -6,7 +6,7 @@ from lorogo_log.errors import LogError
 from lorogo_log.format.batch import Record
 from lorogo_log.replication import replica_rules
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.wire import Kind
+from lorogo_log.transfer.wire import WireKind
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -14,15 +14,15 @@ from tests.fuzz.target import Target
 def _read(data: bytes) -> None:
     header = wire.unpack_header(data[: wire.HEADER_BYTES])
     body = wire.check_body(header, data[wire.HEADER_BYTES :])
-    if header.kind is Kind.FRAMES:
+    if header.kind is WireKind.FRAMES:
         replica_rules.unpack_pieces(body)
         return
-    if header.kind is Kind.RECORD:
+    if header.kind is WireKind.RECORD:
         record = wire.unpack_record(body)
         assert wire.unpack_record(wire.pack_record(record)) == record
         return
     said = wire.unpack(header, body)
-    if isinstance(said, wire.Refused):
+    if isinstance(said, wire.RefusedMessage):
         assert str(said.error)
         return  # what is no UTF-8 was replaced
     again = wire.message(said, header.number)
@@ -36,14 +36,14 @@ def run(data: bytes) -> None:
     if source.byte() % 2 == 0:
         _read(source.rest())
     else:
-        kind = source.pick(tuple(Kind))
+        kind = source.pick(tuple(WireKind))
         _read(wire.pack(kind, source.rest(), 7))
 
 
 def _samples() -> Iterable[wire.Message]:
     yield wire.Hello(next(iter(wire.Purpose)), name="replica")
-    yield wire.Head(1, 2, 3)
-    yield wire.Ack(1, 2, 3, caught_up=True)
+    yield wire.HeadMessage(1, 2, 3)
+    yield wire.ReplicaAck(1, 2, 3, caught_up=True)
     yield wire.Lookup(5)
     yield wire.Challenge(bytes(32), bytes(32))
     yield wire.Proof(bytes(32))
@@ -51,12 +51,12 @@ def _samples() -> Iterable[wire.Message]:
 
 
 def seeds() -> Iterable[bytes]:
-    kinds = tuple(Kind)
+    kinds = tuple(WireKind)
     for said in _samples():
         yield b"\0" + wire.message(said, 1)
         yield bytes([1, kinds.index(said.kind)]) + said.pack()
     record = wire.pack_record(Record(1, 2, b"key", b"payload"))
-    yield bytes([1, kinds.index(Kind.RECORD)]) + record
+    yield bytes([1, kinds.index(WireKind.RECORD)]) + record
     for kind in kinds:
         yield bytes([1, kinds.index(kind)]) + bytes(range(160))
 

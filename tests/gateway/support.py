@@ -139,7 +139,7 @@ class Peer:
         return batch
 
     async def acked(self, batch: bytes) -> Status:
-        return (await self.take(frames.Ack, lambda ack: ack.ref == batch)).status
+        return (await self.take(frames.AckFrame, lambda ack: ack.ref == batch)).status
 
     async def save(self, *updates: bytes, room: str = "doc", crdt: Crdt = Crdt.LORO) -> Status:
         return await self.acked(await self.update(*updates, room=room, crdt=crdt))

@@ -166,7 +166,7 @@ class TestOversized:
             for ref in refs:
                 await one.send(frames.FragmentHeader(Crdt.LORO, "a", ref, 1_000, 1_000_000))
                 await one.send(frames.Fragment(Crdt.LORO, "a", ref, 0, b"x" * 1_000))
-            first = await one.take(frames.Ack)
+            first = await one.take(frames.AckFrame)
             assert (first.ref in refs, first.status) == (True, Status.FRAGMENT_TIMEOUT)
 
     async def test_fragments_of_more_than_may_wait_are_refused(self) -> None:
@@ -176,13 +176,13 @@ class TestOversized:
             for number in range(20):
                 ref = number.to_bytes(8, "big")
                 await one.send(frames.FragmentHeader(Crdt.LORO, "a", ref, 10, 200_000))
-            assert (await one.take(frames.Ack)).status is Status.RATE_LIMITED
+            assert (await one.take(frames.AckFrame)).status is Status.RATE_LIMITED
 
     async def test_a_fragment_header_of_a_giant_is_refused_before_it_comes(self) -> None:
         async with whole(SETTINGS) as served, neighbour(served), served.peer() as one:
             await one.join("a")
             await one.send(frames.FragmentHeader(Crdt.LORO, "a", bytes(8), 1_000, 2**32 - 1))
-            assert (await one.take(frames.Ack)).status is Status.PAYLOAD_TOO_LARGE
+            assert (await one.take(frames.AckFrame)).status is Status.PAYLOAD_TOO_LARGE
 
     async def test_what_was_refused_is_let_go_at_once(self) -> None:
         """Not when the garbage is next collected: by then many more would have come."""

@@ -9,7 +9,7 @@ import httpx
 from loro import LoroDoc
 from websockets.asyncio.client import connect
 
-from lorogo_gateway.auth import Verifier
+from lorogo_gateway.auth import TokenVerifier
 from lorogo_gateway.frames import Status
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.server.listener import listening
@@ -59,7 +59,7 @@ class Whole:
 
 
 @asynccontextmanager
-async def whole(settings: GatewaySettings, authority: Verifier | None = None) -> AsyncIterator[Whole]:
+async def whole(settings: GatewaySettings, authority: TokenVerifier | None = None) -> AsyncIterator[Whole]:
     world = await new_world()
     async with (
         Server(world.connect("server"), **in_memory()),

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 
-from lorogo_log import BlockingLog, LockedError, Log, Options, Reader
+from lorogo_log import BlockingLog, LockedError, Log, LogOptions, Reader
 
 
 def append(path: str) -> None:
@@ -39,7 +39,7 @@ def race(path: str, turns: int) -> None:
     for turn in range(turns):
         while True:
             try:
-                with BlockingLog(path, Options(lock_seconds=0)) as log:
+                with BlockingLog(path, LogOptions(lock_seconds=0)) as log:
                     log.append(turn)
                 break
             except LockedError:

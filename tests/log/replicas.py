@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lorogo_log import Log, Options
-from lorogo_log.replication.replica import Replica
+from lorogo_log import Log, LogOptions
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.transfer.wire_socket import Address
 
 SEGMENT = 64 << 10
-OPTIONS = Options(segment_bytes=SEGMENT)
+OPTIONS = LogOptions(segment_bytes=SEGMENT)
 _RNG = random.Random(4)
 
 
@@ -38,9 +38,9 @@ def hashes(path: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.glob("*.seg"))}
 
 
-def copy_of(path: Path, coordinator: Address, **more: object) -> Replica:
+def copy_of(path: Path, coordinator: Address, **more: object) -> LogReplica:
     settings: dict[str, object] = {"options": OPTIONS, "timeout": 5.0, "backoff_seconds": 0.01} | more
-    return Replica(path, coordinator, backoff_seconds_max=0.1, jitter=lambda: 0.0, **settings)  # type: ignore[arg-type]
+    return LogReplica(path, coordinator, backoff_seconds_max=0.1, jitter=lambda: 0.0, **settings)  # type: ignore[arg-type]
 
 
 class Proxy:

@@ -8,11 +8,10 @@ import pytest
 
 from lorogo_log import (
     BlockingLog,
-    Failure,
     Log,
     LogClosedError,
+    LogOptions,
     NotFoundError,
-    Options,
     Position,
     QueueFullError,
     Reader,
@@ -21,8 +20,9 @@ from lorogo_log import (
     StaleEpochError,
     Storage,
     Sync,
+    WriteFailure,
 )
-from lorogo_log.format.batch import Batch, Encoded
+from lorogo_log.format.batch import Batch, EncodedFrame
 from lorogo_log.storage.segment import Segment
 
 POLICIES = [Sync.group(), Sync.always(), Sync.interval(0.01), Sync.os()]
@@ -340,7 +340,7 @@ async def test_an_older_epoch_is_fenced(storage: Storage, path: str) -> None:
         assert await log.append(3, epoch=7) == 2
         assert await collect(log) == [1, 3]
     with pytest.raises(StaleEpochError):
-        BlockingLog(path, Options(epoch=6), storage=storage)
+        BlockingLog(path, LogOptions(epoch=6), storage=storage)
     async with Log.open(path, storage=storage) as log:
         assert log.stats().epoch == 8
 
@@ -387,7 +387,9 @@ async def test_arrow_columns_are_the_records(storage: Storage, path: str) -> Non
 async def test_memory_and_failure_policies_are_values(storage: Storage, path: str) -> None:
     """A failure callback is told once, from the log's thread, and the log has stopped."""
     told: list[str] = []
-    async with Log.open(path, storage=storage, failure=Failure.call(lambda e: told.append(str(e)))) as log:
+    async with Log.open(
+        path, storage=storage, failure=WriteFailure.call(lambda e: told.append(str(e)))
+    ) as log:
         await log.append(1)
         log.core.writer._fail(OSError("disk on fire"))
         with pytest.raises(Exception, match="disk on fire"):
@@ -405,13 +407,13 @@ async def test_a_replica_that_mirrors_becomes_the_same_bytes(storage: Storage, p
                 await log.rotate()
     source = Reader.open(path, storage=storage)
     header = Segment.open(source.directory, source.segments()[0].name).header
-    with BlockingLog(path + "2", Options(log_id=header.log_id, epoch=0), storage=storage) as replica:
+    with BlockingLog(path + "2", LogOptions(log_id=header.log_id, epoch=0), storage=storage) as replica:
         for info in source.segments():
             segment = Segment.open(source.directory, info.name)
             frames = segment.frames(end=segment.end)
             first = True
             while isinstance(batch := frames.next(), Batch):
-                encoded = Encoded((batch.header.pack(), batch.stored), batch.header)
+                encoded = EncodedFrame((batch.header.pack(), batch.stored), batch.header)
                 new = segment.header if first else None
                 replica.mirror(new, [(encoded, batch.columns.distinct_keys())]).result(10)
                 first = False

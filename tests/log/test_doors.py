@@ -21,10 +21,10 @@ from lorogo_log import (
     FormatError,
     LockedError,
     Log,
+    LogOptions,
     MemoryStorage,
-    Options,
     Reader,
-    Recovery,
+    RecoveryMode,
     StaleEpochError,
     Storage,
     Sync,
@@ -54,7 +54,7 @@ def test_wrong_options(wrong: dict[str, Any], error: type[Exception], sentence: 
     with pytest.raises(error, match=re.escape(sentence)):
         Log.open(path, **wrong)
     with pytest.raises(error, match=re.escape(sentence)):
-        Options(**wrong)
+        LogOptions(**wrong)
     assert not Path(path).exists()
 
 
@@ -111,12 +111,12 @@ def test_what_is_taken_can_be_read(value: dict[Any, Any]) -> None:
 
 def test_a_log_keeps_its_partition(path: str, storage: Storage) -> None:
     """A log of one partition is not opened as another; who names none gets the log's own."""
-    with BlockingLog(path, Options(partition=3), storage=storage) as log:
+    with BlockingLog(path, LogOptions(partition=3), storage=storage) as log:
         log.append(1)
     for wrong in (9, 0):
         with pytest.raises(FormatError, match=f"is partition 3, not {wrong}"):
-            BlockingLog(path, Options(partition=wrong), storage=storage)
-    for options in (Options(), Options(partition=3)):
+            BlockingLog(path, LogOptions(partition=wrong), storage=storage)
+    for options in (LogOptions(), LogOptions(partition=3)):
         with BlockingLog(path, options, storage=storage) as log:
             assert log.writer.engine.partition == 3
             assert log.append(2) > 1
@@ -128,13 +128,13 @@ def test_a_named_epoch_is_durable_at_open(path: str) -> None:
         "import os, sys; from lorogo_log import BlockingLog, Options;"
         "BlockingLog(sys.argv[1], Options(epoch=7)); os._exit(1)"
     )
-    with BlockingLog(path, Options(epoch=3)) as log:
+    with BlockingLog(path, LogOptions(epoch=3)) as log:
         log.append("a")
     environment = {**os.environ, "PYTHONPATH": str(Path(lorogo_log.__file__).parent.parent)}
     subprocess.run([sys.executable, "-c", code, path], check=False, timeout=60, env=environment)
     with pytest.raises(StaleEpochError, match="epoch 6 is older than 7"):
-        BlockingLog(path, Options(epoch=6))
-    with BlockingLog(path, Options(epoch=7)) as log:
+        BlockingLog(path, LogOptions(epoch=6))
+    with BlockingLog(path, LogOptions(epoch=7)) as log:
         log.append("b")
         assert [record.value for batch in log.read() for record in batch.records()] == ["a", "b"]
         assert not [report for report in log.scrub() if report.damage]
@@ -194,7 +194,7 @@ def test_the_packages_example_runs(tmp_path: Path) -> None:
 
 def test_the_blocking_log_reads_flushes_and_fences(path: str) -> None:
     """What the async door can do cheaply, the blocking one can too."""
-    with BlockingLog(path, Options(sync=Sync.os(), recovery=Recovery.STRICT)) as log:
+    with BlockingLog(path, LogOptions(sync=Sync.os(), recovery=RecoveryMode.STRICT)) as log:
         log.append("a", key=b"k")
         log.append("b")
         log.flush()

@@ -16,12 +16,12 @@ from lorogo_log import (
     DamageError,
     FormatError,
     Log,
-    Options,
+    LogOptions,
+    LogReplica,
     Position,
     Reader,
-    Recovery,
+    RecoveryMode,
     Repairer,
-    Replica,
     SegmentServer,
     StaleEpochError,
     TornError,
@@ -74,7 +74,7 @@ def test_a_secret_is_bytes(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     makers: list[Callable[[Any], object]] = [
         lambda secret: Coordinator(log, secret=secret),
-        lambda secret: Replica(tmp_path, ("127.0.0.1", 1), secret=secret),
+        lambda secret: LogReplica(tmp_path, ("127.0.0.1", 1), secret=secret),
         lambda secret: Repairer(secret=secret),
         lambda secret: SegmentServer(secret=secret),
         lambda secret: SegmentClient(("127.0.0.1", 1), timeout=1, secret=secret),
@@ -128,7 +128,7 @@ def test_a_directory_of_other_things_is_not_a_log(tmp_path: Path) -> None:
 
 def test_who_skips_damage_is_not_stopped_by_a_torn_end(tmp_path: Path) -> None:
     """All before it is given, and it is told."""
-    with BlockingLog(tmp_path / "log", Options(ahead_bytes=0)) as log:
+    with BlockingLog(tmp_path / "log", LogOptions(ahead_bytes=0)) as log:
         for number in range(3):
             log.append(number)
         shutil.copytree(tmp_path / "log", tmp_path / "torn")
@@ -153,7 +153,7 @@ def test_salvage_stands_in_for_a_segment_that_kept_only_its_footer(tmp_path: Pat
     victim = sorted(tmp_path.glob("*.seg"))[1]
     data = victim.read_bytes()
     victim.write_bytes(bytes(len(data) - 160) + data[-160:])
-    with BlockingLog(tmp_path, Options(recovery=Recovery.SALVAGE)) as log:
+    with BlockingLog(tmp_path, LogOptions(recovery=RecoveryMode.SALVAGE)) as log:
         assert len(log.damage) == 1
     assert (tmp_path / f"{victim.name}.0.broken").exists()
     with BlockingLog(tmp_path) as log:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, Cursor, End, Log, MemoryStorage, Options, Reader, Storage, Sync
+from lorogo_log import BlockingLog, Cursor, End, Log, LogOptions, MemoryStorage, Reader, Storage, Sync
 from lorogo_log.storage.memory import MemoryFile
 from tests.log.simdisk import SimDisk
 from tests.log.write.test_crashes import SimWriter
@@ -108,7 +108,7 @@ def test_times_that_go_back_are_found_all_the_same() -> None:
 def test_a_half_written_record_is_never_returned() -> None:
     """While a frame is written byte by byte, a reader sees the end, and then the whole record."""
     storage = MemoryStorage()
-    log = BlockingLog("log", Options(ahead_bytes=256), storage=storage)
+    log = BlockingLog("log", LogOptions(ahead_bytes=256), storage=storage)
     log.append("first")
     log.append("second")
     directory = storage.directories["log"]
@@ -158,7 +158,7 @@ def test_nothing_is_appended_after_a_torn_record() -> None:
 def test_rotation_syncs_the_old_file_before_the_new_one_is_written(policy: Sync) -> None:
     """Whatever the policy: no byte of the next segment before the last one is safe."""
     disk = SimDisk()
-    with BlockingLog("sim", Options(sync=policy), storage=disk) as log:
+    with BlockingLog("sim", LogOptions(sync=policy), storage=disk) as log:
         log.append("old")
         old = disk.entries[log.active_segments()[0]]
         log.rotate()

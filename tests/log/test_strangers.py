@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, CorruptionError, Options, Reader
+from lorogo_log import BlockingLog, CorruptionError, LogOptions, Reader
 
 
 def three_segments(path: Path) -> list[Path]:
-    with BlockingLog(path, Options()) as log:
+    with BlockingLog(path, LogOptions()) as log:
         for part in range(3):
             for number in range(4):
                 log.append(part * 4 + number)

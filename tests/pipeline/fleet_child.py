@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from lorogo_pipeline.jobs.fleet import compact_fleet
-from lorogo_pipeline.jobs.fleet_report import FleetOptions, Progress
+from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetProgress
 from tests.pipeline.fleets import QUICK
 
 
-def tell(progress: Progress) -> None:
+def tell(progress: FleetProgress) -> None:
     sys.stdout.write(f"{progress.stage} {progress.done}\n")
     sys.stdout.flush()
 

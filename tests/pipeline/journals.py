@@ -11,7 +11,7 @@ from typing import Self
 import msgpack
 from loro import ExportMode, LoroDoc
 
-from lorogo_log import BlockingLog, Options
+from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.format.batch import pack_value
 from lorogo_protocol import crdt, records
 from lorogo_protocol.digest import digest
@@ -109,7 +109,7 @@ class Journal:
 
     def __init__(self, path: Path, *, segment_bytes: int = 1 << 20, log_id: bytes | None = None) -> None:
         self.path = path
-        self._log = BlockingLog(path, Options(segment_bytes=segment_bytes, log_id=log_id))
+        self._log = BlockingLog(path, LogOptions(segment_bytes=segment_bytes, log_id=log_id))
 
     def __enter__(self) -> Self:
         return self

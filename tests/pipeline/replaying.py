@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lorogo_log import BlockingLog
 from lorogo_log import Record as Stored
-from lorogo_pipeline.audit.comparison import Replayed
+from lorogo_pipeline.audit.comparison import JournalDocument
 from lorogo_pipeline.audit.difference import BadRecord, Difference, damaged_segment
 from lorogo_pipeline.decode import content
 from lorogo_protocol import crdt
@@ -20,7 +20,7 @@ from lorogo_server.recovery.restore_sources import find
 NOW = 2_000_000_000_000_000_000
 
 
-def replay(journals: Path, document_id: str | None = None) -> dict[str, Replayed]:
+def replay(journals: Path, document_id: str | None = None) -> dict[str, JournalDocument]:
     """Every document that the journals below a folder have, or one."""
     found: dict[str, list[tuple[Stored, str]]] = {}
     for source in find(str(journals)):
@@ -31,10 +31,10 @@ def replay(journals: Path, document_id: str | None = None) -> dict[str, Replayed
     return {name: _folded(name, stored) for name, stored in found.items()}
 
 
-def again(journals: Path) -> Callable[[str], "asyncio.Future[Replayed | None]"]:
+def again(journals: Path) -> Callable[[str], "asyncio.Future[JournalDocument | None]"]:
     """For `audit(again=...)`."""
 
-    def read(document_id: str) -> Replayed | None:
+    def read(document_id: str) -> JournalDocument | None:
         return replay(journals, document_id).get(document_id)
 
     return lambda document_id: asyncio.ensure_future(asyncio.to_thread(read, document_id))
@@ -63,7 +63,7 @@ def copied(journals: Path, to: Path, change: Callable[[str, Record], Record | No
     return to
 
 
-def _folded(name: str, stored: list[tuple[Stored, str]]) -> Replayed:
+def _folded(name: str, stored: list[tuple[Stored, str]]) -> JournalDocument:
     def fetch(place: int) -> DocumentRecord | None:
         return decode(stored[place][0].payload)
 
@@ -74,10 +74,10 @@ def _folded(name: str, stored: list[tuple[Stored, str]]) -> Replayed:
     )
     gathered = gather([(record.time, place) for place, (record, _) in enumerate(stored)], fetch)
     if gathered.erased_ns:
-        return Replayed(name, "erased", gathered.generation)
+        return JournalDocument(name, "erased", gathered.generation)
     rebuilt = rebuild(gathered, fetch, now_ns=NOW)
     here, value = rebuilt.replica.version(), content.read(rebuilt.replica)
-    return Replayed(
+    return JournalDocument(
         name,
         "deleted" if gathered.deleted_ns else "live",
         gathered.generation,

@@ -13,7 +13,7 @@ import pytest
 
 from lorogo_cli.commands import pipeline_jobs
 from lorogo_pipeline.errors import LakeBusy
-from lorogo_pipeline.jobs.ingest import Ingested
+from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.jobs.live_ingest import follow_stream
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.tables.lake import LOCK, Lake
@@ -86,18 +86,18 @@ def test_journals_are_followed_although_another_job_writes(
     """Whoever follows says so, and looks again."""
     path = journal(tmp_path / "journal", session(1, 3))
     pipeline = build(spark, Settings(str(tmp_path / "lake"), (str(path),)))
-    results: Iterator[Ingested | BaseException] = iter(
-        [LakeBusy("the lake is being written"), Ingested(updates=3), KeyboardInterrupt()]
+    results: Iterator[IngestReport | BaseException] = iter(
+        [LakeBusy("the lake is being written"), IngestReport(updates=3), KeyboardInterrupt()]
     )
 
-    def ingest(_: Pipeline) -> Ingested:
+    def ingest(_: Pipeline) -> IngestReport:
         result = next(results)
         if isinstance(result, BaseException):
             raise result
         return result
 
     monkeypatch.setattr(Pipeline, "ingest", ingest)
-    door = pipeline_jobs.Door(str(tmp_path / "lake"), None, None, [], as_json=True, verbose=False)
+    door = pipeline_jobs.JobOptions(str(tmp_path / "lake"), None, None, [], as_json=True, verbose=False)
     assert pipeline_jobs._follow(door, pipeline, None, 0.0)
     said = capsys.readouterr()
     assert '"updates":3' in said.out and "looking again" in said.err

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lorogo_pipeline.audit.comparison import Replayed
+from lorogo_pipeline.audit.comparison import JournalDocument
 from lorogo_pipeline.audit.job import reread, run_audit
-from lorogo_pipeline.jobs.ingest import Ingested
+from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import ErasedRecord, Record, UpdateRecord
@@ -82,7 +82,7 @@ async def test_one_document_is_read_again_from_the_journals(tmp_path: Path, fres
     assert found.json == '{"body":"abc def "}'
     assert not found.problem
     assert reread([str(data)], "nowhere") is None
-    assert reread([str(data)], "gone") == Replayed("gone", "erased")
+    assert reread([str(data)], "gone") == JournalDocument("gone", "erased")
 
 
 async def test_an_audit_finds_a_document_that_should_be_nowhere(
@@ -147,7 +147,7 @@ async def test_following_the_stream_goes_on_where_it_was(
     async with serving(url, data) as client:
         pipeline = made(spark, tmp_path / "lake", data)
 
-        def told(done: Ingested) -> None:
+        def told(done: IngestReport) -> None:
             counts.append(done.records)
 
         def follow() -> int:

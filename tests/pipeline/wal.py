@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_pipeline.sources.stream_ranges import Range, StreamOptions
+from lorogo_pipeline.sources.stream_ranges import SequenceRange, StreamOptions
 from lorogo_pipeline.sources.stream_reader import batches
 from lorogo_pipeline.tables.schemas import RECORDS
 from lorogo_protocol.chunks import Chunk, split
 from lorogo_protocol.subjects import WAL_STREAM, wal
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
-from lorogo_transport.ports import Stored, Stream
+from lorogo_transport.ports import StoredMessage, Stream
 from lorogo_transport.stores.topology import specs
 
 _SECOND_NS = 1_000_000_000
@@ -33,12 +33,12 @@ def pieces(payload: bytes, log_id: str, count: int) -> list[Chunk]:
     return made
 
 
-def message(chunk: Chunk, sequence: int, document_id: str = "doc") -> Stored:
+def message(chunk: Chunk, sequence: int, document_id: str = "doc") -> StoredMessage:
     """The chunk as the WAL holds it."""
-    return Stored(wal(document_id), sequence, sequence * _SECOND_NS, chunk.data, chunk.headers())
+    return StoredMessage(wal(document_id), sequence, sequence * _SECOND_NS, chunk.data, chunk.headers())
 
 
-def messages(chunks: Iterable[tuple[str, Chunk]]) -> list[Stored]:
+def messages(chunks: Iterable[tuple[str, Chunk]]) -> list[StoredMessage]:
     """Chunks of documents, stored one after another from sequence 1 on."""
     return [
         message(chunk, sequence, document_id)
@@ -66,7 +66,7 @@ async def read(
     stream: Stream, first: int, last: int, options: StreamOptions | None = None
 ) -> list[Mapping[str, object]]:
     """The rows of one range."""
-    given = Range(first, last, epoch=1, created=0)
+    given = SequenceRange(first, last, epoch=1, created=0)
     found = [batch async for batch in batches(stream, options or StreamOptions(), given, RECORDS)]
     rows: list[Mapping[str, object]] = pa.Table.from_batches(found, RECORDS).to_pylist()
     return rows

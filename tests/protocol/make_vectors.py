@@ -12,7 +12,14 @@ from pathlib import Path
 
 from lorogo_protocol import calls, chunks, replies, status
 from lorogo_protocol.calls import Body
-from lorogo_protocol.chunks import Assembled, Assembler, Chunk, Outcome, Rejected, Repeated
+from lorogo_protocol.chunks import (
+    Assembled,
+    AssemblyOutcome,
+    AssemblyRejected,
+    Chunk,
+    ChunkAssembler,
+    Repeated,
+)
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
@@ -83,14 +90,14 @@ def message(chunk: Chunk) -> Json:
     return {"headers": chunk.headers(), "data": b64(chunk.data)}
 
 
-def said(outcome: Outcome) -> Json:
+def said(outcome: AssemblyOutcome) -> Json:
     match outcome:
         case None:
             return None
         case Assembled():
             facts = {"payload": b64(outcome.payload), "sequence": outcome.sequence}
             return {"is": "whole", "log_id": outcome.log_id, "inbox": outcome.inbox, **facts}
-        case Rejected():
+        case AssemblyRejected():
             return {"is": "nack", "log_id": outcome.log_id, "inbox": outcome.inbox, "reason": outcome.reason}
         case Repeated():
             facts = {"sequence": outcome.sequence}
@@ -99,7 +106,7 @@ def said(outcome: Outcome) -> Json:
 
 def story(name: str, messages: Sequence[Chunk]) -> Json:
     """Sequences count from 1, all at second 0; whole updates are ACKed at once; then 60 s pass."""
-    assembler = Assembler(update_bytes_max=100)
+    assembler = ChunkAssembler(update_bytes_max=100)
     answers = []
     for sequence, chunk in enumerate(messages, 1):
         outcome = assembler.add(chunk, sequence=sequence, now=0.0)

@@ -169,7 +169,7 @@ def test_every_verb_is_one_subject_token() -> None:
 def test_a_packed_body_travels_as_it_is() -> None:
     """A body that was packed elsewhere is not packed again, and its members can be read."""
     packed = calls.encode({"value": [1, 2], "frontiers": b"f"})
-    body = calls.Encoded(packed)
+    body = calls.EncodedBody(packed)
     assert calls.encode(body) is packed
     assert dict(body) == {"value": [1, 2], "frontiers": b"f"}
     assert (len(body), body["value"]) == (2, [1, 2])

@@ -6,31 +6,31 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol.ephemeral import Presence
+from lorogo_protocol.ephemeral import PresenceStore
 from lorogo_protocol.errors import CrdtError
 
 
 def test_presence_travels() -> None:
     """What one says of itself, a newcomer gets from the merged state."""
-    alice, owner, carol = Presence(30), Presence(30), Presence(30)
+    alice, owner, carol = PresenceStore(30), PresenceStore(30), PresenceStore(30)
     alice.store.set("alice", {"cursor": 3})
     owner.apply(alice.encode_all())
     carol.store.set("carol", "here")
     owner.apply(carol.store.encode("carol"))
-    newcomer = Presence(30)
+    newcomer = PresenceStore(30)
     newcomer.apply(owner.encode_all())
     assert newcomer.states() == {"alice": {"cursor": 3}, "carol": "here"}
 
 
 def test_presence_vanishes() -> None:
     """What is not renewed is gone, from the states and from what newcomers get."""
-    presence = Presence(0.001)
+    presence = PresenceStore(0.001)
     presence.store.set("alice", 1)
     deadline = time.monotonic() + 5
     while presence.states() and time.monotonic() < deadline:
         pass
     assert presence.states() == {}
-    newcomer = Presence(30)
+    newcomer = PresenceStore(30)
     newcomer.apply(presence.encode_all())
     assert newcomer.states() == {}
 
@@ -38,10 +38,10 @@ def test_presence_vanishes() -> None:
 @given(st.binary(max_size=80))
 def test_random_presence_is_applied_or_refused(data: bytes) -> None:
     """Whatever comes as presence, the store goes on."""
-    presence = Presence(30)
+    presence = PresenceStore(30)
     presence.store.set("me", 1)
     with suppress(CrdtError):
         presence.apply(data)
     assert presence.states().get("me") is not None
-    newcomer = Presence(30)
+    newcomer = PresenceStore(30)
     newcomer.apply(presence.encode_all())

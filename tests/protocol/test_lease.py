@@ -7,22 +7,22 @@ import pytest
 from lorogo_protocol import limits
 from lorogo_protocol.lease import (
     Acquire,
-    Answer,
+    AcquireStep,
+    ClientStep,
     Condemn,
     Decline,
-    Entry,
     Failures,
     GiveUp,
-    Mine,
+    OwnerStep,
+    OwnWrite,
     Ping,
     Reacquire,
     Reclaim,
+    RequestStart,
     Serve,
-    Sight,
-    Start,
+    StatusEntry,
     StepDown,
     Wait,
-    Wish,
     answer_init,
     begins_series,
     lease_valid,
@@ -32,12 +32,12 @@ from lorogo_protocol.lease import (
 )
 from lorogo_protocol.status import Down, Failed, Starting, Up
 
-DOWN = Entry(Down(0), 7)
-UP = Entry(Up("a", 0), 8, server="a", lease=5)
-STARTING = Entry(Starting("op", 2, 0), 9)
-FAILED_3 = Entry(Starting("op", 3, 0), 9, trace="t", failures=3)
-LOADING = Entry(Starting("op", 2, 0), 10, server="a")
-ERROR = Entry(Failed("trace", 0), 11, server="a")
+DOWN = StatusEntry(Down(0), 7)
+UP = StatusEntry(Up("a", 0), 8, server="a", lease=5)
+STARTING = StatusEntry(Starting("op", 2, 0), 9)
+FAILED_3 = StatusEntry(Starting("op", 3, 0), 9, trace="t", failures=3)
+LOADING = StatusEntry(Starting("op", 2, 0), 10, server="a")
+ERROR = StatusEntry(Failed("trace", 0), 11, server="a")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ ERROR = Entry(Failed("trace", 0), 11, server="a")
         (DOWN, 0),
         (STARTING, 0),
         (LOADING, 10),
-        (Entry(Starting("op", 2, 0), 12, server="a", lease=10), 10),
+        (StatusEntry(Starting("op", 2, 0), 12, server="a", lease=10), 10),
         (UP, 5),
     ],
     ids=["down", "asked for", "acquired", "renewed", "up"],
 )
-def test_the_token_is_the_revision_of_the_write_that_acquired(entry: Entry, token: int) -> None:
+def test_the_token_is_the_revision_of_the_write_that_acquired(entry: StatusEntry, token: int) -> None:
     """The first write of a server has no LORO_LEASE and is the token; later ones carry it."""
     assert entry.token == token
 
@@ -59,27 +59,31 @@ def test_the_token_is_the_revision_of_the_write_that_acquired(entry: Entry, toke
 @pytest.mark.parametrize(
     ("entry", "seen_seconds", "ping", "init_answered", "expected"),
     [
-        (None, 0.0, None, False, Start(0, 0)),
-        (DOWN, 0.0, None, False, Start(0, 7)),
+        (None, 0.0, None, False, RequestStart(0, 0)),
+        (DOWN, 0.0, None, False, RequestStart(0, 7)),
         (UP, 0.0, True, False, Serve()),
         (UP, 99.0, True, False, Serve()),
         (UP, 0.0, None, False, Ping()),
         (UP, 4.9, None, False, Ping()),
-        (UP, 0.0, False, False, Start(0, 8)),
-        (UP, 5.0, None, False, Start(0, 8)),
+        (UP, 0.0, False, False, RequestStart(0, 8)),
+        (UP, 5.0, None, False, RequestStart(0, 8)),
         (STARTING, 0.0, None, False, Wait(5.0)),
         (STARTING, 4.0, None, True, Wait(1.0)),
-        (STARTING, 5.0, None, False, Start(2, 9)),
-        (STARTING, 5.0, None, True, Start(3, 9)),
+        (STARTING, 5.0, None, False, RequestStart(2, 9)),
+        (STARTING, 5.0, None, True, RequestStart(3, 9)),
         (LOADING, 4.0, None, False, Wait(1.0)),
-        (LOADING, 5.0, None, False, Start(3, 10)),
-        (LOADING, 5.0, None, True, Start(3, 10)),
+        (LOADING, 5.0, None, False, RequestStart(3, 10)),
+        (LOADING, 5.0, None, True, RequestStart(3, 10)),
         (ERROR, 0.0, None, False, GiveUp("trace")),
         (ERROR, 99.0, False, True, GiveUp("trace")),
     ],
 )
 def test_who_wants_the_document_served(
-    entry: Entry | None, seen_seconds: float, ping: bool | None, init_answered: bool, expected: Wish
+    entry: StatusEntry | None,
+    seen_seconds: float,
+    ping: bool | None,
+    init_answered: bool,
+    expected: ClientStep,
 ) -> None:
     """Anyone may start a document that nobody serves; failed servers are counted, lonely clients are not."""
     assert wish(entry, seen_seconds=seen_seconds, ping=ping, init_answered=init_answered) == expected
@@ -87,12 +91,12 @@ def test_who_wants_the_document_served(
 
 def test_how_long_a_status_may_stand_is_a_setting() -> None:
     """Staleness is judged by the seconds that the observer gives, against the limit that it gives."""
-    assert wish(STARTING, seen_seconds=0.5, stale_seconds=0.5) == Start(2, 9)
+    assert wish(STARTING, seen_seconds=0.5, stale_seconds=0.5) == RequestStart(2, 9)
     assert wish(STARTING, seen_seconds=0.25, stale_seconds=0.5) == Wait(0.25)
 
 
 @pytest.mark.parametrize("entry", [DOWN, UP, STARTING, LOADING, ERROR])
-def test_timestamps_decide_nothing(entry: Entry) -> None:
+def test_timestamps_decide_nothing(entry: StatusEntry) -> None:
     """Two machines whose clocks are an hour apart come to the same decisions."""
     later = replace(entry, status=replace(entry.status, time_ns=3600 * 10**9))
     for seen in (0.0, 4.9, 5.0):
@@ -110,18 +114,20 @@ def test_timestamps_decide_nothing(entry: Entry) -> None:
         (STARTING, "other", Decline("another operation is starting the document")),
         (LOADING, "op", Decline("a server has taken this operation already")),
         (STARTING, "op", Acquire(Starting("op", 2, 0), 9)),
-        (Entry(Starting("op", 3, 0), 9), "op", Acquire(Starting("op", 3, 0), 9)),
+        (StatusEntry(Starting("op", 3, 0), 9), "op", Acquire(Starting("op", 3, 0), 9)),
         (FAILED_3, "op", Acquire(Starting("op", 3, 0), 9, Failures(3, "t"))),
         (replace(FAILED_3, failures=4), "op", Condemn(Failures(4, "t"), 9)),
-        (Entry(Starting("op", 4, 0), 9), "op", Acquire(Starting("op", 0, 0), 9, restarted=True)),
+        (StatusEntry(Starting("op", 4, 0), 9), "op", Acquire(Starting("op", 0, 0), 9, restarted=True)),
         (
-            Entry(Starting("op", 4, 0), 9, trace="t", failures=1),
+            StatusEntry(Starting("op", 4, 0), 9, trace="t", failures=1),
             "op",
             Acquire(Starting("op", 0, 0), 9, Failures(1, "t"), restarted=True),
         ),
     ],
 )
-def test_the_server_that_takes_an_init(entry: Entry | None, operation_id: str, expected: Answer) -> None:
+def test_the_server_that_takes_an_init(
+    entry: StatusEntry | None, operation_id: str, expected: AcquireStep
+) -> None:
     """It takes exactly the operation that it was asked for, once; above three failures of the document it
     says ERROR, above three attempts with fewer failures the count restarts at 0.
     """
@@ -139,13 +145,13 @@ def test_a_server_remembers_failures_that_a_clients_move_dropped() -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (Entry(Starting("op", 0, 0), 9), True),
-        (Entry(Starting("op", 1, 0), 9), False),
-        (Entry(Starting("op", 0, 0), 9, trace="t", failures=1), False),
+        (StatusEntry(Starting("op", 0, 0), 9), True),
+        (StatusEntry(Starting("op", 1, 0), 9), False),
+        (StatusEntry(Starting("op", 0, 0), 9, trace="t", failures=1), False),
         (DOWN, False),
     ],
 )
-def test_which_attempt_is_the_first(entry: Entry, expected: bool) -> None:
+def test_which_attempt_is_the_first(entry: StatusEntry, expected: bool) -> None:
     """Failures from before the document was UP or DOWN do not count."""
     assert begins_series(entry) is expected
 
@@ -165,29 +171,45 @@ GAP = StepDown("another server may have owned it meanwhile")
     [
         (None, False, Reacquire()),
         (None, True, Reacquire()),
-        (Entry(Up("me", 0), 13, server="me", lease=5), False, Mine(13)),
-        (Entry(Up("me", 0), 13, server="me", lease=5), True, Mine(13)),
-        (Entry(Up("me", 0), 13, server="me", lease=6), False, StepDown("server me owns it with token 6")),
-        (Entry(Up("you", 0), 13, server="you", lease=9), False, StepDown("server you owns it with token 9")),
-        (Entry(Starting("op", 0, 0), 5, server="me"), False, Mine(5)),
-        (Entry(Starting("op", 0, 0), 13, server="me", lease=5), False, Mine(13)),
-        (Entry(Starting("op", 0, 0), 13, server="me"), False, StepDown("operation op starts it")),
-        (Entry(Starting("op", 0, 0), 13, server="you", lease=5), False, StepDown("operation op starts it")),
-        (Entry(Starting("new", 0, 0), 13), False, StepDown("operation new starts it")),
-        (Entry(Starting("new", 0, 0), 13, server="me", lease=5), False, StepDown("operation new starts it")),
-        (Entry(Down(0), 13), False, Reclaim(13)),
-        (Entry(Down(0), 13, server="me", lease=5), False, Reclaim(13)),
-        (Entry(Down(0), 13, server="you", lease=9), False, GAP),
-        (Entry(Down(0), 13), True, GAP),
-        (Entry(Down(0), 12), False, Mine(12)),
-        (Entry(Down(0), 4), True, Mine(12)),
-        (Entry(Failed("t", 0), 13), False, Reclaim(13)),
-        (Entry(Failed("t", 0), 13, server="you"), False, GAP),
-        (Entry(Failed("t", 0), 13), True, GAP),
-        (Entry(Failed("t", 0), 11), False, Mine(12)),
+        (StatusEntry(Up("me", 0), 13, server="me", lease=5), False, OwnWrite(13)),
+        (StatusEntry(Up("me", 0), 13, server="me", lease=5), True, OwnWrite(13)),
+        (
+            StatusEntry(Up("me", 0), 13, server="me", lease=6),
+            False,
+            StepDown("server me owns it with token 6"),
+        ),
+        (
+            StatusEntry(Up("you", 0), 13, server="you", lease=9),
+            False,
+            StepDown("server you owns it with token 9"),
+        ),
+        (StatusEntry(Starting("op", 0, 0), 5, server="me"), False, OwnWrite(5)),
+        (StatusEntry(Starting("op", 0, 0), 13, server="me", lease=5), False, OwnWrite(13)),
+        (StatusEntry(Starting("op", 0, 0), 13, server="me"), False, StepDown("operation op starts it")),
+        (
+            StatusEntry(Starting("op", 0, 0), 13, server="you", lease=5),
+            False,
+            StepDown("operation op starts it"),
+        ),
+        (StatusEntry(Starting("new", 0, 0), 13), False, StepDown("operation new starts it")),
+        (
+            StatusEntry(Starting("new", 0, 0), 13, server="me", lease=5),
+            False,
+            StepDown("operation new starts it"),
+        ),
+        (StatusEntry(Down(0), 13), False, Reclaim(13)),
+        (StatusEntry(Down(0), 13, server="me", lease=5), False, Reclaim(13)),
+        (StatusEntry(Down(0), 13, server="you", lease=9), False, GAP),
+        (StatusEntry(Down(0), 13), True, GAP),
+        (StatusEntry(Down(0), 12), False, OwnWrite(12)),
+        (StatusEntry(Down(0), 4), True, OwnWrite(12)),
+        (StatusEntry(Failed("t", 0), 13), False, Reclaim(13)),
+        (StatusEntry(Failed("t", 0), 13, server="you"), False, GAP),
+        (StatusEntry(Failed("t", 0), 13), True, GAP),
+        (StatusEntry(Failed("t", 0), 11), False, OwnWrite(12)),
     ],
 )
-def test_the_owner_that_sees_its_key(entry: Entry | None, missed: bool, expected: Sight) -> None:
+def test_the_owner_that_sees_its_key(entry: StatusEntry | None, missed: bool, expected: OwnerStep) -> None:
     """It writes UP over a stray DOWN or ERROR, unless another server may have owned it; else it yields."""
     seen = owner_sees(entry, server_id="me", token=5, revision=12, operation_id="op", missed=missed)
     assert seen == expected
@@ -209,14 +231,14 @@ def test_how_long_a_lease_lasts_is_a_setting() -> None:
     ("entry", "expected"),
     [
         (None, ""),
-        (Entry(Down(0), 1, server="a"), ""),
-        (Entry(Failed("trace", 0), 1, server="a"), ""),
-        (Entry(Up("a", 0), 1, server="a", lease=1), "a"),
-        (Entry(Starting("op", 0, 0), 1), ""),
-        (Entry(Starting("op", 0, 0), 1, server="b", taken_from="a"), "b"),
-        (Entry(Starting("op", 0, 0), 1, taken_from="a"), "a"),
+        (StatusEntry(Down(0), 1, server="a"), ""),
+        (StatusEntry(Failed("trace", 0), 1, server="a"), ""),
+        (StatusEntry(Up("a", 0), 1, server="a", lease=1), "a"),
+        (StatusEntry(Starting("op", 0, 0), 1), ""),
+        (StatusEntry(Starting("op", 0, 0), 1, server="b", taken_from="a"), "b"),
+        (StatusEntry(Starting("op", 0, 0), 1, taken_from="a"), "a"),
     ],
 )
-def test_from_whom_a_document_is_taken(entry: Entry | None, expected: str) -> None:
+def test_from_whom_a_document_is_taken(entry: StatusEntry | None, expected: str) -> None:
     """From who had it without saying DOWN; a mover that died before the init hands the name on."""
     assert taken_from(entry) == expected

@@ -14,17 +14,17 @@ import pytest
 from lorogo_protocol.lease import (
     NO_FAILURES,
     Acquire,
-    Answer,
+    AcquireStep,
+    ClientStep,
     Condemn,
     Decline,
-    Entry,
     Failures,
-    Mine,
+    OwnerStep,
+    OwnWrite,
     Reclaim,
-    Sight,
-    Start,
+    RequestStart,
+    StatusEntry,
     StepDown,
-    Wish,
     answer_init,
     begins_series,
     owner_sees,
@@ -76,8 +76,8 @@ class World:
     nothing at all: a write under way is simply the entry that it would become.
     """
 
-    log: tuple[Entry, ...] = ()
-    in_flight: frozenset[Entry] = frozenset()
+    log: tuple[StatusEntry, ...] = ()
+    in_flight: frozenset[StatusEntry] = frozenset()
     servers: tuple[Server, ...] = (Idle(),) * len(SERVERS)
     revisions_max: int = 6
     in_flight_max: int = 2
@@ -86,10 +86,10 @@ class World:
     failed: bool = False  # a load ran and failed
 
     @property
-    def newest(self) -> Entry | None:
+    def newest(self) -> StatusEntry | None:
         return self.log[-1] if self.log else None
 
-    def send(self, write: Entry) -> "World":
+    def send(self, write: StatusEntry) -> "World":
         """Put a write on its way; one that can never land is not worth following."""
         if not len(self.log) < write.revision <= self.revisions_max:
             return self
@@ -97,7 +97,7 @@ class World:
             return self
         return replace(self, in_flight=self.in_flight | {write})
 
-    def land(self, write: Entry) -> "World":
+    def land(self, write: StatusEntry) -> "World":
         """The compare-and-swap succeeds; every other write that expected the same is lost."""
         rest = frozenset(other for other in self.in_flight if other.revision > write.revision)
         return replace(self, log=(*self.log, write), in_flight=rest)
@@ -110,12 +110,12 @@ class World:
 class Rules:
     """What a world is played by; tests break one to see that the search would notice."""
 
-    sees: Callable[[Entry | None, str, Holds, bool], Sight]
-    wrote: Callable[[Entry, str, Asked], bool]
-    answers: Callable[[Entry, str, Failures], Answer]
+    sees: Callable[[StatusEntry | None, str, Holds, bool], OwnerStep]
+    wrote: Callable[[StatusEntry, str, Asked], bool]
+    answers: Callable[[StatusEntry, str, Failures], AcquireStep]
 
 
-def sees(entry: Entry | None, server_id: str, holds: Holds, missed: bool) -> Sight:
+def sees(entry: StatusEntry | None, server_id: str, holds: Holds, missed: bool) -> OwnerStep:
     return owner_sees(
         entry,
         server_id=server_id,
@@ -126,7 +126,7 @@ def sees(entry: Entry | None, server_id: str, holds: Holds, missed: bool) -> Sig
     )
 
 
-def wrote(entry: Entry, server_id: str, asked: Asked) -> bool:
+def wrote(entry: StatusEntry, server_id: str, asked: Asked) -> bool:
     """Whether the entry that was read is the one that this server wrote."""
     match entry.status:
         case Starting(operation_id=operation):
@@ -135,11 +135,11 @@ def wrote(entry: Entry, server_id: str, asked: Asked) -> bool:
             return False
 
 
-def answers(entry: Entry, operation: str, known: Failures) -> Answer:
+def answers(entry: StatusEntry, operation: str, known: Failures) -> AcquireStep:
     return answer_init(entry, operation, known=known, retries_max=0)
 
 
-def wishes(world: World) -> set[Wish]:
+def wishes(world: World) -> set[ClientStep]:
     """What anybody may wish who reads the key, has waited or not, was answered or not."""
     return {
         wish(world.newest, seen_seconds=seen, ping=ping, init_answered=answered)
@@ -155,19 +155,21 @@ def clients(world: World) -> Iterator[World]:
     Clients differ only in name, so the second one matters only while the first has a write under way.
     """
     for wished in wishes(world) if world.moved else ():
-        if isinstance(wished, Start):
+        if isinstance(wished, RequestStart):
             rivals = any(write.revision == wished.expected_revision + 1 for write in world.in_flight)
             operation = f"{CLIENTS[rivals]}{wished.expected_revision}"
             status = Starting(operation, wished.retry_count, 0)
             newest = None if world.foreign else world.newest
             trace, failures = ("", 0) if newest is None else (newest.trace, newest.failures)
-            yield world.send(Entry(status, wished.expected_revision + 1, trace=trace, failures=failures))
+            yield world.send(
+                StatusEntry(status, wished.expected_revision + 1, trace=trace, failures=failures)
+            )
 
 
 def people(world: World) -> Iterator[World]:
     """A person, or a foreign tool, writes DOWN."""
     if world.newest is not None and len(world.log) < world.revisions_max:
-        yield world.land(Entry(Down(0), len(world.log) + 1))
+        yield world.land(StatusEntry(Down(0), len(world.log) + 1))
 
 
 def idle(world: World, index: int, state: Idle, rules: Rules) -> Iterator[World]:
@@ -178,33 +180,35 @@ def idle(world: World, index: int, state: Idle, rules: Rules) -> Iterator[World]
     if index > 0 and not any(entry.server for entry in world.log) and isinstance(world.servers[0], Idle):
         return
     match world.newest:
-        case Entry(status=Starting(operation_id=operation)) as entry:
+        case StatusEntry(status=Starting(operation_id=operation)) as entry:
             yield from answered(world, index, state, rules, entry, operation)
         case _:
             pass
     for wished in () if world.moved else wishes(world):
-        if isinstance(wished, Start):
+        if isinstance(wished, RequestStart):
             operation = f"{SERVERS[index]}{wished.expected_revision}"
             status, newest = Starting(operation, wished.retry_count, 0), world.newest
             trace, failures = ("", 0) if newest is None else (newest.trace, newest.failures)
-            unmoved = Entry(status, wished.expected_revision, trace=trace, failures=failures)
+            unmoved = StatusEntry(status, wished.expected_revision, trace=trace, failures=failures)
             yield from answered(world, index, state, rules, unmoved, operation)
 
 
 def answered(
-    world: World, index: int, state: Idle, rules: Rules, entry: Entry, operation: str
+    world: World, index: int, state: Idle, rules: Rules, entry: StatusEntry, operation: str
 ) -> Iterator[World]:
     """The server answers the init, with the failures that it knows of this series of attempts."""
     me = SERVERS[index]
     known = NO_FAILURES if begins_series(entry) else Failures(state.known, "t" if state.known else "")
     match rules.answers(entry, operation, known):
         case Acquire(status, expected, failures):
-            write = Entry(status, expected + 1, server=me, trace=failures.trace_id, failures=failures.count)
+            write = StatusEntry(
+                status, expected + 1, server=me, trace=failures.trace_id, failures=failures.count
+            )
             asks = Asked(operation, expected + 1, status.retry_count, failures.count)
             yield world.send(write).become(index, asks)
         case Condemn(failures, expected):
             failed = Failed(failures.trace_id, 0)
-            yield world.send(Entry(failed, expected + 1, server=me, failures=failures.count))
+            yield world.send(StatusEntry(failed, expected + 1, server=me, failures=failures.count))
         case Decline():
             pass
 
@@ -230,27 +234,27 @@ def holds(world: World, index: int, state: Holds, rules: Rules) -> Iterator[Worl
     starting = Starting(state.operation, state.retry_count, 0)
     yield world.become(index, replace(state, up=True))
     if state.up:
-        yield world.send(Entry(Up(me, 0), state.revision + 1, server=me, lease=state.token))
+        yield world.send(StatusEntry(Up(me, 0), state.revision + 1, server=me, lease=state.token))
     else:
-        renewal = Entry(starting, state.revision + 1, server=me, lease=state.token)
+        renewal = StatusEntry(starting, state.revision + 1, server=me, lease=state.token)
         if state.failures:
             renewal = replace(renewal, trace="t", failures=state.failures)
         yield world.send(renewal)
         left = replace(renewal, trace="t", failures=state.failures + 1)
         yield replace(world.send(left), failed=True).become(index, Idle(state.failures + 1))
-    stopped = world.send(Entry(Down(0), state.revision + 1, server=me, lease=state.token))
+    stopped = world.send(StatusEntry(Down(0), state.revision + 1, server=me, lease=state.token))
     yield stopped.become(index, Idle())
     views = [(world.newest, True)]
     if state.revision < len(world.log):
         views.append((world.log[state.revision], False))
     for entry, missed in views:
         match rules.sees(entry, me, state, missed):
-            case Mine(revision):
+            case OwnWrite(revision):
                 yield world.become(index, replace(state, revision=revision))
             case StepDown():
                 yield world.become(index, Idle())
             case Reclaim(expected):
-                reclaimed = world.send(Entry(Up(me, 0), expected + 1, server=me, lease=state.token))
+                reclaimed = world.send(StatusEntry(Up(me, 0), expected + 1, server=me, lease=state.token))
                 yield reclaimed.become(index, replace(state, revision=expected))
 
 
@@ -309,9 +313,9 @@ RULES = Rules(sees, wrote, answers)
 NOTHING = World(revisions_max=4, in_flight_max=3)
 SERVED = World(
     log=(
-        Entry(Starting("c0", 0, 0), 1),
-        Entry(Starting("c0", 0, 0), 2, server="a"),
-        Entry(Up("a", 0), 3, server="a", lease=2),
+        StatusEntry(Starting("c0", 0, 0), 1),
+        StatusEntry(Starting("c0", 0, 0), 2, server="a"),
+        StatusEntry(Up("a", 0), 3, server="a", lease=2),
     ),
     servers=(Holds(2, 3, "c0", up=True), Idle()),
     revisions_max=7,
@@ -344,19 +348,19 @@ def test_two_servers_never_hold_the_current_token(start: World, at_least: int) -
     assert worlds > at_least
 
 
-def never_missed(entry: Entry | None, server_id: str, state: Holds, missed: bool) -> Sight:
+def never_missed(entry: StatusEntry | None, server_id: str, state: Holds, missed: bool) -> OwnerStep:
     """An owner that trusts a DOWN after a gap, whoever wrote it."""
     if entry is not None and isinstance(entry.status, Down):
         entry = replace(entry, server="")
     return sees(entry, server_id, state, False)
 
 
-def by_value(entry: Entry, server_id: str, state: Asked) -> bool:
+def by_value(entry: StatusEntry, server_id: str, state: Asked) -> bool:
     """A server that knows its write by the value alone: another's is equal."""
     return wrote(replace(entry, server=server_id), server_id, state)
 
 
-def by_attempts(entry: Entry, operation: str, known: Failures) -> Answer:
+def by_attempts(entry: StatusEntry, operation: str, known: Failures) -> AcquireStep:
     """A server that takes every attempt for a failure of the document."""
     count = entry.status.retry_count if isinstance(entry.status, Starting) else 0
     return answers(entry, operation, Failures(max(count, known.count), known.trace_id))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lorogo_protocol import pages
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.pages import EVERYTHING, Ask, Entry, Page, Start
+from lorogo_protocol.pages import EVERYTHING, FeedPage, FeedStart, PageEntry, PageRequest
 from lorogo_protocol.records import BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord, UpdateRecord
 
 NUMBERS = st.integers(0, 2**63)
@@ -33,27 +33,27 @@ RECORDS = st.one_of(
     st.builds(RestoredRecord, NUMBERS, NUMBERS),
     st.builds(ErasedRecord, NUMBERS),
 )
-ENTRIES = st.lists(st.builds(Entry, NUMBERS, NUMBERS, st.text("abc"), RECORDS)).map(tuple)
+ENTRIES = st.lists(st.builds(PageEntry, NUMBERS, NUMBERS, st.text("abc"), RECORDS)).map(tuple)
 
 
-@given(st.builds(Page, ENTRIES, st.text(), st.booleans()))
-def test_a_page_comes_back(page: Page) -> None:
+@given(st.builds(FeedPage, ENTRIES, st.text(), st.booleans()))
+def test_a_page_comes_back(page: FeedPage) -> None:
     """Every kind of record, as it was."""
     assert pages.decode(pages.encode(page)) == page
 
 
 @given(
     st.builds(
-        Ask,
+        PageRequest,
         st.text("0123456789abcdef", min_size=1, max_size=32),
         st.text(),
-        st.builds(Start, NUMBERS, NUMBERS, NUMBERS),
+        st.builds(FeedStart, NUMBERS, NUMBERS, NUMBERS),
         st.none() | st.frozensets(st.text("abc", min_size=1)),
         st.integers(1, pages.PAGE_BYTES_MAX),
         st.floats(0, pages.WAIT_SECONDS_MAX),
     )
 )
-def test_a_question_comes_back(ask: Ask) -> None:
+def test_a_question_comes_back(ask: PageRequest) -> None:
     """With everything that it asks for."""
     assert pages.parse_ask(msgpack.unpackb(msgpack.packb(ask.body()))) == ask
 
@@ -126,17 +126,17 @@ def test_kinds_of_tomorrow_are_left_out() -> None:
     ("start", "epoch", "sequence", "time_ns", "wanted"),
     [
         (EVERYTHING, 1, 1, 0, True),
-        (Start(2, 10, 0), 2, 10, 5, False),
-        (Start(2, 10, 0), 2, 11, 5, True),
-        (Start(2, 10, 0), 1, 99, 5, False),
-        (Start(2, 10, 0), 3, 1, 5, True),
-        (Start(2, 10, 50), 3, 1, 49, False),
-        (Start(0, 0, 50), 1, 1, 50, True),
-        (Start(0, 0, 50), 1, 1, 49, False),
+        (FeedStart(2, 10, 0), 2, 10, 5, False),
+        (FeedStart(2, 10, 0), 2, 11, 5, True),
+        (FeedStart(2, 10, 0), 1, 99, 5, False),
+        (FeedStart(2, 10, 0), 3, 1, 5, True),
+        (FeedStart(2, 10, 50), 3, 1, 49, False),
+        (FeedStart(0, 0, 50), 1, 1, 50, True),
+        (FeedStart(0, 0, 50), 1, 1, 49, False),
     ],
 )
 def test_a_start_wants_what_is_behind_it(
-    start: Start, epoch: int, sequence: int, time_ns: int, wanted: bool
+    start: FeedStart, epoch: int, sequence: int, time_ns: int, wanted: bool
 ) -> None:
     """By place in the WAL and by time; bases always, for they say what is known."""
     assert start.wants(time_ns, UpdateRecord(epoch, sequence, "x", "1", 1, 0, (), b"")) is wanted

@@ -9,7 +9,7 @@ import pytest
 from loro import EphemeralStore
 
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.present import Present
+from lorogo_protocol.present import BoundedPresenceStore
 
 
 def entry(key: str, value: object = "here") -> bytes:
@@ -34,7 +34,7 @@ def read(data: bytes) -> dict[str, object]:
 def test_what_was_said_first_goes_first() -> None:
     """Saying it again makes it young."""
     gone: list[str] = []
-    present = Present(60.0, bytes_max=1_000_000, entries_max=8, gone=gone.append)
+    present = BoundedPresenceStore(60.0, bytes_max=1_000_000, entries_max=8, gone=gone.append)
     for number in range(8):
         present.apply(entry(f"k{number}"))
     time.sleep(0.003)
@@ -47,7 +47,7 @@ def test_what_was_said_first_goes_first() -> None:
 
 def test_marks_of_removed_entries_are_bounded() -> None:
     """Long keys that are set and removed leave nothing but room."""
-    present = Present(60.0, bytes_max=10_000)
+    present = BoundedPresenceStore(60.0, bytes_max=10_000)
     present.apply(entry("stays"))
     for number in range(100):
         present.apply(removal(f"{number}" + "k" * 1_000))
@@ -58,7 +58,7 @@ def test_marks_of_removed_entries_are_bounded() -> None:
 def test_what_has_expired_is_let_go_though_nobody_asks() -> None:
     """A sweep is enough."""
     gone: list[str] = []
-    present = Present(0.05, gone=gone.append)
+    present = BoundedPresenceStore(0.05, gone=gone.append)
     present.apply(entry("k"))
     assert present.bytes > 0
     deadline = time.monotonic() + 10
@@ -69,7 +69,7 @@ def test_what_has_expired_is_let_go_though_nobody_asks() -> None:
 
 def test_news_are_what_would_change() -> None:
     """What is known is none; nothing is changed by asking."""
-    present = Present(60.0)
+    present = BoundedPresenceStore(60.0)
     known = entry("a")
     present.apply(known)
     time.sleep(0.003)
@@ -87,7 +87,7 @@ def test_the_account_is_always_right(seed: int) -> None:
     """Its bytes are those of its entries, and it is never above its bounds."""
     rng = random.Random(seed)
     gone: set[str] = set()
-    present = Present(60.0, bytes_max=3_000, entries_max=30, gone=gone.add)
+    present = BoundedPresenceStore(60.0, bytes_max=3_000, entries_max=30, gone=gone.add)
     for _ in range(300):
         key = f"k{rng.randrange(60)}"
         gone.discard(key)
@@ -107,7 +107,7 @@ def test_the_account_is_always_right(seed: int) -> None:
 
 def test_who_is_present_is_freed_with_its_document() -> None:
     """Loro's callback does not keep it: a server that opens documents all day would grow by each of them."""
-    present = Present(30.0)
+    present = BoundedPresenceStore(30.0)
     found = weakref.ref(present)
     del present
     gc.collect()

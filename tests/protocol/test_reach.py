@@ -100,7 +100,7 @@ def test_the_changes_of_an_update_are_counted() -> None:
 
 def test_presence_is_checked_and_its_marks_are_dropped() -> None:
     """A removed entry leaves a mark in what newcomers get until it is forgotten."""
-    presence = ephemeral.Presence(30)
+    presence = ephemeral.PresenceStore(30)
     presence.store.set("ana", 1)
     presence.store.set("ben", 2)
     ephemeral.check_presence(presence.encode_all())

@@ -7,13 +7,15 @@ import msgpack
 import pytest
 
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.recovery import Answer, Ask, decode_answer, decode_ask, encode
+from lorogo_protocol.recovery import RecoveryAnswer, RecoveryRequest, decode_answer, decode_ask, encode
 
-ASK = Ask("server-1", ("ab12", "cd34"), "doubt-1", "minutes", 3)
+ASK = RecoveryRequest("server-1", ("ab12", "cd34"), "doubt-1", "minutes", 3)
 
 
-@pytest.mark.parametrize("ask", [ASK, Ask("server-1", (), "doubt-1")], ids=["a document", "a roll call"])
-def test_an_ask_comes_back(ask: Ask) -> None:
+@pytest.mark.parametrize(
+    "ask", [ASK, RecoveryRequest("server-1", (), "doubt-1")], ids=["a document", "a roll call"]
+)
+def test_an_ask_comes_back(ask: RecoveryRequest) -> None:
     """A document, or none: a roll call."""
     assert decode_ask(encode(ask)) == ask
 
@@ -21,14 +23,16 @@ def test_an_ask_comes_back(ask: Ask) -> None:
 @pytest.mark.parametrize("flag", ["done", "whole", "changed", "settled"])
 def test_an_answer_comes_back(flag: str) -> None:
     """Each flag by itself; a key that is not known is ignored."""
-    answer = Answer(**(asdict(ASK) | {flag: True}))
+    answer = RecoveryAnswer(**(asdict(ASK) | {flag: True}))
     assert decode_answer(encode(answer)) == answer
     assert decode_answer(msgpack.packb(asdict(answer) | {"later": 1})) == answer
 
 
 def test_only_true_is_true() -> None:
     """A flag of another type is not a promise."""
-    assert decode_answer(msgpack.packb(asdict(ASK) | {"whole": 1, "done": "yes"})) == Answer(**asdict(ASK))
+    assert decode_answer(msgpack.packb(asdict(ASK) | {"whole": 1, "done": "yes"})) == RecoveryAnswer(
+        **asdict(ASK)
+    )
 
 
 @pytest.mark.parametrize(

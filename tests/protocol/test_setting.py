@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lorogo_protocol import setting
-from lorogo_protocol.setting import Kind, Setting, described, number_text, size_text, wrong
+from lorogo_protocol.setting import Setting, SettingKind, described, number_text, size_text, wrong
 
 
 def _no_spaces(text: str) -> None:
@@ -128,19 +128,19 @@ def test_a_list_has_no_empty_texts_if_they_are_checked() -> None:
     def never(text: str) -> None:
         raise ValueError(f"{text!r} is wrong")
 
-    about = Setting(kind=Kind.TEXTS, words="", default=(), check=never)
+    about = Setting(kind=SettingKind.TEXTS, words="", default=(), check=never)
     assert about.problem(("",)) == "'' is wrong"
-    assert Setting(kind=Kind.TEXT, words="", default="", check=never).problem("") == ""
+    assert Setting(kind=SettingKind.TEXT, words="", default="", check=never).problem("") == ""
 
 
 def test_the_same_in_days() -> None:
     """The default and what is allowed go along."""
-    days = ABOUT["keep"].in_units_of(86_400.0, Kind.DAYS)
+    days = ABOUT["keep"].in_units_of(86_400.0, SettingKind.DAYS)
     assert days.allowed() == "a number above 0 (0: for ever)"
     assert days.problem(36_501) == "must be a number above 0 (0: for ever), and at most 36500"
-    assert ABOUT["wait"].in_units_of(10.0, Kind.DAYS).allowed() == "a number above 0, up to 1"
-    assert ABOUT["wait"].in_units_of(10.0, Kind.DAYS).default == 0.05
-    assert Setting(kind=Kind.FOLDER, words="", default=None).allowed() == "the name of a folder"
+    assert ABOUT["wait"].in_units_of(10.0, SettingKind.DAYS).allowed() == "a number above 0, up to 1"
+    assert ABOUT["wait"].in_units_of(10.0, SettingKind.DAYS).default == 0.05
+    assert Setting(kind=SettingKind.FOLDER, words="", default=None).allowed() == "the name of a folder"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lorogo_protocol import calls, chunks, ids, replies, status
-from lorogo_protocol.chunks import Assembled, Assembler, Outcome, Rejected, Repeated
+from lorogo_protocol.chunks import Assembled, AssemblyOutcome, AssemblyRejected, ChunkAssembler, Repeated
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import InvalidDocumentId, MalformedMessage
 from lorogo_protocol.reasons import Reason
@@ -40,7 +40,7 @@ def test_splits(row: dict[str, Any]) -> None:
     cut = chunks.split(payload, row["log_id"], chunk_bytes_max=row["chunk_bytes_max"], inbox=row["inbox"])
     wire = [(message["headers"], b64decode(message["data"])) for message in row["messages"]]
     assert [(chunk.headers(), chunk.data) for chunk in cut] == wire
-    assembler = Assembler()
+    assembler = ChunkAssembler()
     read = [chunks.parse(headers, data) for headers, data in reversed(wire)]
     *silence, outcome = [assembler.add(chunk, sequence=n, now=0.0) for n, chunk in enumerate(read, 1)]
     assert not any(silence)
@@ -48,7 +48,7 @@ def test_splits(row: dict[str, Any]) -> None:
     assert (outcome.payload, outcome.inbox) == (payload, row["inbox"])
 
 
-def matches(outcome: Outcome, expected: dict[str, Any] | None) -> bool:
+def matches(outcome: AssemblyOutcome, expected: dict[str, Any] | None) -> bool:
     match outcome:
         case None:
             return expected is None
@@ -58,7 +58,7 @@ def matches(outcome: Outcome, expected: dict[str, Any] | None) -> bool:
             said = ("whole", log_id, inbox, sequence)
             wanted = (expected["is"], expected["log_id"], expected["inbox"], expected["sequence"])
             return said == wanted and payload == payload_expected
-        case Rejected(log_id, reason, _, _, inbox):
+        case AssemblyRejected(log_id, reason, _, _, inbox):
             return expected == {"is": "nack", "log_id": log_id, "inbox": inbox, "reason": reason.value}
         case Repeated(log_id, _, inbox, sequence):
             return expected == {"is": "ack again", "log_id": log_id, "inbox": inbox, "sequence": sequence}
@@ -67,7 +67,7 @@ def matches(outcome: Outcome, expected: dict[str, Any] | None) -> bool:
 @pytest.mark.parametrize("row", CHUNKS["stories"], ids=lambda row: str(row["name"]))
 def test_stories(row: dict[str, Any]) -> None:
     """Each message gets this answer, and a minute later these follow."""
-    assembler = Assembler(update_bytes_max=100)
+    assembler = ChunkAssembler(update_bytes_max=100)
     for sequence, (message, expected) in enumerate(zip(row["messages"], row["answers"], strict=True), 1):
         chunk = chunks.parse(message["headers"], b64decode(message["data"]))
         outcome = assembler.add(chunk, sequence=sequence, now=0.0)

@@ -14,7 +14,7 @@ from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_server import Server
-from lorogo_testing.broker import Standing
+from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
@@ -89,9 +89,9 @@ async def closed(
         enter = stack.enter_async_context
         authority = await enter(Authority(source, world.connect("keys"), SystemClock(), refresh_seconds=60.0))
         if serving:
-            server = world.connect("server", Standing(subjects.SERVER_INBOX))
+            server = world.connect("server", ConnectionIdentity(subjects.SERVER_INBOX))
             await enter(Server(server, authority=authority, **in_memory()))
-        door = world.connect("gateway", Standing(subjects.GATEWAY_INBOX))
+        door = world.connect("gateway", ConnectionIdentity(subjects.GATEWAY_INBOX))
         client = await enter(client_of(world, transport=door))
         gateway = await enter(Gateway(client, replace(settings, port=0), authority))
         address = await enter(listening(gateway.app, replace(settings, port=0)))

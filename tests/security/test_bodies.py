@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lorogo_gateway.auth.needs import Nothing
+from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.http.operations import Operation
 from lorogo_protocol.limits import KIB, MIB
 from tests.client.support import DEADLINE
@@ -44,14 +44,14 @@ async def test_no_body_is_read_before_the_right_is_known(length: str) -> None:
     """401 comes while nothing of the body did."""
     async with closed() as gate:
         for operation in with_bodies(gate):
-            if not isinstance(operation.need, Nothing):
+            if not isinstance(operation.need, NoToken):
                 assert b" 401 " in await told(gate, operation, length), operation.name
 
 
 async def test_what_anybody_may_send_is_a_few_bytes() -> None:
     """Every operation with a body that needs no token has a bound of its own, and says so at the head."""
     async with closed() as gate:
-        free = [operation for operation in with_bodies(gate) if isinstance(operation.need, Nothing)]
+        free = [operation for operation in with_bodies(gate) if isinstance(operation.need, NoToken)]
         assert [operation.name for operation in free] == ["sign-in"]
         for operation in free:
             assert operation.body_bytes_max is not None

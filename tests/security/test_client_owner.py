@@ -7,7 +7,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client import Client, ClientSettings, DocumentFailed, NotAllowed, NotAuthorized, State
-from lorogo_client.awaitables import Door
+from lorogo_client.awaitables import AwaitableContext
 from lorogo_protocol.status import Failed
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.stores.statuses import Statuses
@@ -19,7 +19,7 @@ SETTINGS = ClientSettings(open_seconds=20.0, reply_seconds=3.0, retry_seconds_ma
 SECONDS = 30.0
 
 
-def _client(closed: Closed, token: str) -> Door[Client]:
+def _client(closed: Closed, token: str) -> AwaitableContext[Client]:
     return lorogo_client.connect(closed.url, token=token, settings=SETTINGS)
 
 

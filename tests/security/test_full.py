@@ -20,7 +20,7 @@ from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
-from lorogo_server.compaction.wal_usage import Level
+from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.nats.connection import connect as nats
 from tests.client.support import eventually, until_state
@@ -126,7 +126,7 @@ async def test_an_owner_that_cannot_say_keeps_nothing_back(
         if fault is not None:
             raise fault
 
-    monkeypatch.setattr(Level, "left", left)
+    monkeypatch.setattr(WalUsage, "left", left)
     async with lorogo_client.connect(closed.url, token=WRITER, settings=QUICK) as client:
         session = await client.open("plan")
         write(session, "first", 400_000)

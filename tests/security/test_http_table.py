@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lorogo_gateway.auth.needs import Nothing
+from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.http.operations import Operation
 from tests.security.closed_gateway import bearer, closed
 from tests.security.http_table import MAY, cells, routes, table
@@ -43,7 +43,7 @@ async def test_every_route_is_in_the_table() -> None:
             for operation in getattr(getattr(route, "endpoint", None), "operations", {}).values()
         ]
     assert {one.path for one in operations} <= paths
-    unguarded = {(one.method, one.path) for one in operations if isinstance(one.need, Nothing)}
+    unguarded = {(one.method, one.path) for one in operations if isinstance(one.need, NoToken)}
     assert unguarded == {
         ("POST", "/v1/session"),  # which verifies the token itself
         ("DELETE", "/v1/session"),

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from lorogo_client.feed import FeedPosition
-from lorogo_gateway.auth import Guard, Presented, Principal
-from lorogo_gateway.auth.audit_log import Audit
+from lorogo_gateway.auth import PresentedToken, Principal, TokenGuard
+from lorogo_gateway.auth.audit_log import AuditLog
 from lorogo_protocol import tokens
 from tests.gateway.support import DEADLINE
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
@@ -221,10 +221,10 @@ def test_neither_a_principal_nor_what_it_came_from_shows_its_token() -> None:
     """In a repr or a format, as in a traceback."""
     text = mint({"doc": "write"})
     token = tokens.Keys([OURS]).verify(text, now=tokens.peek(text).expires - 10)
-    for thing in (Principal(token.grants, token, text), Presented(text, "bearer")):
+    for thing in (Principal(token.grants, token, text), PresentedToken(text, "bearer")):
         assert text not in f"{thing!r} {thing}"
         assert tokens.user_of(text) not in f"{thing!r}"
-    assert Guard().open
+    assert TokenGuard().open
 
 
 class Clock:
@@ -278,7 +278,7 @@ async def test_what_operators_do_is_written_down(lines: list[dict[str, Any]]) ->
 def test_who_looks_is_written_down_once_an_hour(lines: list[dict[str, Any]]) -> None:
     """For each token and address; and what is remembered for that is bounded."""
     clock = Clock()
-    audit = Audit(clock)
+    audit = AuditLog(clock)
     text = mint({"*": "admin"})
     token = tokens.Keys([OURS]).verify(text, now=tokens.peek(text).expires - 10)
     who = Principal(token.grants, token, text)

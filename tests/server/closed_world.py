@@ -12,13 +12,13 @@ from lorogo_protocol import subjects, tokens
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server, ServerSettings
-from lorogo_testing.broker import Standing
+from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.ports import Transport
 from lorogo_transport.rpc.calls import Caller
-from lorogo_transport.rpc.reply_rule import Answering
+from lorogo_transport.rpc.reply_rule import ReplyRule
 from tests.server.support import WAIT, Probe
 
 _JWK = '{"kty": "oct", "kid": "k1", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}'
@@ -69,8 +69,8 @@ class ClosedWorld:
             await caller.close()
 
 
-def standing(inbox: str = "_INBOX_probe0") -> Standing:
-    return Standing(inbox)
+def standing(inbox: str = "_INBOX_probe0") -> ConnectionIdentity:
+    return ConnectionIdentity(inbox)
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ async def closed_world(
 ) -> AsyncIterator[ClosedWorld]:
     """Started; documents are begun with `probe.start`."""
     world = world or MemoryNats()
-    mine = Standing(subjects.SERVER_INBOX, subjects.TAKEN, Answering(users_only=True))
+    mine = ConnectionIdentity(subjects.SERVER_INBOX, subjects.TAKEN, ReplyRule(users_only=True))
     transport = world.connect("server", mine)
     make = authority_of or (lambda one: Authority(KeySource.from_text(_JWK), one, SystemClock()))
     authority = make(transport)

@@ -13,7 +13,7 @@ from lorogo_protocol import chunks, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Starting, Up
 from lorogo_server import Server, ServerSettings
@@ -58,7 +58,7 @@ class Probe:
     def _on_reply(self, message: Message) -> None:
         self.replies.put_nowait(replies.decode(message.data, message.headers))
 
-    async def status(self, document_id: str) -> Entry:
+    async def status(self, document_id: str) -> StatusEntry:
         entry = await self.statuses.read(document_id)
         assert entry is not None
         return entry
@@ -82,7 +82,7 @@ class Probe:
         headers = None if expected is None else {h.EXPECTED: str(expected)}
         return await self.bus.request(subjects.init(document_id), body, headers=headers, timeout=5)
 
-    async def start(self, document_id: str) -> Entry:
+    async def start(self, document_id: str) -> StatusEntry:
         """Have it served, as a client would, and wait until it is UP."""
         while True:
             try:
@@ -93,8 +93,8 @@ class Probe:
         await self.init(document_id, operation_id.encode())
         return await self.until_up(document_id)
 
-    async def until_up(self, document_id: str) -> Entry:
-        async def up() -> Entry | None:
+    async def until_up(self, document_id: str) -> StatusEntry:
+        async def up() -> StatusEntry | None:
             entry = await self.statuses.read(document_id)
             return entry if entry is not None and isinstance(entry.status, Up) else None
 

@@ -1,10 +1,10 @@
 """A taster without a process, for tests of what is done with its word."""
 
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_server.sandbox.decode_sandbox import SUSPECTED, Taster
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, DecodeSandbox
 
 
-class Suspicious(Taster):
+class Suspicious(DecodeSandbox):
     """Starts no process; notes what it tastes, and may suspect everything."""
 
     def __init__(self, *, suspects: bool) -> None:
@@ -12,7 +12,7 @@ class Suspicious(Taster):
         self.suspects = suspects
         self.tasted: list[tuple[bytes, bool]] = []
 
-    def another(self) -> Taster:
+    def another(self) -> DecodeSandbox:
         return self
 
     def start(self) -> None:

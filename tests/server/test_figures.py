@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lorogo_gateway.metrics import prometheus
-from lorogo_gateway.metrics.collector import Look
-from lorogo_gateway.metrics.prometheus import Own, families
+from lorogo_gateway.metrics.collector import ClusterSample
+from lorogo_gateway.metrics.prometheus import GatewayFigures, families
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.websocket import Sockets
 from lorogo_protocol import subjects
@@ -20,7 +20,7 @@ from lorogo_protocol.limits import AWARENESS_BYTES_MAX
 from lorogo_protocol.status import Up
 from lorogo_server import Server
 from lorogo_server.journal import replication
-from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Message
@@ -209,7 +209,8 @@ def test_reasons_and_latencies_show_in_the_metrics(key: str) -> None:
 def _shown(stats: Mapping[str, object], sockets: Mapping[str, object] | None = None) -> list[str]:
     server = ServerStats("one", "1.0", "2026-11-16T10:00:00.000Z", dict(stats))
     return [
-        str(family.samples) for family in families(Look(0.0, 0, True, (server,)), None, Own(sockets=sockets))
+        str(family.samples)
+        for family in families(ClusterSample(0.0, 0, True, (server,)), None, GatewayFigures(sockets=sockets))
     ]
 
 
@@ -307,7 +308,7 @@ async def test_shipping_changes_the_figures_of_the_archive(
             assert server.journal is not None
             await server.journal.logs[0].rotate()
             with monkeypatch.context() as patch:
-                patch.setattr(Archive, "write", away)
+                patch.setattr(ArchiveStorage, "write", away)
                 await kept(server).look()
                 await until(lambda: _seen(changes, "archive_waiting"))
             world.clock.ahead += 3600.0

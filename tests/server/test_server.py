@@ -15,8 +15,8 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.chunks import Chunk
-from lorogo_protocol.ephemeral import Presence
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.ephemeral import PresenceStore
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
@@ -466,7 +466,7 @@ async def test_a_server_that_is_left_the_move_takes_it_with_one_write(
     assert message.headers[h.LEASE] == str(up.token)
     server.hosts[unique].stop("for this test")
 
-    async def down() -> Entry | None:
+    async def down() -> StatusEntry | None:
         entry = await probe.status(unique)
         return entry if isinstance(entry.status, Down) and unique not in server.hosts else None
 
@@ -553,13 +553,13 @@ async def test_presence_is_merged_for_newcomers(serve: Serve, probe: Probe, uniq
     """Nonsense on the presence subject harms nobody."""
     await serve()
     await probe.start(unique)
-    mine = Presence(30)
+    mine = PresenceStore(30)
     mine.store.set("ana", {"cursor": 3})
     await probe.bus.publish(subjects.awareness(unique), b"\xff" * 50)
     await probe.bus.publish(subjects.awareness(unique), mine.encode_all())
 
     async def there() -> dict[str, object] | None:
-        other = Presence(30)
+        other = PresenceStore(30)
         data = (await probe.call("sync", unique))["presence"]
         assert isinstance(data, bytes)
         other.apply(data)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lorogo_log import FormatError, LockedError, Workers
-from lorogo_testing.process import PowerCut
+from lorogo_testing.process import SimulatedCrash
 from tests.simulation.inode import Folder, Inode
 
 _WALL_BEGIN_NS = 1_794_800_000_000_000_000
@@ -131,7 +131,7 @@ class SimStorage:
     def check(self, life: int) -> None:
         """Raises PowerCut for a process that is gone."""
         if life != self.life:
-            raise PowerCut
+            raise SimulatedCrash
 
     def step(self, life: int) -> bool:
         """A call that changes something: whether the machine stops within it."""
@@ -146,7 +146,7 @@ class SimStorage:
         stopped()
         if self.life == life:
             self.let_go()
-        raise PowerCut
+        raise SimulatedCrash
 
     def room(self, inode: Inode, size: int, offset: int) -> int:
         """How many of those bytes can be written there. Raises OSError if none can, or if chance says so."""

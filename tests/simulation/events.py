@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
-from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport.ports import Stored
+from lorogo_server.snapshot_metadata import SnapshotMetadata
+from lorogo_transport.ports import StoredMessage
 
 Ends = Mapping[int, int]  # of each peer the counter behind its last operation
 
@@ -57,7 +57,7 @@ class Head:
     revision: int
     nuid: str
     size: int
-    facts: SnapshotFacts
+    facts: SnapshotMetadata
     ends: Ends | None  # None: its bytes are not whole
 
 
@@ -123,9 +123,9 @@ class StatusStored(NamedTuple):
     at: float
     line: str
     document: str
-    before: Entry | None
+    before: StatusEntry | None
     before_at: float
-    entry: Entry
+    entry: StatusEntry
     lost: bool
 
 
@@ -155,7 +155,7 @@ class WalRemoved(NamedTuple):
     at: float
     line: str
     document: str
-    messages: tuple[Stored, ...]
+    messages: tuple[StoredMessage, ...]
     how: str  # purge, delete
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryTransport
-from lorogo_testing.process import Process
+from lorogo_testing.process import SimulatedProcess
 from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation import chance
 from tests.simulation.disk import SimStorage
@@ -43,7 +43,7 @@ class Machine:
         self.name = f"server-{number}"
         self.server: Server | None = None
         self.line: MemoryTransport | None = None
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.clock = SimClock(world.loop, rng)
         self.disk = SimStorage(random.Random(rng.getrandbits(64)))
         self.wanted = True  # whether the supervisor keeps it running
@@ -61,14 +61,14 @@ class Machine:
             return
         self._lives += 1
         self.server = None
-        self.process = process = Process(
+        self.process = process = SimulatedProcess(
             f"{self.name}", self._world.loop, random.Random(self._rng.getrandbits(64))
         )
         self._world.processes.append(process)
         self._world.trace.say("started", machine=self.name, life=self._lives)
         process.run(self._serve(process), self._ended)
 
-    async def _serve(self, process: Process) -> None:
+    async def _serve(self, process: SimulatedProcess) -> None:
         world, rng = self._world, process.rng
         line = self.line = world.nats.connect(self.name)
         settings = ServerSettings(server_id=self.name, wal_bytes_max=-1, **world.plan.settings)  # type: ignore[arg-type]  # numbers
@@ -93,7 +93,7 @@ class Machine:
         finally:
             await line.close()
 
-    def _ended(self, process: Process) -> None:
+    def _ended(self, process: SimulatedProcess) -> None:
         """Its main task is over: as a service manager would, start it again after a while."""
         self.server = None
         self.disk.let_go()

@@ -53,7 +53,7 @@ CLIENT: tuple[Mutation, ...] = (
     ),
     Mutation(
         "tail-unnoticed",
-        "Chain.behind",
+        "AcceptedChain.behind",
         "head > self.top",
         "not self.top and head > 0",
         "a client that missed the last update hears of it from the owner's renewals, and syncs",

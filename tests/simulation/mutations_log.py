@@ -12,7 +12,7 @@ _POWER = Wish(
 LOG: tuple[Mutation, ...] = (
     Mutation(
         "commit-without-sync",
-        "Engine._write",
+        "SegmentAppender._write",
         "sync or first",
         "first",
         "a commit is on the disk before it is acknowledged",
@@ -20,7 +20,7 @@ LOG: tuple[Mutation, ...] = (
     ),
     Mutation(
         "directory-without-sync",
-        "Engine.prepare",
+        "SegmentAppender.prepare",
         "self.directory.sync()",
         "",
         "a segment's name is on the disk before its first record is",

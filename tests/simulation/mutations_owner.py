@@ -154,7 +154,7 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "ledger-believes-too-much",
-        "Covered.has",
+        "CoverageEntry.has",
         "return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns",
         "return epoch == self.epoch",
         "what another server accepted meanwhile is not taken to be in our journal",

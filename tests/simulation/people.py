@@ -10,7 +10,7 @@ from lorogo_client import Client, ClientSettings, DocumentDeleted, Session, Stat
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
 from lorogo_testing.memory_nats import MemoryTransport
-from lorogo_testing.process import Process
+from lorogo_testing.process import SimulatedProcess
 from lorogo_transport.errors import TransportError
 from tests.simulation import chance
 from tests.simulation.disk import SimStorage
@@ -31,7 +31,7 @@ class Person:
         self.name = f"client-{number}"
         self.sessions: dict[str, Session] = {}
         self.gone: set[str] = set()  # documents of which it was told that they are deleted
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.line: MemoryTransport | None = None
         self.disk = SimStorage(random.Random(rng.getrandbits(64))) if kept else None
         self.clock = SimClock(world.loop, rng)
@@ -50,7 +50,7 @@ class Person:
             return
         self.sessions = {}
         rng = random.Random(self._rng.getrandbits(64))
-        self.process = process = Process(self.name, self._world.loop, rng)
+        self.process = process = SimulatedProcess(self.name, self._world.loop, rng)
         self._world.processes.append(process)
         process.run(self._live(rng), self._ended)
 
@@ -66,7 +66,7 @@ class Person:
             self.disk.let_go()
         self._world.loop.call_later(self._rng.uniform(0.1, 4.0), self.start)
 
-    def _ended(self, process: Process) -> None:
+    def _ended(self, process: SimulatedProcess) -> None:
         if self.disk is not None:
             self.disk.let_go()
         if process.failed is not None and not isinstance(process.failed, LorogoError):
@@ -235,7 +235,7 @@ class Rogue:
         self.name = "rogue"
         self._world = world
         self._rng = rng
-        self.process = Process(self.name, world.loop, rng)
+        self.process = SimulatedProcess(self.name, world.loop, rng)
         world.processes.append(self.process)
 
     def start(self) -> None:

@@ -11,10 +11,10 @@ from lorogo_client import Session
 from lorogo_protocol import crdt, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.replies import Ack
 from lorogo_server.document.loading import Loaded
-from lorogo_transport.ports import Message, Stored
+from lorogo_transport.ports import Message, StoredMessage
 from lorogo_transport.stores import statuses
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Checker, Rest, Violation
@@ -38,7 +38,9 @@ class Record:
         self.wal = Wal()
         self.snapshots = Snapshots()
         self.calls = Calls()
-        self.statuses: dict[str, tuple[Entry, float]] = {}  # the newest of each document, and since when
+        self.statuses: dict[
+            str, tuple[StatusEntry, float]
+        ] = {}  # the newest of each document, and since when
         self.tokens: dict[int, set[tuple[str, str]]] = {}  # every fencing token: whose, and of which document
         self.newest_token: dict[tuple[str, str], int] = {}  # of a server for a document
         self.losses: list[ev.Lost] = []
@@ -150,7 +152,7 @@ class Record:
         if update is not None:
             self._tell(ev.Heard(self._next(), self._now(), line, update, replies.number(headers, h.LEASE, 0)))
 
-    def stored(self, stream: str, stored: Stored, previous: int, line: str) -> None:
+    def stored(self, stream: str, stored: StoredMessage, previous: int, line: str) -> None:
         """A stream took a message."""
         self.facts.add("stored", line, stream, stored.sequence, stored.subject)
         if stream in (subjects.WAL_STREAM, subjects.STATUS_STREAM):
@@ -168,7 +170,7 @@ class Record:
         elif stream == subjects.REJECTED_STREAM:
             self.wal.quarantined(self.number, stored)
 
-    def removed(self, stream: str, gone: Sequence[Stored], how: str, line: str) -> None:
+    def removed(self, stream: str, gone: Sequence[StoredMessage], how: str, line: str) -> None:
         """A stream has messages no more."""
         self.facts.add("removed", line, stream, how, *(stored.sequence for stored in gone))
         if how == "loss":
@@ -256,7 +258,7 @@ class Record:
         lease = replies.number(headers, h.LEASE, 0)
         self._tell(ev.Accepted(number, self._now(), line, document, log_id, update, lease))
 
-    def _status(self, line: str, stored: Stored) -> None:
+    def _status(self, line: str, stored: StoredMessage) -> None:
         document, entry = subjects.document_of(stored.subject), statuses.entry(stored)
         before, since = self.statuses.get(document, (None, 0.0))
         at = self._now()
@@ -268,7 +270,7 @@ class Record:
         self._gone_keys.discard(document)
         self._tell(ev.StatusStored(self._next(), at, line, document, before, since, entry, lost))
 
-    def _lost(self, stream: str, gone: Sequence[Stored]) -> None:
+    def _lost(self, stream: str, gone: Sequence[StoredMessage]) -> None:
         documents: set[str] = set()
         if stream == subjects.SNAPSHOT_STREAM:
             documents = self.snapshots.lost(gone)
@@ -289,8 +291,8 @@ class Record:
         self._tell(event)
 
 
-def _by_document(gone: Iterable[Stored]) -> dict[str, list[Stored]]:
-    found: dict[str, list[Stored]] = {}
+def _by_document(gone: Iterable[StoredMessage]) -> dict[str, list[StoredMessage]]:
+    found: dict[str, list[StoredMessage]] = {}
     for stored in gone:
         found.setdefault(subjects.document_of(stored.subject), []).append(stored)
     return found

@@ -11,8 +11,8 @@ from loro import LoroDoc
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.subjects import SNAPSHOT_BUCKET
-from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport.ports import Stored
+from lorogo_server.snapshot_metadata import SnapshotMetadata
+from lorogo_transport.ports import StoredMessage
 from tests.simulation.events import Ends, Head, SnapshotStored
 
 _METADATA = f"$O.{SNAPSHOT_BUCKET}.M."
@@ -45,7 +45,7 @@ class Snapshots:
         """The current snapshot that has these chunks."""
         return next((head for head in self.heads.values() if head.nuid == nuid and head.size), None)
 
-    def stored(self, number: int, at: float, stored: Stored, line: str) -> SnapshotStored | None:
+    def stored(self, number: int, at: float, stored: StoredMessage, line: str) -> SnapshotStored | None:
         """Take one message of the bucket; metadata are an event."""
         if stored.subject.startswith(_CHUNKS):
             self._chunks.setdefault(stored.subject[len(_CHUNKS) :], []).append(stored.data)
@@ -58,7 +58,7 @@ class Snapshots:
         self._note(number, before, head)
         return SnapshotStored(number, at, line, before, head)
 
-    def removed(self, gone: Iterable[Stored]) -> list[str]:
+    def removed(self, gone: Iterable[StoredMessage]) -> list[str]:
         """The nuids whose chunks somebody removed."""
         nuids: dict[str, None] = {}
         for stored in gone:
@@ -66,7 +66,7 @@ class Snapshots:
                 nuids[stored.subject[len(_CHUNKS) :]] = None
         return list(nuids)
 
-    def lost(self, gone: Iterable[Stored]) -> set[str]:
+    def lost(self, gone: Iterable[StoredMessage]) -> set[str]:
         """The broker lost these: the documents that have no whole snapshot any more."""
         documents: set[str] = set()
         for stored in gone:
@@ -89,11 +89,11 @@ class Snapshots:
         if head.facts.erased_ns and not (before is not None and before.facts.erased_ns):
             life.erasures.append(number)
 
-    def _parse(self, stored: Stored) -> Head | None:
+    def _parse(self, stored: StoredMessage) -> Head | None:
         try:
             body = json.loads(stored.data)
             nuid, size = str(body["nuid"]), int(body["size"])
-            facts = SnapshotFacts.parse(body["metadata"])
+            facts = SnapshotMetadata.parse(body["metadata"])
         except (ValueError, KeyError, TypeError, MalformedMessage):
             return None
         return Head(_document(stored.subject), stored.sequence, nuid, size, facts, self._reach(nuid, size))

@@ -11,7 +11,7 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from tests.simulation.events import Update
 
 
@@ -65,7 +65,7 @@ class Wal:
         """The update that became whole with that sequence."""
         return self._by_sequence.get((document, sequence))
 
-    def of(self, document: str, messages: Iterable[Stored]) -> Iterable[Update]:
+    def of(self, document: str, messages: Iterable[StoredMessage]) -> Iterable[Update]:
         """The updates that these messages belong to, as far as they were ever whole."""
         for log_id in dict.fromkeys(stored.headers.get(h.LOG_ID, "") for stored in messages):
             yield from self.updates.get((document, log_id), ())
@@ -75,7 +75,7 @@ class Wal:
         for found in self.updates.values():
             yield from found
 
-    def stored(self, number: int, at: float, stored: Stored, line: str) -> Update | None:
+    def stored(self, number: int, at: float, stored: StoredMessage, line: str) -> Update | None:
         """Take one message; the update that is whole with it."""
         document = subjects.document_of(stored.subject)
         self.present.setdefault(document, set()).add(stored.sequence)
@@ -91,7 +91,7 @@ class Wal:
             return self._whole(number, document, chunk, chunk.data, {stored.sequence}, line)
         return self._collect(number, at, document, chunk, stored.sequence, line)
 
-    def removed(self, document: str, messages: Iterable[Stored]) -> None:
+    def removed(self, document: str, messages: Iterable[StoredMessage]) -> None:
         """These are not in the stream any more."""
         self.present.get(document, set()).difference_update(stored.sequence for stored in messages)
 
@@ -101,7 +101,7 @@ class Wal:
             if name == log_id:
                 unfinished.refusals.add(reason)
 
-    def quarantined(self, number: int, stored: Stored) -> None:
+    def quarantined(self, number: int, stored: StoredMessage) -> None:
         """A copy is kept in loro-rejected; `number` is that of the newest event."""
         document, text = subjects.document_of(stored.subject), stored.headers.get(h.SEQUENCE, "")
         if text.isdigit():
@@ -114,7 +114,7 @@ class Wal:
         place = self._places.get((document, sequence))
         return place is not None and self._kept_messages.get((document, sequence), -1) >= place.number
 
-    def was_given_up(self, update: Update, gone: Iterable[Stored]) -> bool:
+    def was_given_up(self, update: Update, gone: Iterable[StoredMessage]) -> bool:
         """Whether the update was copied to loro-rejected since the newest of these messages of it was stored.
 
         One that came later begins to wait anew.
@@ -124,12 +124,12 @@ class Wal:
         newest = max((one.number for one in places if one and one.log_id == update.log_id), default=0)
         return self._kept_updates.get(key, -1) >= newest
 
-    def is_left(self, update: Update, gone: Iterable[Stored]) -> bool:
+    def is_left(self, update: Update, gone: Iterable[StoredMessage]) -> bool:
         """Whether the stream has a whole copy of the update without these messages."""
         left = self.present.get(update.document, set()) - {stored.sequence for stored in gone}
         return self._is_whole(update, left)
 
-    def was_whole(self, update: Update, gone: Iterable[Stored]) -> bool:
+    def was_whole(self, update: Update, gone: Iterable[StoredMessage]) -> bool:
         """Whether the stream had a whole copy of the update with these messages: a broker may lose some."""
         had = self.present.get(update.document, set()) | {stored.sequence for stored in gone}
         return self._is_whole(update, had)

@@ -59,7 +59,7 @@ def prepare(mutation: str = "") -> None:
 
 def run_seed(seed: int, *, wish: Wish = ANYTHING, whole_trace: bool = False) -> Verdict:
     """One seed in this process, after `prepare()`."""
-    from lorogo_testing.virtual_loop import Deadlock, OutOfTurns
+    from lorogo_testing.virtual_loop import Deadlock, TurnLimitExceeded
     from tests.simulation import world as worlds
     from tests.simulation.checks import Violation
 
@@ -70,7 +70,7 @@ def run_seed(seed: int, *, wish: Wish = ANYTHING, whole_trace: bool = False) -> 
         world.run()
     except Violation as broken:
         checker, words = broken.checker, str(broken)
-    except (Deadlock, OutOfTurns) as stuck:
+    except (Deadlock, TurnLimitExceeded) as stuck:
         checker, words = type(stuck).__name__.lower(), str(stuck)
     except Exception:  # noqa: BLE001  # the world itself is broken: told like any other failure
         checker, words = "world", traceback.format_exc()

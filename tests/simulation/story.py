@@ -20,12 +20,12 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Starting, Status, Up
 from lorogo_server import ServerSettings
-from lorogo_server.document.follower import Follower
+from lorogo_server.document.follower import WalFollower
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Intake
 from lorogo_server.document.loading import Loaded
-from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport.ports import Message, Stored
+from lorogo_server.snapshot_metadata import SnapshotMetadata
+from lorogo_transport.ports import Message, StoredMessage
 from tests.simulation.checks import Violation, all_checkers
 from tests.simulation.checks.checker import Someone
 from tests.simulation.record import Record
@@ -98,10 +98,10 @@ class FakeRest:
 
 def fresh(doc: LoroDoc | None = None, **facts: Any) -> Loaded:
     """What a load finds: that document, or a deleted one."""
-    known = SnapshotFacts(**facts)
+    known = SnapshotMetadata(**facts)
     replica = Replica(LoroDoc() if doc is None else doc)
     intake = Intake(replica, History(), ServerSettings(), head=0, deleted=known.deleted)
-    return Loaded(intake, Follower(), None, known)
+    return Loaded(intake, WalFollower(), None, known)
 
 
 class Story:
@@ -112,9 +112,9 @@ class Story:
         self.record = Record(lambda: self.now)
         self.checkers = all_checkers(self)
         self.record.checkers = self.checkers
-        self.wal: dict[int, Stored] = {}
-        self.statuses: dict[str, Stored] = {}
-        self.metadata: dict[str, Stored] = {}
+        self.wal: dict[int, StoredMessage] = {}
+        self.statuses: dict[str, StoredMessage] = {}
+        self.metadata: dict[str, StoredMessage] = {}
         self._sequences = dict.fromkeys(
             (subjects.WAL_STREAM, subjects.STATUS_STREAM, subjects.SNAPSHOT_STREAM, subjects.REJECTED_STREAM),
             0,
@@ -140,9 +140,11 @@ class Story:
             return violation.checker
         return self.broken
 
-    def store(self, stream: str, subject: str, data: bytes, headers: dict[str, str], line: str) -> Stored:
+    def store(
+        self, stream: str, subject: str, data: bytes, headers: dict[str, str], line: str
+    ) -> StoredMessage:
         self._sequences[stream] += 1
-        stored = Stored(subject, self._sequences[stream], int(self.now * 1e9), data, headers)
+        stored = StoredMessage(subject, self._sequences[stream], int(self.now * 1e9), data, headers)
         self.record.stored(stream, stored, 0, line)
         return stored
 
@@ -220,7 +222,7 @@ class Story:
 
     # --- snapshots, removals, losses
 
-    def snapshot(self, content: bytes, facts: SnapshotFacts, line: str = SERVER) -> str:
+    def snapshot(self, content: bytes, facts: SnapshotMetadata, line: str = SERVER) -> str:
         """A snapshot is stored in the place of the one before: its nuid."""
         nuid, bucket = f"n{next(self._names)}", subjects.SNAPSHOT_BUCKET
         if content:
@@ -228,19 +230,19 @@ class Story:
         self._put(nuid, len(content), facts, line)
         return nuid
 
-    def refact(self, facts: SnapshotFacts, line: str = SERVER) -> None:
+    def refact(self, facts: SnapshotMetadata, line: str = SERVER) -> None:
         """Only the facts of the snapshot are replaced."""
         body = json.loads(self.metadata[DOCUMENT].data)
         self._put(body["nuid"], body["size"], facts, line)
 
-    def _put(self, nuid: str, size: int, facts: SnapshotFacts, line: str) -> None:
+    def _put(self, nuid: str, size: int, facts: SnapshotMetadata, line: str) -> None:
         name = base64.urlsafe_b64encode(DOCUMENT.encode()).decode()
         body = json.dumps({"nuid": nuid, "size": size, "metadata": facts.render()}).encode()
         subject = f"$O.{subjects.SNAPSHOT_BUCKET}.M.{name}"
         self.metadata[DOCUMENT] = self.store(subjects.SNAPSHOT_STREAM, subject, body, {}, line)
 
     def drop_chunks(self, nuid: str, line: str = SERVER) -> None:
-        gone = [Stored(f"$O.{subjects.SNAPSHOT_BUCKET}.C.{nuid}", 1, 0, b"")]
+        gone = [StoredMessage(f"$O.{subjects.SNAPSHOT_BUCKET}.C.{nuid}", 1, 0, b"")]
         self.record.removed(subjects.SNAPSHOT_STREAM, gone, "purge", line)
 
     def purge(self, sequences: Iterable[int], line: str = SERVER, how: str = "purge") -> None:
@@ -255,7 +257,7 @@ class Story:
 
     def lose(self, stream: str) -> None:
         """The broker loses all of a stream."""
-        kept: dict[str, list[Stored]] = {
+        kept: dict[str, list[StoredMessage]] = {
             subjects.WAL_STREAM: list(self.wal.values()),
             subjects.STATUS_STREAM: list(self.statuses.values()),
             subjects.SNAPSHOT_STREAM: list(self.metadata.values()),
@@ -291,5 +293,5 @@ class Story:
             self.record.published(line, Message(inbox, part.data, part.headers()))
 
 
-def tombstone(facts: SnapshotFacts) -> SnapshotFacts:
+def tombstone(facts: SnapshotMetadata) -> SnapshotMetadata:
     return replace(facts, deleted_ns=7)

@@ -6,7 +6,7 @@ from lorogo_client.errors import DocumentDeleted, UpdateRefused
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Up
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation.story import (
     CLIENT,
     DOCUMENT,
@@ -73,12 +73,12 @@ async def test_acked_and_deleted() -> None:
     """A deletion after it ends the promise, and a restore renews it."""
     story = Story()
     writer, token = acked(story)
-    facts = SnapshotFacts(lease=token)
+    facts = SnapshotMetadata(lease=token)
     story.ask("delete")
     story.snapshot(writer.snapshot, tombstone(facts))
     assert await story.rest(FakeRest({DOCUMENT: fresh(deleted_ns=7)})) == ""
     story.ask("restore")
-    story.refact(SnapshotFacts(lease=token, generation=1))
+    story.refact(SnapshotMetadata(lease=token, generation=1))
     assert await story.rest(at_rest(writer, writer)) == ""
     assert await story.rest(at_rest(None)) == "acked"
 
@@ -87,14 +87,14 @@ async def test_an_older_tombstone_buries_nothing_that_was_acked() -> None:
     """The broker lost the tombstone, the document has a new life, and a journal brings the tombstone back."""
     for asks_again, said in ((False, "acked"), (True, "")):
         story = Story()
-        facts = tombstone(SnapshotFacts(lease=story.take()))
+        facts = tombstone(SnapshotMetadata(lease=story.take()))
         story.call("delete", {"deleted_ns": 7})
         story.snapshot(b"", facts)
         story.lose(subjects.SNAPSHOT_STREAM)
         story.now += 6
         _, token = acked(story)
         deleted_ns = 8 if asks_again else 7
-        story.snapshot(b"", SnapshotFacts(lease=token, deleted_ns=deleted_ns))
+        story.snapshot(b"", SnapshotMetadata(lease=token, deleted_ns=deleted_ns))
         assert await story.rest(FakeRest({DOCUMENT: fresh(deleted_ns=deleted_ns)})) == said
 
 
@@ -152,9 +152,9 @@ async def test_a_failed_session_is_no_replica() -> None:
     writer.commit()
     token = story.take()
     story.ask("delete")
-    story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
+    story.snapshot(b"", tombstone(SnapshotMetadata(lease=token)))
     story.ask("restore")
-    story.refact(SnapshotFacts(lease=token, generation=1))
+    story.refact(SnapshotMetadata(lease=token, generation=1))
     stale = client(CLIENT, writer.doc, problem=DocumentDeleted(DOCUMENT))
     assert await story.rest(FakeRest({DOCUMENT: fresh(generation=1)}, [stale])) == ""
 
@@ -190,13 +190,13 @@ async def test_an_old_token_on_a_snapshot() -> None:
     """An owner may store until the next one is UP, and not after."""
     story = Story()
     old = story.take()
-    story.snapshot(b"", SnapshotFacts(lease=old))
+    story.snapshot(b"", SnapshotMetadata(lease=old))
     story.ask_for("op")
-    story.snapshot(b"", SnapshotFacts(lease=old))
+    story.snapshot(b"", SnapshotMetadata(lease=old))
     story.now += 6
     story.take(OTHER)
     assert story.broken == ""
-    story.snapshot(b"", SnapshotFacts(lease=old))
+    story.snapshot(b"", SnapshotMetadata(lease=old))
     assert story.broken == "fenced"
 
 
@@ -242,7 +242,7 @@ async def test_an_owner_that_has_not_claimed_the_snapshot_again() -> None:
     writer.commit()
     story.lose(subjects.STATUS_STREAM)
     story.status(SERVER, Up(SERVER, 0), server=SERVER)
-    story.snapshot(writer.snapshot, SnapshotFacts(), OTHER)
+    story.snapshot(writer.snapshot, SnapshotMetadata(), OTHER)
     assert story.broken == ""
 
 
@@ -252,7 +252,7 @@ async def test_a_purge_without_a_confirmed_lease() -> None:
         story, writer = Story(), Writer(1)
         token = story.take()
         (sequence,) = story.send(writer.commit(), "one")
-        story.snapshot(writer.snapshot, SnapshotFacts(lease=token))
+        story.snapshot(writer.snapshot, SnapshotMetadata(lease=token))
         if confirms:
             story.up(SERVER, token)
         story.purge([sequence])
@@ -265,12 +265,12 @@ async def test_a_lost_bucket_begins_anew() -> None:
     for _ in range(3):
         story.up(SERVER, story.take())
         story.now += 6
-    story.snapshot(b"", SnapshotFacts(lease=50))
+    story.snapshot(b"", SnapshotMetadata(lease=50))
     story.record.tokens[50] = {(SERVER, DOCUMENT)}
     story.lose(subjects.STATUS_STREAM)
     token = story.take(OTHER)
     assert token < 50
-    story.snapshot(b"", SnapshotFacts(lease=token), line=OTHER)
+    story.snapshot(b"", SnapshotMetadata(lease=token), line=OTHER)
     assert story.broken == ""
 
 

@@ -10,7 +10,7 @@ from lorogo_protocol import crdt, records, subjects
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, UpdateRecord
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation.checks.on_disk import AnswersAreOnDisk
 from tests.simulation.disk import SimStorage
@@ -108,7 +108,7 @@ def test_purged(synced: bool) -> None:
     update = writer.commit()
     (sequence,) = story.send(update, "one")
     story.accept(update, "one", token)
-    story.snapshot(writer.snapshot, SnapshotFacts(lease=token))
+    story.snapshot(writer.snapshot, SnapshotMetadata(lease=token))
     story.up(SERVER, token)
     if synced:
         story.journal(writer)
@@ -121,7 +121,7 @@ def test_came_up(synced: bool) -> None:
     """A server says UP when its journal has what it loaded."""
     story, writer = _Told(), Writer(1)
     writer.commit()
-    story.snapshot(writer.snapshot, SnapshotFacts())
+    story.snapshot(writer.snapshot, SnapshotMetadata())
     if synced:
         story.journal(writer)
     story.take()
@@ -136,7 +136,7 @@ def test_deleted(synced: bool) -> None:
     writer.commit()
     story.journal(writer)
     inbox = story.ask("delete")
-    story.snapshot(writer.snapshot, tombstone(SnapshotFacts(lease=token)))
+    story.snapshot(writer.snapshot, tombstone(SnapshotMetadata(lease=token)))
     if synced:
         story.platter.kept.tombstones.add(7)
     story.reply(inbox, {"deleted_ns": 7})

@@ -2,7 +2,7 @@
 
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.reasons import Reason
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation.story import SERVER, Story, Writer, tombstone
 
 
@@ -12,7 +12,7 @@ async def test_a_purge_of_what_is_not_stored() -> None:
         story, writer = Story(), Writer(1)
         token = story.take()
         (sequence,) = story.send(writer.commit(), "one")
-        story.snapshot(writer.snapshot if content else b"", SnapshotFacts(lease=token))
+        story.snapshot(writer.snapshot if content else b"", SnapshotMetadata(lease=token))
         story.up(SERVER, token)
         if loses:
             story.lose(subjects.SNAPSHOT_STREAM)
@@ -29,7 +29,7 @@ async def test_a_purge_of_what_waits() -> None:
         update = writer.commit()
         (sequence,) = story.send(update, "two")
         story.nack(update, "two", Reason.MISSING_DEPENDENCIES)
-        facts = SnapshotFacts(lease=token)
+        facts = SnapshotMetadata(lease=token)
         story.ask("delete")
         story.snapshot(b"", tombstone(facts) if dead else facts)
         story.up(SERVER, token)
@@ -45,7 +45,7 @@ async def test_a_purge_of_a_copy() -> None:
     update = writer.commit()
     (first,), (second,) = story.send(update, "two"), story.send(update, "two")
     story.nack(update, "two", Reason.MISSING_DEPENDENCIES)
-    story.snapshot(b"", SnapshotFacts(lease=token))
+    story.snapshot(b"", SnapshotMetadata(lease=token))
     story.up(SERVER, token)
     story.purge([first])
     assert story.broken == ""
@@ -62,7 +62,7 @@ async def test_a_purge_of_a_part_of_the_copies() -> None:
         sent = [story.send(update, "one", size=64) for _ in range(copies)]
         assert len(sent[0]) > 1
         story.accept(update, "one", token)
-        story.snapshot(b"", SnapshotFacts(lease=token))
+        story.snapshot(b"", SnapshotMetadata(lease=token))
         story.up(SERVER, token)
         story.purge(sent[0][:-1])
         assert story.broken == said
@@ -76,7 +76,7 @@ async def test_a_purge_of_what_the_broker_left() -> None:
         update = writer.commit("long")
         sent = story.send(update, "one", size=64)
         story.accept(update, "one", token)
-        story.snapshot(b"", SnapshotFacts(lease=token))
+        story.snapshot(b"", SnapshotMetadata(lease=token))
         story.up(SERVER, token)
         if lost:
             story.lose_end(lost)
@@ -94,7 +94,7 @@ async def test_another_message_with_the_sequence_of_a_copy() -> None:
         (first,), (second,) = story.send(update, "two"), story.send(update, "two")
         story.lose_end(1)
         assert story.send(update if again else Writer(2).commit(), "two" if again else "else") == [second]
-        story.snapshot(b"", SnapshotFacts(lease=token))
+        story.snapshot(b"", SnapshotMetadata(lease=token))
         story.up(SERVER, token)
         story.purge([first])
         assert story.broken == said
@@ -111,7 +111,7 @@ async def test_a_purge_of_what_was_given_up() -> None:
         story.keep_copy(second)
         story.purge([second], how="delete")
         gone = story.send(update, "two") if later else [first]
-        story.snapshot(b"", SnapshotFacts(lease=token))
+        story.snapshot(b"", SnapshotMetadata(lease=token))
         story.up(SERVER, token)
         story.purge([first, *gone] if later else gone)
         assert story.broken == said
@@ -125,7 +125,7 @@ async def test_a_purge_of_what_is_not_whole() -> None:
         story.now += 1
         sequence = story.chunk(next(iter(chunks.split(writer.commit("long"), "one", chunk_bytes_max=8))))
         story.now += seconds
-        story.snapshot(b"", SnapshotFacts(lease=token))
+        story.snapshot(b"", SnapshotMetadata(lease=token))
         story.up(SERVER, token)
         story.purge([sequence])
         assert story.broken == said

@@ -5,7 +5,7 @@ import pytest
 from lorogo_client.errors import DocumentDeleted, NotServed
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation.events import Sampled
 from tests.simulation.story import (
     CLIENT,
@@ -30,7 +30,7 @@ def deleted(story: Story) -> int:
     """A document is deleted, and that is answered: its owner's token."""
     token = story.take()
     inbox = story.ask("delete")
-    story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
+    story.snapshot(b"", tombstone(SnapshotMetadata(lease=token)))
     story.reply(inbox, {"deleted_ns": 7})
     return token
 
@@ -39,7 +39,7 @@ async def test_deleted_stays_deleted() -> None:
     """A tombstone that the next owner claims, and a load finds, is fine; a document alive is not."""
     story = Story()
     deleted(story)
-    story.refact(tombstone(SnapshotFacts(lease=story.take(OTHER))), line=OTHER)
+    story.refact(tombstone(SnapshotMetadata(lease=story.take(OTHER))), line=OTHER)
     assert await story.rest(DELETED) == ""
     assert await story.rest(FakeRest({DOCUMENT: fresh()})) == "deleted"
 
@@ -50,7 +50,7 @@ async def test_a_tombstone_that_nobody_asked_for() -> None:
         story = Story()
         token = story.take()
         story.ask(verb)
-        story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
+        story.snapshot(b"", tombstone(SnapshotMetadata(lease=token)))
         assert story.broken == said
 
 
@@ -61,7 +61,7 @@ async def test_a_snapshot_over_a_tombstone() -> None:
         token = deleted(story)
         if asks:
             story.ask("restore")
-        story.refact(SnapshotFacts(lease=token, generation=generation))
+        story.refact(SnapshotMetadata(lease=token, generation=generation))
         assert story.broken == said
 
 
@@ -107,10 +107,10 @@ async def test_a_tombstone_that_was_outlived(opened: bool, again: bool, generati
     if opened:
         story.now += 6
         token = story.take(OTHER)
-    story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
+    story.snapshot(b"", tombstone(SnapshotMetadata(lease=token)))
     if again:
         story.reply(story.ask("delete"), {"deleted_ns": 7})
-    story.snapshot(b"", SnapshotFacts(lease=token, generation=generation))
+    story.snapshot(b"", SnapshotMetadata(lease=token, generation=generation))
     assert story.broken == said
 
 
@@ -119,7 +119,7 @@ async def test_erased_stays_erased() -> None:
     story, writer = Story(), Writer(1)
     writer.commit()
     token = deleted(story)
-    erased = SnapshotFacts(lease=token, deleted_ns=7, erased_ns=7)
+    erased = SnapshotMetadata(lease=token, deleted_ns=7, erased_ns=7)
     story.snapshot(b"", erased)
     assert story.broken == ""
     story.snapshot(writer.snapshot, erased)
@@ -133,20 +133,22 @@ async def test_snapshots_go_forward() -> None:
     """A snapshot with more, and one with the same and a newer token, are fine."""
     story, writer = Story(), Writer(1)
     writer.commit()
-    story.snapshot(writer.snapshot, SnapshotFacts(lease=1))
+    story.snapshot(writer.snapshot, SnapshotMetadata(lease=1))
     writer.commit()
-    story.snapshot(writer.snapshot, SnapshotFacts(lease=1))
-    story.refact(SnapshotFacts(lease=2))
+    story.snapshot(writer.snapshot, SnapshotMetadata(lease=1))
+    story.refact(SnapshotMetadata(lease=2))
     assert story.broken == ""
 
 
 @pytest.mark.parametrize(
-    "facts", [SnapshotFacts(lease=2, generation=1), SnapshotFacts(lease=1, generation=2)], ids=["back", "old"]
+    "facts",
+    [SnapshotMetadata(lease=2, generation=1), SnapshotMetadata(lease=1, generation=2)],
+    ids=["back", "old"],
 )
-async def test_facts_that_go_back(facts: SnapshotFacts) -> None:
+async def test_facts_that_go_back(facts: SnapshotMetadata) -> None:
     """A lower generation and a lower token are found."""
     story = Story()
-    story.snapshot(b"", SnapshotFacts(lease=2, generation=2))
+    story.snapshot(b"", SnapshotMetadata(lease=2, generation=2))
     story.only("snapshots")
     story.refact(facts)
     assert story.broken == "snapshots"
@@ -159,10 +161,10 @@ async def test_a_snapshot_with_less() -> None:
         writer.commit()
         less = writer.snapshot
         writer.commit()
-        story.snapshot(writer.snapshot, SnapshotFacts())
+        story.snapshot(writer.snapshot, SnapshotMetadata())
         if loses:
             story.lose(subjects.SNAPSHOT_STREAM)
-        story.snapshot(less, SnapshotFacts())
+        story.snapshot(less, SnapshotMetadata())
         assert story.broken == said
 
 
@@ -170,8 +172,8 @@ async def test_bytes_of_the_current_snapshot() -> None:
     """Nobody removes the bytes of the current snapshot; those of the one before may go."""
     story, writer = Story(), Writer(1)
     writer.commit()
-    old = story.snapshot(writer.snapshot, SnapshotFacts())
-    new = story.snapshot(writer.snapshot, SnapshotFacts())
+    old = story.snapshot(writer.snapshot, SnapshotMetadata())
+    new = story.snapshot(writer.snapshot, SnapshotMetadata())
     story.drop_chunks(old)
     assert story.broken == ""
     story.drop_chunks(new)

@@ -17,7 +17,7 @@ from lorogo_log import (
     Log,
     LogError,
     LogFailedError,
-    Options,
+    LogOptions,
     Reader,
     Sync,
     TornError,
@@ -26,7 +26,7 @@ from lorogo_log import (
 )
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_testing.process import PowerCut, Process
+from lorogo_testing.process import SimulatedCrash, SimulatedProcess
 from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation.disk import SimStorage
 
@@ -58,7 +58,7 @@ class Life:
     def __init__(self, disk: SimStorage, acked: set[int], seed: int) -> None:
         self._disk, self._acked = disk, acked
         rng, self._first = random.Random(seed), 1000 * seed
-        self.process = Process("one", asyncio.get_running_loop(), rng)
+        self.process = SimulatedProcess("one", asyncio.get_running_loop(), rng)
         self.process.run(self._live(rng))
 
     async def _live(self, rng: random.Random) -> None:
@@ -135,9 +135,9 @@ def test_locks_and_open_files_go_with_the_process() -> None:
         with pytest.raises(LockedError):
             BlockingLog("log", storage=disk)
         disk.let_go()
-        with pytest.raises(PowerCut):
+        with pytest.raises(SimulatedCrash):
             log.append([2, ""])
-        with pytest.raises(PowerCut):
+        with pytest.raises(SimulatedCrash):
             log.close()
         with BlockingLog("log", storage=disk) as after:
             assert after.append([3, ""]) == 2
@@ -201,7 +201,7 @@ def test_a_bit_that_turned_is_found(seed: int) -> None:
     async def main() -> None:
         disk = SimStorage(random.Random(seed))
         assert disk.flip_bit() is None
-        log = BlockingLog("log", Options(segment_bytes=SMALL), storage=disk)
+        log = BlockingLog("log", LogOptions(segment_bytes=SMALL), storage=disk)
         for number in range(20):
             log.append([number, "x" * 700])
         before = {name: bytes(inode.data) for name, inode in disk.folders["log"].folder.entries.items()}
@@ -216,7 +216,7 @@ def test_a_bit_that_turned_is_found(seed: int) -> None:
         assert [(name in words, count) for name, count in changed] == [(True, 1)]
         disk.crash()
         told: list[LogError] = []
-        with BlockingLog("log", Options(segment_bytes=SMALL), storage=disk, on_damage=told.append) as log:
+        with BlockingLog("log", LogOptions(segment_bytes=SMALL), storage=disk, on_damage=told.append) as log:
             list(log.scrub())
             found = [record.value[0] for batch in log.read(damaged="skip") for record in batch.records()]
         assert told or found == list(range(20))
@@ -256,7 +256,7 @@ def test_a_small_file_is_the_old_or_the_new_one(call: int) -> None:
         replace_file(directory, "note", b"old" * 600)
         disk.stop_in(call, disk.crash)
         done = False
-        with suppress(PowerCut):
+        with suppress(SimulatedCrash):
             replace_file(directory, "note", b"new" * 600)
             done = True
         assert done == (call > 5)

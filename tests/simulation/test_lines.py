@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_testing.process import Process
+from lorogo_testing.process import SimulatedProcess
 from lorogo_testing.virtual_loop import SimLoop
 from lorogo_transport.errors import Disconnected, RequestTimeout
 from tests.simulation.told import Notes, Told, a_stream, now, simulate
@@ -73,7 +73,7 @@ def test_a_killed_connection_is_silent() -> None:
 def test_what_arrives_runs_in_the_process_that_connected() -> None:
     """A paused process hears nothing until it goes on; the broker and the others do not wait for it."""
     loop = SimLoop(random.Random(1))
-    process = Process("two", loop, random.Random(1))
+    process = SimulatedProcess("two", loop, random.Random(1))
     world = MemoryNats(weather=Told())
     one, got, answers = world.connect("one"), Collector(), list[int]()
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from lorogo_testing.fault_model import Kind
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_testing.virtual_loop import BEGIN, SimLoop
-from lorogo_transport.ports import Message, Stored, StreamSpec
+from lorogo_transport.ports import Message, StoredMessage, StreamSpec
 
 T = TypeVar("T")
 
@@ -45,10 +45,10 @@ class Notes:
     def published(self, line: str, message: Message) -> None:
         self.said.append(("published", line, message.subject))
 
-    def stored(self, stream: str, stored: Stored, previous: int, line: str) -> None:
+    def stored(self, stream: str, stored: StoredMessage, previous: int, line: str) -> None:
         self.said.append(("stored", line, stored.sequence, previous))
 
-    def removed(self, stream: str, gone: Sequence[Stored], how: str, line: str) -> None:
+    def removed(self, stream: str, gone: Sequence[StoredMessage], how: str, line: str) -> None:
         self.said.append((how, line, [stored.sequence for stored in gone]))
 
     def refused(self, stream: str, message: Message, error: Exception, line: str) -> None:

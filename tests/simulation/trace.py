@@ -64,7 +64,7 @@ def listen(current: Callable[[], Trace | None]) -> None:
     """Let everything that lorogo logs go into the trace of the run, and nowhere else. For good."""
 
     def telling(level: str) -> Callable[..., None]:
-        def tell(self: logs.Log, event: str, **facts: Any) -> None:
+        def tell(self: logs.StructuredLogger, event: str, **facts: Any) -> None:
             trace = current()
             if trace is None:
                 return
@@ -78,4 +78,4 @@ def listen(current: Callable[[], Trace | None]) -> None:
         return tell
 
     for level in _LEVELS:
-        setattr(logs.Log, level, telling(level))
+        setattr(logs.StructuredLogger, level, telling(level))

@@ -10,7 +10,7 @@ from lorogo_protocol.status import Down, Failed
 from lorogo_server import Server
 from lorogo_server.document.loading import Loaded
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
-from lorogo_testing.process import Process
+from lorogo_testing.process import SimulatedProcess
 from lorogo_testing.virtual_loop import BEGIN, SimLoop
 from lorogo_transport.errors import TransportError
 from lorogo_transport.stores.statuses import Statuses
@@ -46,7 +46,7 @@ class World:
         self.plan = Plan.draw(seed, self.rng, wish)
         self.trace = current = Trace(self.loop.time)
         self.documents = [f"doc-{number}" for number in range(self.plan.documents)]
-        self.processes: list[Process] = []
+        self.processes: list[SimulatedProcess] = []
         self.resting = False
         self._resets: set[str] = set()
         self.weather = StormyWeather(self._chance())
@@ -336,13 +336,13 @@ class World:
             case "swap-unheard":
                 self.weather.hold(machine.name, "answer", _SWAPS, _HELD_SECONDS + fault.seconds)
 
-    def _pause(self, process: Process | None, seconds: float) -> None:
+    def _pause(self, process: SimulatedProcess | None, seconds: float) -> None:
         if process is None or not process.runs:
             return
         process.pause()
         self.loop.call_later(seconds, self._resume, process)
 
-    def _resume(self, process: Process) -> None:
+    def _resume(self, process: SimulatedProcess) -> None:
         if process.alive and process.paused:
             self.loop.resume(process)
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from lorogo_testing.process import Process
-from lorogo_testing.virtual_loop import BEGIN, Deadlock, OutOfTurns, SimLoop
+from lorogo_testing.process import SimulatedProcess
+from lorogo_testing.virtual_loop import BEGIN, Deadlock, SimLoop, TurnLimitExceeded
 
 
 def sim(seed: int = 1) -> SimLoop:
@@ -57,7 +57,7 @@ def test_a_circle_without_a_wait_is_told() -> None:
         while True:  # noqa: ASYNC110  # that is the mistake
             await asyncio.sleep(0)
 
-    with pytest.raises(OutOfTurns):
+    with pytest.raises(TurnLimitExceeded):
         loop.run_until_complete(circle())
     loop.close()
 
@@ -77,7 +77,7 @@ def test_threads_work_on_the_loop() -> None:
 
 def test_a_paused_process_does_nothing_and_then_everything() -> None:
     loop = sim()
-    process = Process("p", loop, random.Random(1))
+    process = SimulatedProcess("p", loop, random.Random(1))
     seen: list[float] = []
 
     async def beat() -> None:
@@ -103,7 +103,7 @@ def test_a_paused_process_does_nothing_and_then_everything() -> None:
 def test_a_killed_process_does_not_even_clean_up() -> None:
     """Neither its tasks, nor those that they began, nor their `finally`."""
     loop = sim()
-    process = Process("p", loop, random.Random(1))
+    process = SimulatedProcess("p", loop, random.Random(1))
     seen: list[str] = []
 
     async def child() -> None:

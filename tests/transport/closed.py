@@ -9,10 +9,10 @@ import nkeys
 
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.grants import Access, Subjects, subjects_of
-from lorogo_testing.broker import Standing
+from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.nats.connection import connect
-from lorogo_transport.rpc.reply_rule import Answering
+from lorogo_transport.rpc.reply_rule import ReplyRule
 from tests.transport.support import AnyTransport, nats_with
 
 SEED = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER).decode()
@@ -80,7 +80,7 @@ async def closed_memory(world: MemoryNats) -> AsyncIterator[Closed]:
     async with AsyncExitStack() as stack:
 
         async def server() -> AnyTransport:
-            standing = Standing(subjects.SERVER_INBOX, subjects.TAKEN, Answering(users_only=True))
+            standing = ConnectionIdentity(subjects.SERVER_INBOX, subjects.TAKEN, ReplyRule(users_only=True))
             return await stack.enter_async_context(world.connect("server", standing))
 
         async def user(one: User) -> AnyTransport:
@@ -89,6 +89,6 @@ async def closed_memory(world: MemoryNats) -> AsyncIterator[Closed]:
         yield Closed(server, user)
 
 
-def standing_of(user: User) -> Standing:
+def standing_of(user: User) -> ConnectionIdentity:
     """What the broker in memory should know of a user."""
-    return Standing(subjects.user_inbox(tokens.user_of(user.token)), permissions=user.may)
+    return ConnectionIdentity(subjects.user_inbox(tokens.user_of(user.token)), permissions=user.may)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from lorogo_bench.loads.cursors import look, told_of
 from lorogo_bench.loads.due import until_ns
-from lorogo_bench.results.cursor_moves import Eyes, Schedule, Seen
+from lorogo_bench.results.cursor_moves import MoveObserver, ObservedMoves, Schedule
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 
@@ -47,7 +47,7 @@ class _Room:
         self._subject = f"{_SUBJECT}.{document}"
         self._groups = groups
         self._connections: list[JetStreamTransport] = []
-        self._eyes = [Eyes() for _ in groups]
+        self._eyes = [MoveObserver() for _ in groups]
         self._more = asyncio.Event()
         self._opening = asyncio.Semaphore(_OPENING_MAX)
 
@@ -55,7 +55,7 @@ class _Room:
         joins = (self._join(undo, place) for place in range(len(self._groups)))
         self._connections += await asyncio.gather(*joins)
 
-    async def move(self, plan: Schedule) -> list[Seen]:
+    async def move(self, plan: Schedule) -> list[ObservedMoves]:
         seen = look(plan, self._eyes, self._groups)
         by_whom = {who: place for place, group in enumerate(self._groups) for who in group}
         for who, number in plan.turns(by_whom):

@@ -1,6 +1,6 @@
 """Cursors at a steady pace, and how late they were seen."""
 
-from lorogo_bench.results.cursor_moves import Eyes, Schedule, Seen
+from lorogo_bench.results.cursor_moves import MoveObserver, ObservedMoves, Schedule
 
 MS = 1_000_000
 SCHEDULE = Schedule(begin_ns=1000 * MS, participants=2, moves=3, per_second=5, first=7)
@@ -17,7 +17,7 @@ def test_moves_are_spread_evenly_and_come_in_order() -> None:
 
 def test_a_move_is_late_from_when_it_was_due() -> None:
     """Each once, however often it is shown."""
-    seen = Seen(SCHEDULE, [0])
+    seen = ObservedMoves(SCHEDULE, [0])
     seen.saw(0, 7, 1003 * MS)
     seen.saw(0, 7, 1009 * MS)
     assert (seen.late_ns, seen.shown, seen.whole) == ([3 * MS], 1, False)
@@ -25,14 +25,14 @@ def test_a_move_is_late_from_when_it_was_due() -> None:
 
 def test_a_move_that_was_never_shown_is_seen_with_the_next() -> None:
     """Else who shows little would look quick."""
-    seen = Seen(SCHEDULE, [0])
+    seen = ObservedMoves(SCHEDULE, [0])
     seen.saw(0, 9, 1401 * MS)
     assert (seen.late_ns, seen.shown, seen.whole) == ([401 * MS, 201 * MS, 1 * MS], 1, True)
 
 
 def test_who_is_not_looked_at_and_what_is_of_another_schedule_does_not_count() -> None:
     """One's own moves are not seen from elsewhere."""
-    seen = Seen(SCHEDULE, [0])
+    seen = ObservedMoves(SCHEDULE, [0])
     for who, number in ((1, 7), (0, 6), (0, 10)):
         seen.saw(who, number, 2000 * MS)
     assert (seen.late_ns, seen.shown, seen.whole) == ([], 0, False)
@@ -40,7 +40,7 @@ def test_who_is_not_looked_at_and_what_is_of_another_schedule_does_not_count() -
 
 def test_what_comes_before_its_schedule_is_known_counts_when_it_is() -> None:
     """Another process may have begun a moment earlier; with the time at which it was seen."""
-    eyes = Eyes()
+    eyes = MoveObserver()
     first = Schedule(begin_ns=0, participants=2, moves=1, per_second=5)
     assert not eyes.saw(0, 0, 4 * MS)
     seen = eyes.turn_to(first, [0])

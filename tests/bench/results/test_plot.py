@@ -5,16 +5,16 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lorogo_bench import figures
-from lorogo_bench.figures import Rounds
+from lorogo_bench.figures import RoundValues
 from lorogo_bench.results import plot
-from lorogo_bench.workload import Curve, Findings
+from lorogo_bench.workload import Curve, OutcomeBuilder
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def curves(name: str = "cost") -> tuple[Curve, ...]:
-    findings = Findings()
-    lines: dict[str, dict[int, Rounds | None]] = {
+    findings = OutcomeBuilder()
+    lines: dict[str, dict[int, RoundValues | None]] = {
         "server": {1000: figures.rounds([40.0, 50.0, 60.0]), 10: figures.rounds([50.0])},
         "client": {10: figures.rounds([5.0]), 1000: None},
         "nobody": {10: None},

@@ -6,19 +6,29 @@ import pytest
 
 from lorogo_bench.results import report
 from lorogo_bench.run import Result, run_all
-from lorogo_bench.workload import Bench, Check, Curve, Goal, Measurement, Outcome, Point, Ratio, Workload
+from lorogo_bench.workload import (
+    Bench,
+    Check,
+    Curve,
+    Goal,
+    Measurement,
+    Point,
+    Ratio,
+    Workload,
+    WorkloadOutcome,
+)
 from lorogo_protocol.errors import LorogoError
 
 
-async def nothing(bench: Bench) -> Outcome:
-    return Outcome()
+async def nothing(bench: Bench) -> WorkloadOutcome:
+    return WorkloadOutcome()
 
 
-def result(outcome: Outcome) -> Result:
+def result(outcome: WorkloadOutcome) -> Result:
     return Result(Workload("w", "what it is", nothing), outcome, 1.5)
 
 
-GOOD = Outcome(
+GOOD = WorkloadOutcome(
     (Measurement("rate", 12345.6, "1/s", 12000.0, 13000.0), Measurement("CPU", None, "µs")),
     (Ratio("rate", 0.5, "raw", 0.4, 0.6),),
     (
@@ -30,7 +40,7 @@ GOOD = Outcome(
     {"rounds": "3"},
     (Curve("cost", "documents", "µs", {"server": (Point(10, 5.0, 4.0, 6.0),)}),),
 )
-WRONG = Outcome(checks=(Check("all there", False, "2 instead of 3"), Check("in order", True)))
+WRONG = WorkloadOutcome(checks=(Check("all there", False, "2 instead of 3"), Check("in order", True)))
 
 
 def test_tables() -> None:
@@ -59,9 +69,9 @@ def test_a_right_result_with_a_missed_goal_is_no_failure() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "words"),
-    [(WRONG, "WRONG: not so: all there (2 instead of 3)"), (Outcome(), "WRONG: nothing was checked")],
+    [(WRONG, "WRONG: not so: all there (2 instead of 3)"), (WorkloadOutcome(), "WRONG: nothing was checked")],
 )
-def test_a_wrong_result_is_said_loudly(outcome: Outcome, words: str) -> None:
+def test_a_wrong_result_is_said_loudly(outcome: WorkloadOutcome, words: str) -> None:
     """First of all, with exit code 1, also if another workload is right."""
     assert report.sentences(result(outcome))[:2] == [words, "no figure of w counts"]
     assert report.exit_code([result(GOOD), result(outcome)]) == 1
@@ -89,10 +99,10 @@ def test_json_holds_everything() -> None:
 async def test_one_that_fails_does_not_keep_the_next_from_being_measured() -> None:
     """Its result is wrong, and says why."""
 
-    async def fails(bench: Bench) -> Outcome:
+    async def fails(bench: Bench) -> WorkloadOutcome:
         raise LorogoError("no server")
 
-    async def works(bench: Bench) -> Outcome:
+    async def works(bench: Bench) -> WorkloadOutcome:
         return GOOD
 
     heard: list[str] = []

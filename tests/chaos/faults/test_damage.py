@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.errors import ChaosError, NotPossible
+from lorogo_chaos.errors import ChaosError, FaultUnavailable
 from lorogo_chaos.faults import damage
 
 
@@ -51,7 +51,7 @@ def test_nothing_is_possible_where_nothing_is_written(stack_folder: Path, how: o
     path.write_bytes(bytes(100))
     assert callable(how)
     for files in ([], [path]):
-        with pytest.raises(NotPossible):
+        with pytest.raises(FaultUnavailable):
             how(files, random.Random(0), within=stack_folder)
     assert path.read_bytes() == bytes(100)
 

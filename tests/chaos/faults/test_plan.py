@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_chaos.faults.plan import Choice, UnknownFault, chosen, one_side, steps
+from lorogo_chaos.faults.plan import FaultChoice, UnknownFault, chosen, one_side, steps
 
 FAULTS = [
-    Choice("kill"),
-    Choice("pause"),
-    Choice("cut"),
-    Choice("flip-stream", "stream"),
-    Choice("cut-stream", "stream"),
-    Choice("flip-journal", "journal"),
+    FaultChoice("kill"),
+    FaultChoice("pause"),
+    FaultChoice("cut"),
+    FaultChoice("flip-stream", "stream"),
+    FaultChoice("cut-stream", "stream"),
+    FaultChoice("flip-journal", "journal"),
 ]
 seeds = st.integers(0, 2**32)
 
@@ -87,7 +87,7 @@ def test_only_and_without_choose() -> None:
     assert _names(chosen(FAULTS, only=["cut", "kill"], without=["cut"])) == ["kill"]
 
 
-def _names(some: list[Choice]) -> list[str]:
+def _names(some: list[FaultChoice]) -> list[str]:
     return [choice.name for choice in some]
 
 

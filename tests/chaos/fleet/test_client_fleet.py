@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from lorogo_chaos.fleet import client_fleet as crowds
-from lorogo_chaos.fleet.client_fleet import Crowd, Waiting
-from lorogo_chaos.fleet.event_log import Kind, Note
+from lorogo_chaos.fleet.client_fleet import ClientFleet, UnackedEdits
+from lorogo_chaos.fleet.event_log import Kind, WriterEvent
 from lorogo_chaos.fleet.traces import made
-from lorogo_chaos.processes.stack import Stack
+from lorogo_chaos.processes.stack import ChaosStack
 from tests.stillness import stand_still
 
 
-class _NoStack(Stack):
+class _NoStack(ChaosStack):
     """A folder, and lines that lead nowhere."""
 
     def __init__(self, folder: Path) -> None:
@@ -24,14 +24,16 @@ class _NoStack(Stack):
         return "nats://127.0.0.1:1"
 
 
-def writers_of(folder: Path, documents: Sequence[str], count: int) -> Crowd:
-    return Crowd(_NoStack(folder), documents, writers=count, traces=[made(10)], edits_per_second=1.0, seed=1)
+def writers_of(folder: Path, documents: Sequence[str], count: int) -> ClientFleet:
+    return ClientFleet(
+        _NoStack(folder), documents, writers=count, traces=[made(10)], edits_per_second=1.0, seed=1
+    )
 
 
-def waiting(*notes: tuple[Kind, float, str, int]) -> Waiting:
-    one = Waiting()
+def waiting(*notes: tuple[Kind, float, str, int]) -> UnackedEdits:
+    one = UnackedEdits()
     for kind, at, document, number in notes:
-        one.add(Note(kind, at, document, number))
+        one.add(WriterEvent(kind, at, document, number))
     return one
 
 
@@ -40,7 +42,7 @@ def test_a_document_waits_until_what_was_written_before_is_acked() -> None:
     one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("wrote", 5, "a", 3))
     assert one.documents(0.5) == set()
     assert one.documents(4) == {"a", "b"}
-    one.add(Note("acked", 6, "a", 1))
+    one.add(WriterEvent("acked", 6, "a", 1))
     assert one.documents(4) == {"b"}
     assert one.documents(6) == {"a", "b"}
     assert (one.acked, one.acked_at, one.acked_documents) == (1, 6, {"a"})
@@ -51,8 +53,8 @@ def test_a_wait_ends_with_the_last_ack_of_what_was_written_before() -> None:
     one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("acked", 3, "a", 1))
     assert one.ends_wait(3) == 3
     for note in (("wrote", 4, "a", 3), ("acked", 5, "a", 3), ("acked", 6, "b", 2), ("wrote", 7, "a", 4)):
-        one.add(Note(*note))
-    one.add(Note("acked", 8, "a", 4))
+        one.add(WriterEvent(*note))
+    one.add(WriterEvent("acked", 8, "a", 4))
     assert one.ends_wait(3) == 6
     assert one.ends_wait(6.5) == 8
     assert one.ends_wait(9) == 9

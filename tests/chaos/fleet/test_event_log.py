@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from lorogo_chaos.fleet.event_log import Notebook, Reading, read
+from lorogo_chaos.fleet.event_log import EventLog, EventLogReader, read
 
 
 def test_notes_are_there_at_once_and_can_be_followed(tmp_path: Path) -> None:
     """A reader sees each note when it was made, once; the writer need not close anything."""
     path = tmp_path / "notes"
-    reading = Reading(path)
+    reading = EventLogReader(path)
     assert reading.more() == []
-    notebook = Notebook(path, writer=2, life=3, stored=True)
+    notebook = EventLog(path, writer=2, life=3, stored=True)
     notebook.note("wrote", "a", 1)
     assert [(note.kind, note.document, note.number) for note in reading.more()] == [("wrote", "a", 1)]
     notebook.note("trouble", "a", 0, 'it "broke"\n')
@@ -27,11 +27,11 @@ def test_notes_are_there_at_once_and_can_be_followed(tmp_path: Path) -> None:
 def test_a_torn_line_is_passed_over_until_it_is_whole(tmp_path: Path) -> None:
     """A kill may tear the last line: what it would have said was never said."""
     path = tmp_path / "notes"
-    with Notebook(path, writer=0, life=1, stored=False) as notebook:
+    with EventLog(path, writer=0, life=1, stored=False) as notebook:
         notebook.note("wrote", "a", 1)
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
-    reading = Reading(path)
+    reading = EventLogReader(path)
     assert reading.more() == []
     with path.open("ab") as file:
         file.write(whole[-5:])

@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from lorogo_chaos.fault_run import Drill, DrillSettings
-from lorogo_chaos.fleet.client_fleet import Crowd
+from lorogo_chaos.fault_run import FaultRun, FaultRunSettings
+from lorogo_chaos.fleet.client_fleet import ClientFleet
 from lorogo_chaos.fleet.traces import made
 from lorogo_chaos.fleet.writer import following
-from lorogo_chaos.processes.stack import Stack, StackSettings
+from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 
 
 def test_documents_follow_each_other() -> None:
@@ -21,8 +21,10 @@ def test_documents_follow_each_other() -> None:
 
 async def test_a_writer_goes_on_where_its_life_before_was(tmp_path: Path) -> None:
     """What it left unACKed there is sent again, and nothing begins at the first document anew."""
-    async with Stack(StackSettings(servers=1, folder=tmp_path / "stack")) as stack:
-        crowd = Crowd(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=200, seed=1, edits_each=3)
+    async with ChaosStack(ChaosStackSettings(servers=1, folder=tmp_path / "stack")) as stack:
+        crowd = ClientFleet(
+            stack, ["a"], writers=1, traces=[made(100)], edits_per_second=200, seed=1, edits_each=3
+        )
         async with crowd:
             async with asyncio.timeout(60):
                 while "a_4" not in crowd.acked:
@@ -44,10 +46,10 @@ async def test_a_writer_goes_on_where_its_life_before_was(tmp_path: Path) -> Non
 
 async def test_all_documents_are_verified_also_those_left_behind() -> None:
     """The verdict speaks of every edit, wherever it was made."""
-    settings = DrillSettings(
+    settings = FaultRunSettings(
         servers=1, documents=1, writers=2, faults=1, edits_each=3, only=("writer-kill",), edits_per_second=60
     )
-    outcome = await Drill(settings, [made(100)]).run()
+    outcome = await FaultRun(settings, [made(100)]).run()
     assert outcome.verdict.acked > 6
     assert not outcome.verdict.lost
     assert not outcome.verdict.unread

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lorogo_chaos.errors import ChaosError
-from lorogo_chaos.processes.links import LOOPBACK, Line
+from lorogo_chaos.processes.links import LOOPBACK, ProxyLink
 
 SECONDS = 5.0
 MIB = 1024 * 1024
@@ -48,8 +48,8 @@ class Echo:
 
 
 @asynccontextmanager
-async def lined() -> AsyncIterator[tuple[Echo, Line]]:
-    async with Echo().serving() as echo, Line("line", [echo.port]) as line:
+async def lined() -> AsyncIterator[tuple[Echo, ProxyLink]]:
+    async with Echo().serving() as echo, ProxyLink("line", [echo.port]) as line:
         yield echo, line
 
 
@@ -69,7 +69,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(line: Line) -> AsyncIterator[Caller]:
+async def calling(line: ProxyLink) -> AsyncIterator[Caller]:
     reader, writer = await asyncio.open_connection(LOOPBACK, line.ports[0])
     try:
         yield Caller(reader, writer)
@@ -160,14 +160,14 @@ async def test_a_line_to_nobody_resets_its_callers() -> None:
     """As a port does where nothing listens."""
     async with Echo().serving() as echo:
         port = echo.port
-    async with Line("nowhere", [port]) as line, calling(line) as caller:
+    async with ProxyLink("nowhere", [port]) as line, calling(line) as caller:
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await caller.hear(1)
 
 
 async def test_closing_ends_every_connection_and_task() -> None:
     async with Echo().serving() as echo:
-        line = Line("line", [echo.port, echo.port])
+        line = ProxyLink("line", [echo.port, echo.port])
         await line.open()
         assert len(set(line.ports)) == 2
         assert line.url == ",".join(f"nats://127.0.0.1:{port}" for port in line.ports)
@@ -185,4 +185,4 @@ async def test_closing_ends_every_connection_and_task() -> None:
 @pytest.mark.parametrize("targets", [[], [0], [70000]])
 def test_a_line_leads_to_ports_of_loopback_only(targets: list[int]) -> None:
     with pytest.raises(ChaosError):
-        Line("line", targets)
+        ProxyLink("line", targets)

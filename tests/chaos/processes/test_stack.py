@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_chaos.errors import ChaosError, NotPossible
+from lorogo_chaos.errors import ChaosError, FaultUnavailable
 from lorogo_chaos.faults.faults import registry
-from lorogo_chaos.processes.processes import Member, family
-from lorogo_chaos.processes.stack import Stack, StackSettings
+from lorogo_chaos.processes.processes import ProcessIdentity, family
+from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 
 pytestmark = pytest.mark.nats
 
@@ -41,7 +41,7 @@ async def read(url: str, document_id: str = "d") -> str:
 @pytest.mark.deep
 async def test_one_server_is_killed_paused_and_started_again_while_somebody_types(tmp_path: Path) -> None:
     """Its folder, port and id stay the same; what was ACKed is there; no process is left behind."""
-    async with Stack(StackSettings(servers=1, folder=tmp_path / "stack")) as stack:
+    async with ChaosStack(ChaosStackSettings(servers=1, folder=tmp_path / "stack")) as stack:
         (server,), (node,) = stack.servers, stack.nodes
         first = server.server_id
         assert list(await stack.stats()) == ["server-1"]
@@ -127,21 +127,21 @@ async def test_a_stack_wants_an_empty_folder_and_a_sound_shape(tmp_path: Path) -
     """It damages files: so it takes none that it did not make."""
     (tmp_path / "precious").write_text("x")
     with pytest.raises(ChaosError, match="not empty"):
-        async with Stack(StackSettings(folder=tmp_path)):
+        async with ChaosStack(ChaosStackSettings(folder=tmp_path)):
             pass
     for nodes, servers in ((2, 2), (1, 0), (1, 17)):
         with pytest.raises(ChaosError):
-            StackSettings(nodes=nodes, servers=servers)
+            ChaosStackSettings(nodes=nodes, servers=servers)
 
 
 @pytest.mark.deep
 async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> None:
     """What was ACKed before, while it was full, and afterwards is there."""
-    async with Stack(StackSettings(small_disk_bytes=64 * 1024 * 1024)) as stack:
+    async with ChaosStack(ChaosStackSettings(small_disk_bytes=64 * 1024 * 1024)) as stack:
         fault = registry()["disk-full"]
         if stack.disk is None:
             assert stack.disk_problem == fault.needs(stack) != ""
-            with pytest.raises(NotPossible):
+            with pytest.raises(FaultUnavailable):
                 await fault.strike(stack, random.Random(0))
             pytest.skip(stack.disk_problem)
         async with lorogo_client.connect(await stack.line("ana")) as client, client.open("d") as session:
@@ -173,7 +173,7 @@ async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> N
 @pytest.mark.deep
 async def test_a_cluster_of_three_forms_and_survives_the_kill_and_the_partition_of_a_node() -> None:
     """Its streams are replicated, its routes go through lines alone, and its leaders can be changed."""
-    async with Stack(StackSettings(nodes=3)) as stack:
+    async with ChaosStack(ChaosStackSettings(nodes=3)) as stack:
         faults = registry()
         rng = random.Random(1)
         async with lorogo_client.connect(await stack.line("ana")) as client, client.open("d") as session:
@@ -198,7 +198,7 @@ def test_members_of_other_times_are_not_signalled() -> None:
     """A process that got the number of another is not taken for it."""
     (me, *_) = family(os.getpid())
     assert me.alive
-    other = Member(me.pid, "0")
+    other = ProcessIdentity(me.pid, "0")
     assert not other.alive
     other.send(signal.SIGKILL)
 

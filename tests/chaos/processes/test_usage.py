@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.processes.usage import Sample, Trail, Usage, growth, growth_of_all, measure, role_of
+from lorogo_chaos.processes.usage import (
+    UsageRecorder,
+    UsageSample,
+    UsageTrail,
+    growth,
+    growth_of_all,
+    measure,
+    role_of,
+)
 
 MIB = 1 << 20
 
 
-def trail(memory: list[int], files: list[int], *, every: float = 10.0) -> Trail:
+def trail(memory: list[int], files: list[int], *, every: float = 10.0) -> UsageTrail:
     """One sample after the other."""
     pairs = zip(memory, files, strict=True)
-    samples = [Sample(at * every, size * MIB, count) for at, (size, count) in enumerate(pairs)]
-    return Trail("server-1", 7, samples)
+    samples = [UsageSample(at * every, size * MIB, count) for at, (size, count) in enumerate(pairs)]
+    return UsageTrail("server-1", 7, samples)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +54,9 @@ def test_growth_is_judged_by_the_medians_of_the_first_and_the_last_fifth(
 def test_a_restart_begins_a_new_line() -> None:
     """The same name with another process number is another line; one that is gone gets no more samples."""
     alive = {1: 10, 2: 20}
-    usage = Usage(
-        lambda pid, at: Sample(at, alive[pid] * MIB, 5) if pid in alive else None, lambda pid: "keepalive"
+    usage = UsageRecorder(
+        lambda pid, at: UsageSample(at, alive[pid] * MIB, 5) if pid in alive else None,
+        lambda pid: "keepalive",
     )
     usage.sample({"server-1": [1, 2]}, 0.0)
     del alive[1]
@@ -66,7 +75,9 @@ def test_a_restart_begins_a_new_line() -> None:
 def test_what_is_restarted_often_is_judged_over_all_its_lives() -> None:
     """Each life without its warm-up: a leak that outlives a restart, in files or streams, is seen."""
     lives = [
-        Trail("server-1", pid, [Sample(pid * 100.0 + age, size * MIB, 50) for age in range(0, 60, 2)])
+        UsageTrail(
+            "server-1", pid, [UsageSample(pid * 100.0 + age, size * MIB, 50) for age in range(0, 60, 2)]
+        )
         for pid, size in enumerate(range(100, 300, 20))
     ]
     assert {growth(one).words for one in lives} == {"too short to tell"}
@@ -83,7 +94,9 @@ def test_a_slope_is_told_per_hour() -> None:
 def test_helpers_are_named_by_what_they_are_for() -> None:
     """Their order changes: another one in the same place must not look like one that grew."""
     roles = {2: "keepalive", 3: "sandbox"}
-    usage = Usage(lambda pid, at: Sample(at, (10 if pid == 2 else 90) * MIB, 5), roles.__getitem__)
+    usage = UsageRecorder(
+        lambda pid, at: UsageSample(at, (10 if pid == 2 else 90) * MIB, 5), roles.__getitem__
+    )
     for at in range(0, 1000, 10):
         usage.sample({"server-1": [1, 2, 3] if at < 500 else [1, 3, 2]}, float(at))
     told = {one.name: (one.memory_end // MIB, one.words) for one in usage.growths()}
@@ -105,7 +118,7 @@ def test_samples_are_bounded() -> None:
     """However long a drill takes."""
     one = trail([1], [1])
     for at in range(20_000):
-        one.add(Sample(float(at), MIB, 1))
+        one.add(UsageSample(float(at), MIB, 1))
     assert len(one.samples) <= 4_001
     assert one.samples[-1].at == 19_999
 
@@ -133,7 +146,9 @@ def test_a_helpers_own_child_is_told_from_the_helper() -> None:
 def test_helpers_that_run_side_by_side_are_numbered() -> None:
     """They are no lives of one; after a restart the next ones follow them, each in its place."""
     alive = {1, 2, 3}
-    usage = Usage(lambda pid, at: Sample(at, pid * MIB, 5) if pid in alive else None, lambda pid: "sandbox")
+    usage = UsageRecorder(
+        lambda pid, at: UsageSample(at, pid * MIB, 5) if pid in alive else None, lambda pid: "sandbox"
+    )
     usage.sample({"server-1": [1, 2, 3]}, 0.0)
     assert [one.name for one in usage.growths()] == ["server-1", "server-1 sandbox", "server-1 sandbox 2"]
     alive.symmetric_difference_update({2, 4})  # one is a zombie, and another takes its place

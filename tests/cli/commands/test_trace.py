@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lorogo_cli.commands.trace import trace
-from lorogo_cli.connect.connection_options import Way
-from lorogo_cli.errors import Problem
+from lorogo_cli.connect.connection_options import ConnectionOptions
+from lorogo_cli.errors import CommandError
 from tests.cli.support import ROOT, Running, lorogo, said, said_json
 
 _APP = """
@@ -117,8 +117,8 @@ async def test_what_cannot_be_asked_is_told_before_anybody_is(
     log_id: str, since: str | None, token: str | None, words: str
 ) -> None:
     """In a sentence that says what would be right."""
-    with pytest.raises(Problem, match=words):
-        await trace(Way("nats://127.0.0.1:1", token), log_id, "", since, as_json=False)
+    with pytest.raises(CommandError, match=words):
+        await trace(ConnectionOptions("nats://127.0.0.1:1", token), log_id, "", since, as_json=False)
 
 
 @pytest.mark.nats

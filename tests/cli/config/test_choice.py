@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from lorogo_cli.config import variables
-from lorogo_cli.config.choice import Chosen, Source, choose, shown_value
+from lorogo_cli.config.choice import ResolvedSettings, SettingSource, choose, shown_value
 from lorogo_cli.config.entries import SECTIONS, TOP, entries
 from lorogo_cli.config.files import parse
-from lorogo_cli.config.mistakes import Mistaken
+from lorogo_cli.config.mistakes import InvalidConfiguration
 from lorogo_cli.config.service_settings import gateway_settings, server_settings
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import ServerSettings
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, SecretUnusable
@@ -29,13 +29,13 @@ def chosen(
     typed: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     text: str | None = None,
-) -> Chosen:
+) -> ResolvedSettings:
     file = None if text is None else parse(text, HERE)
     return choose(section, typed=typed or {}, environment=environment or {}, file=file)
 
 
 def refused(section: str = "serve", **more: Any) -> list[str]:
-    with pytest.raises(Mistaken) as error:
+    with pytest.raises(InvalidConfiguration) as error:
         chosen(section, **more)
     return [str(one) for one in error.value.mistakes]
 
@@ -77,7 +77,7 @@ def test_without_a_word_everything_is_as_the_code_has_it() -> None:
     assert gateway_settings(chosen("gateway")) == GatewaySettings()
     for section in SECTIONS:
         for choice in chosen(section).choices.values():
-            assert choice.source is Source.DEFAULT
+            assert choice.source is SettingSource.DEFAULT
 
 
 def test_every_setting_can_be_said_in_every_way() -> None:
@@ -167,7 +167,7 @@ def test_what_kubernetes_sets_is_none_of_ours() -> None:
     }
     found = chosen("gateway", environment=environment)
     assert found.remarks == ()
-    assert found["port"] == 8080 and found.choices["port"].source is Source.DEFAULT
+    assert found["port"] == 8080 and found.choices["port"].source is SettingSource.DEFAULT
     assert chosen("gateway", environment={"LOROGO_GATEWAY_PORT": "81"})["port"] == 81
 
 
@@ -279,7 +279,7 @@ def test_a_contradiction_is_told_in_the_words_in_which_it_was_said(
     section: str, more: dict[str, Any], words: str
 ) -> None:
     found = chosen(section, **more)
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(CommandError) as refusal:
         server_settings(found) if section == "serve" else gateway_settings(found)
     assert str(refusal.value).startswith(words)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lorogo_cli.config.files import ConfigFile, parse, read
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 
 PASSWORD = "hunter2"
 SEED = "SU" + "A" * 56
@@ -193,7 +193,7 @@ tls_cert = "/etc/cert.pem"
     ],
 )
 def test_what_is_no_small_text_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    with pytest.raises(Problem, match=words) as refused:
+    with pytest.raises(CommandError, match=words) as refused:
         read(written(tmp_path, content))
     assert "the file of settings cannot be read" in str(refused.value)
 
@@ -203,7 +203,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path, "is not a plain file"), (tmp_path / "pipe", "is not a plain file"),
                         (tmp_path / "absent", "there is no"), (Path(SEED), "the seed itself")):  # fmt: skip
-        with pytest.raises(Problem, match=words) as refused:
+        with pytest.raises(CommandError, match=words) as refused:
             read(path)
         assert SEED not in str(refused.value)
 

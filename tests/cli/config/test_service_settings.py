@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from lorogo_cli.config.choice import choose
 from lorogo_cli.config.service_settings import server_settings
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.services.serve import _check_journal_port, _not_so
 from lorogo_server import ServerSettings
 from lorogo_transport.errors import StorageFull
@@ -46,7 +46,7 @@ def test_what_does_not_go_together_is_refused_in_words_of_the_options(
     options: dict[str, Any], words: str
 ) -> None:
     """The sentence names what was typed, not what the server calls it."""
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(CommandError) as refused:
         typed(**options)
     assert str(refused.value).startswith(words)
 
@@ -92,7 +92,7 @@ def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str |
     with capture_logs() as said:
         _check_journal_port(settings, closed=False)
     assert [line["log_level"] for line in said] == ["warning"] * warned
-    with pytest.raises(Problem, match="LOROGO_JOURNAL_SECRET") if warned else nullcontext():
+    with pytest.raises(CommandError, match="LOROGO_JOURNAL_SECRET") if warned else nullcontext():
         _check_journal_port(settings, closed=True)
 
 

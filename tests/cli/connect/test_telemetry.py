@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from lorogo_cli.connect.telemetry import ENVIRONMENT, telemetry, wanted
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_protocol.tracing import trace_id
 from lorogo_transport.telemetry.tracing import spans_of
 
@@ -24,7 +24,7 @@ def test_it_is_off_unless_it_is_asked_for(words: str, on: bool) -> None:
 
 def test_another_word_is_refused() -> None:
     """With those that there are."""
-    with pytest.raises(Problem, match="LOROGO_OTEL is 'maybe': it can be 1 or 0"):
+    with pytest.raises(CommandError, match="LOROGO_OTEL is 'maybe': it can be 1 or 0"):
         wanted("maybe")
 
 
@@ -40,7 +40,7 @@ async def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.Mon
     """Before anything is served."""
     monkeypatch.setenv(ENVIRONMENT, "1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(Problem, match=r"pip install 'lorogo\[otel\]'"):
+    with pytest.raises(CommandError, match=r"pip install 'lorogo\[otel\]'"):
         async with telemetry("lorogo-test"):
             pass
 

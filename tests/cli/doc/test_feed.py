@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_cli.doc.feed import _read, parse_since
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from tests.cli.support import Running, lorogo, refused, said
 
 
@@ -85,7 +85,9 @@ def test_since_is_read(text: str, shown: str) -> None:
 def test_a_wrong_since_is_a_sentence() -> None:
     """What is neither is refused, and what a feed takes is named: it begins at no document's version."""
     for text in ("yesterday", "vAbCd"):
-        with pytest.raises(Problem, match=r"takes now, 0 \(everything\), a sequence, a time .* or an age"):
+        with pytest.raises(
+            CommandError, match=r"takes now, 0 \(everything\), a sequence, a time .* or an age"
+        ):
             parse_since(text, now_ns=0)
 
 
@@ -102,5 +104,5 @@ def test_a_broken_position_file_is_named_with_what_to_do(tmp_path: Path, data: b
     """It is not taken for a beginning: that would be read twice, or left out."""
     place = tmp_path / "position"
     place.write_bytes(data)
-    with pytest.raises(Problem, match=f"{place} does not hold a position of a feed: remove it"):
+    with pytest.raises(CommandError, match=f"{place} does not hold a position of a feed: remove it"):
         _read(place)

@@ -11,7 +11,7 @@ from loro import LoroDoc
 
 from lorogo_cli.doc.patches import difference, same, set_value
 from lorogo_cli.doc.paths import parse_path
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_server.values.patch import apply_patch
 
 DOCUMENT: dict[str, Any] = {
@@ -95,7 +95,7 @@ def test_what_is_missing_on_the_way_is_made(path: str, operation: str, value: ob
 )
 def test_what_cannot_be_set_says_why(path: str, value: object, words: str) -> None:
     """A place that cannot take the value is refused in words of the document."""
-    with pytest.raises(Problem, match=words):
+    with pytest.raises(CommandError, match=words):
         set_value(DOCUMENT, parse_path(path), value)
 
 
@@ -138,7 +138,7 @@ def test_a_long_list_takes_bounded_work() -> None:
 @pytest.mark.parametrize("after", [[], "text", 3, None])
 def test_a_document_that_is_no_map_is_refused(after: object) -> None:
     """The whole document is a map of its parts."""
-    with pytest.raises(Problem, match="a map of its parts"):
+    with pytest.raises(CommandError, match="a map of its parts"):
         difference({}, after)
 
 

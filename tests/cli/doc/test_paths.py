@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_cli.doc.paths import json_path, parse_path, pointer
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_server.values.query import query
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=0, max_size=8)
@@ -31,7 +31,7 @@ def test_a_path_is_dotted_or_a_json_pointer(text: str, tokens: list[str]) -> Non
 @pytest.mark.parametrize("text", ["", ".", "a..b", ".a", "a.", "/a~2", "/~", "$.a", "$"])
 def test_what_is_no_path_is_refused(text: str) -> None:
     """A path that names nothing, or perhaps many places, is refused before anything is sent."""
-    with pytest.raises(Problem):
+    with pytest.raises(CommandError):
         parse_path(text)
 
 

@@ -15,7 +15,7 @@ from lorogo_cli.doc.versions import (
     show_time_down,
     show_version,
 )
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 
 SECOND = 1_000_000_000
 NOW = 1_794_785_851 * SECOND + 123_456_789
@@ -67,14 +67,14 @@ def test_a_time_is_iso_8601_or_how_long_ago(text: str, expected: int) -> None:
 )
 def test_what_is_no_time_says_what_would_be_one(text: str) -> None:
     """A time that cannot be read is refused with examples."""
-    with pytest.raises(Problem, match="2026-11-16T10:30"):
+    with pytest.raises(CommandError, match="2026-11-16T10:30"):
         parse_time(text, now_ns=NOW)
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T00:00:00Z", "99999w"])
 def test_a_time_before_1970_is_refused(text: str) -> None:
     """The wire counts nanoseconds from 1970."""
-    with pytest.raises(Problem, match="1970"):
+    with pytest.raises(CommandError, match="1970"):
         parse_time(text, now_ns=NOW)
 
 
@@ -91,7 +91,7 @@ def test_a_shown_version_is_accepted_back(frontiers: bytes) -> None:
 @pytest.mark.parametrize("text", ["v", "v!", "vA", "version", "v AQ", "väh", "AQID"])
 def test_what_is_no_version_says_where_they_are(text: str) -> None:
     """A version that cannot be read is refused with where to find one."""
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(CommandError) as caught:
         parse_version(text)
     assert str(caught.value) == f"{text!r} is not a version of this document; its history lists them"
 

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from lorogo_cli.log import survey
-from lorogo_log import BlockingLog, Options
+from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.storage.disk import DiskDirectory
 from tests.cli.logs import SECOND, START, Cli, flip, frames, segments, tree, write
@@ -51,7 +51,7 @@ def test_ls_shows_every_segment(tmp_path: Path, cli: Cli) -> None:
 
 def test_ls_and_verify_while_a_writer_is_at_it(tmp_path: Path, cli: Cli) -> None:
     """The segment that is being written is called so, counted as far as it is, and no damage."""
-    with BlockingLog(tmp_path / "log", Options(ahead_bytes=64 << 10)) as log:
+    with BlockingLog(tmp_path / "log", LogOptions(ahead_bytes=64 << 10)) as log:
         log.append_many([(b"k", n) for n in range(7)])
         (row,) = cli.json("ls", tmp_path / "log")["segments"]
         assert (row["state"], row["sealed"], row["records"], row["last_sequence"]) == (

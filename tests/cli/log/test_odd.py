@@ -15,7 +15,7 @@ import pytest
 from lorogo_cli.log import found, survey
 from lorogo_cli.log.found import writer_of
 from lorogo_cli.log.survey import LEFT_OUT
-from lorogo_log import BlockingLog, Options
+from lorogo_log import BlockingLog, LogOptions
 from tests.cli.logs import Cli, flip, frames, segments, tree, write
 from tests.cli.support import COMMAND, Running, environment, until
 
@@ -275,7 +275,7 @@ def test_the_end_of_a_live_segment_is_no_damage(tmp_path: Path, cli: Cli) -> Non
     if not found._LOCKS.exists():
         pytest.skip("this system has no list of locks")
     path = tmp_path / "log"
-    with BlockingLog(path, Options(ahead_bytes=64 << 10)) as log:
+    with BlockingLog(path, LogOptions(ahead_bytes=64 << 10)) as log:
         log.append_many([(b"k", n) for n in range(7)])
         (segment,) = segments(path)
         whole = segment.read_bytes()
@@ -330,7 +330,7 @@ def test_rows_of_a_live_log_agree_with_themselves(tmp_path: Path, cli: Cli) -> N
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """A log that does not fit into a pipe."""
-    with BlockingLog(tmp_path / "log", Options(segment_bytes=200_000)) as log:
+    with BlockingLog(tmp_path / "log", LogOptions(segment_bytes=200_000)) as log:
         for _ in range(40):
             log.append_many([(b"", os.urandom(1000)) for _ in range(100)])
     return tmp_path / "log"

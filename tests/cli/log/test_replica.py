@@ -9,7 +9,7 @@ import pytest
 
 from lorogo_cli.log import survey
 from lorogo_cli.log.survey import LEFT_OUT
-from lorogo_log import BlockingLog, Options
+from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.transfer.segment_transfer import SegmentServer
 from tests.cli.logs import START, Cli, flip, frames, segments, tree, write
 
@@ -99,10 +99,10 @@ def test_a_segment_that_is_open_at_the_replica_is_taken_and_sealed(
 
 def test_a_replica_with_other_records_is_not_believed(tmp_path: Path, cli: Cli) -> None:
     """The same segment with another history is refused, and nothing changes."""
-    with BlockingLog(tmp_path / "log", Options(log_id=b"i" * 16), now=lambda: START) as log:
+    with BlockingLog(tmp_path / "log", LogOptions(log_id=b"i" * 16), now=lambda: START) as log:
         log.append("one")
         log.append("two")
-    with BlockingLog(tmp_path / "replica", Options(log_id=b"i" * 16), now=lambda: START) as log:
+    with BlockingLog(tmp_path / "replica", LogOptions(log_id=b"i" * 16), now=lambda: START) as log:
         for number in range(3):
             log.append(number)
     (newest,) = segments(tmp_path / "log")
@@ -204,11 +204,11 @@ def test_a_printed_time_given_back_finds_its_record(tmp_path: Path, cli: Cli) ->
 
 def test_a_segment_that_begins_with_an_epoch_has_its_first_records_time(tmp_path: Path, cli: Cli) -> None:
     """Or none, if there is no record; never 1970."""
-    with BlockingLog(tmp_path / "log", Options(epoch=5)):
+    with BlockingLog(tmp_path / "log", LogOptions(epoch=5)):
         pass
     (row,) = cli.json("ls", tmp_path / "log")["segments"]
     assert row["first_time_ns"] is None
-    with BlockingLog(tmp_path / "other", Options(epoch=5)) as log:
+    with BlockingLog(tmp_path / "other", LogOptions(epoch=5)) as log:
         log.append(1, ts=START)
         (row,) = cli.json("ls", tmp_path / "other")["segments"]
         assert row["first_time_ns"] == START

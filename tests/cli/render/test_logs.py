@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.logs import level_of
 from lorogo_cli.services.serve import restart_seconds
 
@@ -25,7 +25,7 @@ def test_the_level_is_asked_for_or_the_commands_own(
 
 def test_a_level_that_is_none_is_refused() -> None:
     """With those that there are."""
-    with pytest.raises(Problem, match="LOROGO_LOG is 'loud': it can be debug, info, warning, error"):
+    with pytest.raises(CommandError, match="LOROGO_LOG is 'loud': it can be debug, info, warning, error"):
         level_of("info", verbose=False, environment="loud")
 
 

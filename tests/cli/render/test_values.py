@@ -4,21 +4,21 @@ import shlex
 
 import pytest
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import parse_json, parse_size, show_json, show_size
 
 
 @pytest.mark.parametrize("text", ["Hello", "", "{", "NaN", "-Infinity", "[1,]", "'x'"])
 def test_text_without_quotes_is_refused_with_a_hint(text: str) -> None:
     """The commonest mistake is answered with what to type."""
-    with pytest.raises(Problem, match="is not JSON; text needs double quotes"):
+    with pytest.raises(CommandError, match="is not JSON; text needs double quotes"):
         parse_json(text)
 
 
 @pytest.mark.parametrize("text", ["x", "'x'", "it's", "a b"])
 def test_the_hint_can_be_typed(text: str) -> None:
     """A shell reads the example as one argument, which is the text as JSON."""
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(CommandError) as caught:
         parse_json(text)
     (typed,) = shlex.split(str(caught.value).partition("as in ")[2])
     assert parse_json(typed) == text.strip("'")
@@ -26,13 +26,13 @@ def test_the_hint_can_be_typed(text: str) -> None:
 
 def test_a_file_that_is_no_json_names_the_line() -> None:
     """After editing, the place of the mistake matters."""
-    with pytest.raises(Problem, match=r"^what you wrote is not JSON \(line 2: .*\)$"):
+    with pytest.raises(CommandError, match=r"^what you wrote is not JSON \(line 2: .*\)$"):
         parse_json('{"a": 1,\n x}', what="what you wrote")
 
 
 def test_json_nested_beyond_reason_is_refused() -> None:
     """No traceback, whatever is typed."""
-    with pytest.raises(Problem, match="too deep"):
+    with pytest.raises(CommandError, match="too deep"):
         parse_json("[" * 100_000)
 
 
@@ -56,7 +56,7 @@ def test_a_size_may_have_a_unit(text: str, expected: int) -> None:
 @pytest.mark.parametrize("text", ["", "-1", "1.5k", "MiB", "10 parsecs"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     """With examples of what is."""
-    with pytest.raises(Problem, match="64MiB"):
+    with pytest.raises(CommandError, match="64MiB"):
         parse_size(text)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_cli.connect import closed_folder
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_protocol import tokens
 from lorogo_transport.auth import accounts
 from lorogo_transport.auth.seeds import InvalidSeed
@@ -95,7 +95,7 @@ def test_a_folder_that_is_damaged_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(SecretUnusable, match="there is no"):
         closed_folder.make_once(tmp_path / "keys")
     (tmp_path / "keys" / "keys.jwks").unlink()
-    with pytest.raises(Problem, match="is not empty"):
+    with pytest.raises(CommandError, match="is not empty"):
         closed_folder.make_once(tmp_path / "keys")
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lorogo_cli.config.probe_address import Listen
-from lorogo_cli.errors import Problem
+from lorogo_cli.config.probe_address import ListenAddress
+from lorogo_cli.errors import CommandError
 from lorogo_cli.services import probe_server as module
-from lorogo_cli.services.probe_server import Standing, probes
+from lorogo_cli.services.probe_server import ServerReadiness, probes
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.nats.embedded import EmbeddedNats
@@ -26,9 +26,9 @@ WELL = {"ok": True, "reasons": []}
 
 
 @asynccontextmanager
-async def told(standing: Standing) -> AsyncIterator[int]:
+async def told(standing: ServerReadiness) -> AsyncIterator[int]:
     """Probes on a free port; gives the port."""
-    async with asyncio.timeout(SECONDS), probes(Listen("127.0.0.1", 0), standing) as addresses:
+    async with asyncio.timeout(SECONDS), probes(ListenAddress("127.0.0.1", 0), standing) as addresses:
         yield int(addresses[0].rpartition(":")[2])
 
 
@@ -59,7 +59,7 @@ async def ask(port: int, path: str) -> tuple[int, Any]:
 
 async def test_a_server_is_alive_before_it_is_ready_and_a_stopped_journal_wants_a_new_start() -> None:
     """NATS that is away makes it unready; only what a new start mends is a reason to end it."""
-    standing = Standing()
+    standing = ServerReadiness()
     transport = MemoryNats().connect("server")
     async with told(standing) as port:
         assert await ask(port, "/healthz") == (200, WELL)
@@ -95,7 +95,7 @@ async def test_a_server_is_alive_before_it_is_ready_and_a_stopped_journal_wants_
 )
 async def test_only_two_questions_are_answered(request_: bytes, status: int) -> None:
     """One answer, then the connection is closed; of a HEAD the head alone."""
-    async with told(Standing()) as port:
+    async with told(ServerReadiness()) as port:
         answer = await say(port, request_)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
@@ -109,7 +109,7 @@ async def test_only_two_questions_are_answered(request_: bytes, status: int) -> 
 async def test_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it said."""
     monkeypatch.setattr(module, "_SECONDS", 0.05)
-    async with told(Standing()) as port:
+    async with told(ServerReadiness()) as port:
         assert await say(port, b"GET /healthz HT") == b""
 
 
@@ -117,7 +117,7 @@ async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None
     """A probe is answered again as soon as there is room."""
     monkeypatch.setattr(module, "_CONNECTIONS_MAX", 3)
     request = b"GET /healthz HTTP/1.1\r\n\r\n"
-    async with told(Standing()) as port:
+    async with told(ServerReadiness()) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         assert await say(port, request) == b""
         for _, writer in silent:
@@ -137,20 +137,20 @@ async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
     """IPv6 in brackets; worker 3 has the port three above, if it is not any."""
-    listen = Listen.parse(text)
-    assert listen == Listen(host, port)
+    listen = ListenAddress.parse(text)
+    assert listen == ListenAddress(host, port)
     assert listen.of_worker(3).port == (port + 3 if port else 0)
 
 
 @pytest.mark.parametrize("text", ["", "8081", ":8081", "a:b", "a:99999", "::1:80", "a b:1", "http://a:1"])
 def test_what_is_no_address_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
-        Listen.parse(text)
+        ListenAddress.parse(text)
 
 
 def test_the_last_worker_needs_a_port_too() -> None:
-    with pytest.raises(Problem, match="no port 65536 for worker 1"):
-        Listen("a", 65535).of_worker(1)
+    with pytest.raises(CommandError, match="no port 65536 for worker 1"):
+        ListenAddress("a", 65535).of_worker(1)
 
 
 # --- the command --------------------------------------------------------------------------------------

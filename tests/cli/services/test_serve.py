@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.services.worker_identity import held
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, said, said_json, until
@@ -20,7 +20,7 @@ def _free(data: Path, worker: int) -> bool | None:
     try:
         with held(data, worker, lambda: "never", closed=False):
             return True
-    except Problem:
+    except CommandError:
         return None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.services import worker_identity
 
 
@@ -31,7 +31,7 @@ def test_two_servers_never_share_an_id(tmp_path: Path) -> None:
     """Whoever comes second is told what to do."""
     with (
         held(tmp_path, 0, lambda: "one"),
-        pytest.raises(Problem, match=r"worker-0 is in use by another server: .* --data"),
+        pytest.raises(CommandError, match=r"worker-0 is in use by another server: .* --data"),
         held(tmp_path, 0, lambda: "two"),
     ):
         raise AssertionError("unreachable")
@@ -42,14 +42,14 @@ def test_a_damaged_id_is_not_used(tmp_path: Path, content: bytes) -> None:
     """A file that holds no id is named, not replaced in silence."""
     (tmp_path / "worker-0").mkdir()
     (tmp_path / "worker-0" / "server-id").write_bytes(content)
-    with pytest.raises(Problem, match="does not hold a server id"), held(tmp_path, 0, lambda: "new"):
+    with pytest.raises(CommandError, match="does not hold a server id"), held(tmp_path, 0, lambda: "new"):
         raise AssertionError("unreachable")
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """A file in the place of the folder is one sentence."""
     (tmp_path / "data").write_text("")
-    with pytest.raises(Problem, match="cannot be used"), held(tmp_path / "data", 0, lambda: "new"):
+    with pytest.raises(CommandError, match="cannot be used"), held(tmp_path / "data", 0, lambda: "new"):
         raise AssertionError("unreachable")
 
 
@@ -61,7 +61,9 @@ def test_what_was_closed_is_not_opened_by_mistake(tmp_path: Path) -> None:
         with held(tmp_path, 0, lambda: "one", closed=True):
             pass
     with (
-        pytest.raises(Problem, match=r"documents of a closed lorogo.*--data, or remove .*closed") as said,
+        pytest.raises(
+            CommandError, match=r"documents of a closed lorogo.*--data, or remove .*closed"
+        ) as said,
         held(tmp_path, 0, lambda: "one"),
     ):
         raise AssertionError("unreachable")

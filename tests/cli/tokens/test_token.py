@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import parse_lasting
 from lorogo_client import tokens
 from lorogo_protocol import revocation, subjects
@@ -73,7 +73,7 @@ def test_how_long_something_lasts(text: str, seconds: int) -> None:
 @pytest.mark.parametrize("text", ["", "8", "h", "-8h", "8 h", "8h ago", "1.5h", "10y", "8ms", "9999999999s"])
 def test_what_does_not_say_how_long(text: str) -> None:
     """With examples of what does."""
-    with pytest.raises(Problem, match="write 90s, 30m, 8h"):
+    with pytest.raises(CommandError, match="write 90s, 30m, 8h"):
         parse_lasting(text)
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lorogo_client import ClientSettings, NotAuthorized, SessionClosed, TokenExpired, TooManyDocuments
-from lorogo_client.auth.connection_pool import Links, Shared
-from lorogo_client.auth.token_provider import Holder, TokenSource
+from lorogo_client.auth.connection_pool import ClientResources, ConnectionPool
+from lorogo_client.auth.token_provider import TokenProvider, TokenSource
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import Unreachable
 from tests.client.support import QUICK, eventually
@@ -68,18 +68,18 @@ async def _links(
     *,
     clock: SetClock | None = None,
     settings: ClientSettings = SETTINGS,
-) -> AsyncIterator[Links]:
+) -> AsyncIterator[ConnectionPool]:
     clock = clock or SetClock()
-    shared = Shared(
+    shared = ClientResources(
         clock=clock,
         rng=random.Random(1),
         new_id=lambda: "id",
         settings=settings,
-        holder=Holder(source, clock, seconds=1.0),
+        holder=TokenProvider(source, clock, seconds=1.0),
         store=None,
         guarded=source is not None,
     )
-    links = Links(shared, board.dial)
+    links = ConnectionPool(shared, board.dial)
     try:
         await links.open()
         yield links

@@ -15,9 +15,9 @@ from lorogo_protocol import subjects, tokens
 from lorogo_protocol.grants import Access, subjects_of
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import TokenRefused
-from lorogo_testing.broker import Standing
+from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
-from lorogo_transport.ports import Message, Refusal
+from lorogo_transport.ports import Message, PermissionViolation
 from tests.client.relaying import Page
 from tests.client.support import DEADLINE, QUICK, FakeOwner, eventually, text_of, type_in, until_state
 from tests.client.tokens import SetClock, token_for
@@ -29,7 +29,7 @@ class Guest:
 
     client: Client
     line: MemoryTransport
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[PermissionViolation] = field(default_factory=list)
 
 
 @asynccontextmanager
@@ -44,9 +44,9 @@ async def _guest(
     """The rights of the connection are those of the documents that the token names."""
     said = tokens.peek(token)
     named = [(document, said.grants.access(document)) for document in said.grants.named]
-    standing = Standing(subjects.user_inbox(said.user), permissions=subjects_of(said.user, named))
+    standing = ConnectionIdentity(subjects.user_inbox(said.user), permissions=subjects_of(said.user, named))
     line = world.connect("guest", standing)
-    refusals: list[Refusal] = []
+    refusals: list[PermissionViolation] = []
     line.bus.watch_refusals(refusals.append)
     async with lorogo_client.connect(line, token=source, settings=settings, clock=clock) as client:
         yield Guest(client, line, refusals)

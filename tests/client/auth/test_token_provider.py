@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 
 from lorogo_client import NotAllowed, NotAuthorized, TokenExpired
-from lorogo_client.auth.token_provider import Holder, TokenSource
+from lorogo_client.auth.token_provider import TokenProvider, TokenSource
 from lorogo_protocol.grants import Access
 from lorogo_protocol.tokens import TokenRefused
 from tests.client.tokens import SetClock, token_for
 
 
-async def _holder(source: TokenSource | None, clock: SetClock | None = None) -> Holder:
-    holder = Holder(source, clock or SetClock(), seconds=1.0)
+async def _holder(source: TokenSource | None, clock: SetClock | None = None) -> TokenProvider:
+    holder = TokenProvider(source, clock or SetClock(), seconds=1.0)
     await holder.fresh()
     return holder
 
@@ -76,7 +76,7 @@ async def test_a_token_that_is_not_here_yet_is_named_to_be_sure() -> None:
     async def source() -> str:
         raise OSError("no network")
 
-    holder = Holder(source, SetClock(), seconds=1.0)
+    holder = TokenProvider(source, SetClock(), seconds=1.0)
     with pytest.raises(OSError, match="no network"):
         await holder.fresh()
     assert holder.by_pattern("plan")
@@ -164,7 +164,7 @@ async def test_a_source_that_hangs_is_not_waited_for() -> None:
         return ""
 
     with pytest.raises(TimeoutError):
-        await Holder(source, SetClock(), seconds=0.01).fresh()
+        await TokenProvider(source, SetClock(), seconds=0.01).fresh()
 
 
 async def test_a_refusal_of_nats_is_explained_by_the_tokens_end() -> None:
@@ -198,7 +198,7 @@ async def test_line_ends_around_a_token_do_not_count() -> None:
 def test_what_is_no_source_of_tokens(source: object) -> None:
     """Is told at once, by its kind and never by its content."""
     with pytest.raises(TypeError, match=r"a token is text, or a function .*: read it first"):
-        Holder(cast("Any", source), SetClock(), seconds=1.0)
+        TokenProvider(cast("Any", source), SetClock(), seconds=1.0)
 
 
 async def test_a_plain_function_may_give_the_token() -> None:

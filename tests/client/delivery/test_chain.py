@@ -2,15 +2,15 @@
 
 import pytest
 
-from lorogo_client.delivery.accepted import Arrived, Chain
+from lorogo_client.delivery.accepted import AcceptedChain, AcceptedUpdate
 
 
-def taken(*steps: tuple[int, int], synced: int = 0) -> Chain:
+def taken(*steps: tuple[int, int], synced: int = 0) -> AcceptedChain:
     """After a sync, and updates as (sequence, previous)."""
-    chain = Chain()
+    chain = AcceptedChain()
     chain.synced(synced)
     for sequence, previous in steps:
-        arrived = Arrived(f"l{sequence}", sequence, previous, 1, b"")
+        arrived = AcceptedUpdate(f"l{sequence}", sequence, previous, 1, b"")
         assert chain.follows(arrived)
         chain.took(arrived)
     return chain
@@ -28,6 +28,6 @@ def taken(*steps: tuple[int, int], synced: int = 0) -> Chain:
         (taken((3, 2), synced=2), 3, 1, True),
     ],
 )
-def test_a_renewal_tells_of_what_was_missed(chain: Chain, head: int, tail: int, behind: bool) -> None:
+def test_a_renewal_tells_of_what_was_missed(chain: AcceptedChain, head: int, tail: int, behind: bool) -> None:
     """A head above ours, or our own head behind which something came that had waited."""
     assert chain.behind(head, tail) is behind

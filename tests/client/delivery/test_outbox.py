@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_client.delivery.outbox import MERGED_BYTES_MAX, Flight, Outbox
-from lorogo_client.delivery.retry_policy import Next, backoff, decide
+from lorogo_client.delivery.outbox import MERGED_BYTES_MAX, Outbox, OutgoingUpdate
+from lorogo_client.delivery.retry_policy import ReplyAction, backoff, decide
 from lorogo_client.settings import ClientSettings
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
@@ -24,7 +24,7 @@ def ids() -> Callable[[], str]:
     return lambda: f"id{next(numbers)}"
 
 
-def send_all(outbox: Outbox, now: float, new_id: Callable[[], str]) -> list[Flight]:
+def send_all(outbox: Outbox, now: float, new_id: Callable[[], str]) -> list[OutgoingUpdate]:
     """What leaves now, in order."""
     sent = []
     while (flight := outbox.next_to_send(now, new_id)) is not None:
@@ -33,28 +33,28 @@ def send_all(outbox: Outbox, now: float, new_id: Callable[[], str]) -> list[Flig
     return sent
 
 
-def ack(flight: Flight, lease: int = 7) -> Ack:
+def ack(flight: OutgoingUpdate, lease: int = 7) -> Ack:
     return Ack(flight.log_id, flight.digest, 1, "stream", lease)
 
 
 @pytest.mark.parametrize(
     ("reason", "wanted"),
     [
-        (Reason.DIGEST_MISMATCH, Next.AGAIN),
-        (Reason.CHUNK_MISSING, Next.AGAIN),
-        (Reason.BUSY, Next.AGAIN),
-        (Reason.RATE_LIMITED, Next.AGAIN),
-        (Reason.NOT_OWNER, Next.FIND_OWNER),
-        (Reason.MISSING_DEPENDENCIES, Next.SYNC),
-        (Reason.HISTORY_TRIMMED, Next.REBASE),
-        (Reason.DELETED, Next.DELETED),
-        (Reason.STORAGE_FULL, Next.FULL),
-        (Reason.INVALID_UPDATE, Next.REFUSED),
-        (Reason.TOO_LARGE, Next.REFUSED),
-        (Reason.READ_ONLY, Next.REFUSED),
+        (Reason.DIGEST_MISMATCH, ReplyAction.AGAIN),
+        (Reason.CHUNK_MISSING, ReplyAction.AGAIN),
+        (Reason.BUSY, ReplyAction.AGAIN),
+        (Reason.RATE_LIMITED, ReplyAction.AGAIN),
+        (Reason.NOT_OWNER, ReplyAction.FIND_OWNER),
+        (Reason.MISSING_DEPENDENCIES, ReplyAction.SYNC),
+        (Reason.HISTORY_TRIMMED, ReplyAction.REBASE),
+        (Reason.DELETED, ReplyAction.DELETED),
+        (Reason.STORAGE_FULL, ReplyAction.FULL),
+        (Reason.INVALID_UPDATE, ReplyAction.REFUSED),
+        (Reason.TOO_LARGE, ReplyAction.REFUSED),
+        (Reason.READ_ONLY, ReplyAction.REFUSED),
     ],
 )
-def test_every_reason_leads_to_one_thing(reason: Reason, wanted: Next) -> None:
+def test_every_reason_leads_to_one_thing(reason: Reason, wanted: ReplyAction) -> None:
     """A NACK is retried, answered with a sync or a rebase, or given to the app, by its reason alone."""
     assert decide(reason) is wanted
 
@@ -74,7 +74,7 @@ def test_updates_leave_in_order_up_to_the_window() -> None:
         outbox.add(b"%d" % number)
     sent = send_all(outbox, 0.0, new_id)
     assert [flight.payload for flight in sent] == [b"0", b"1", b"2"]
-    assert outbox.answer(ack(sent[0]), token=7, now=0.1, jitter=0) == (Next.SETTLED, sent[0])
+    assert outbox.answer(ack(sent[0]), token=7, now=0.1, jitter=0) == (ReplyAction.SETTLED, sent[0])
     assert [flight.payload for flight in send_all(outbox, 0.1, new_id)] == [b"3"]
 
 
@@ -128,7 +128,10 @@ def test_an_answer_counts_only_with_exact_log_id_and_digest(log_id: str, digest_
     outbox = Outbox(SETTINGS)
     outbox.add(b"a")
     send_all(outbox, 0.0, ids())
-    assert outbox.answer(Ack(log_id, digest_, 1, "stream", 9), token=7, now=0, jitter=0)[0] is Next.IGNORED
+    assert (
+        outbox.answer(Ack(log_id, digest_, 1, "stream", 9), token=7, now=0, jitter=0)[0]
+        is ReplyAction.IGNORED
+    )
     assert not outbox.empty
 
 
@@ -137,11 +140,11 @@ def test_the_ack_of_a_server_that_lost_the_document_is_not_believed() -> None:
     outbox, new_id = Outbox(SETTINGS), ids()
     outbox.add(b"a")
     (flight,) = send_all(outbox, 0.0, new_id)
-    assert outbox.answer(ack(flight, lease=6), token=7, now=0.1, jitter=0)[0] is Next.FIND_OWNER
+    assert outbox.answer(ack(flight, lease=6), token=7, now=0.1, jitter=0)[0] is ReplyAction.FIND_OWNER
     assert not outbox.empty
     (again,) = send_all(outbox, 10.0, new_id)
     assert (again.log_id, again.payload) == (flight.log_id, flight.payload)
-    assert outbox.answer(ack(again, lease=7), token=7, now=10.1, jitter=0)[0] is Next.SETTLED
+    assert outbox.answer(ack(again, lease=7), token=7, now=10.1, jitter=0)[0] is ReplyAction.SETTLED
     assert outbox.empty
 
 
@@ -187,7 +190,7 @@ def test_a_replacement_holds_what_was_unsaved_and_waits_before_it_goes() -> None
     assert not outbox.saved_through(2)
     assert send_all(outbox, 1.0, new_id) == []
     (replacement,) = send_all(outbox, 2.0, new_id)
-    assert outbox.answer(ack(flight), token=7, now=2.0, jitter=0)[0] is Next.IGNORED
+    assert outbox.answer(ack(flight), token=7, now=2.0, jitter=0)[0] is ReplyAction.IGNORED
     outbox.answer(ack(replacement), token=7, now=2.0, jitter=0)
     assert outbox.saved_through(2)
 
@@ -216,7 +219,7 @@ class Model:
         self.bytes_of: dict[str, bytes] = {}
         self.acked: list[bytes] = []
         self.committed: list[bytes] = []
-        self.in_flight: list[Flight] = []
+        self.in_flight: list[OutgoingUpdate] = []
 
 
 @given(
@@ -239,7 +242,7 @@ def test_everything_committed_is_acked_once_and_no_id_names_two_byte_strings(ste
     def settle(index: int) -> None:
         if model.in_flight:
             flight = model.in_flight.pop(index)
-            assert outbox.answer(ack(flight), token=7, now=model.now, jitter=0.5)[0] is Next.SETTLED
+            assert outbox.answer(ack(flight), token=7, now=model.now, jitter=0.5)[0] is ReplyAction.SETTLED
             model.acked.append(flight.payload)
 
     for step in steps:
@@ -292,7 +295,7 @@ def test_everything_committed_is_acked_once_and_no_id_names_two_byte_strings(ste
 def test_deadlines_are_those_of_whatever_waits_longest(steps: Sequence[tuple[str, int, float]]) -> None:
     """In whatever order updates are sent, answered, sent again or given up."""
     outbox, new_id, now = Outbox(SETTINGS), ids(), 0.0
-    flights: dict[str, Flight] = {}  # all that is not settled
+    flights: dict[str, OutgoingUpdate] = {}  # all that is not settled
     sent_at: dict[str, float] = {}  # of those that wait for an answer
 
     for step, which, seconds in steps:

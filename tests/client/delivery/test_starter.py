@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_client import ClientSettings, DocumentFailed, NotServed
-from lorogo_client.delivery.starter import Sightings, Starter
-from lorogo_protocol.lease import Entry
+from lorogo_client.delivery.starter import DocumentStarter, RevisionAges
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import Disconnected
@@ -38,10 +38,12 @@ class ShiftedClock:
 
 def starter_of(
     world: MemoryNats, *, shift: float = 0.0, settings: ClientSettings = QUICK, name: str = "c"
-) -> Starter:
+) -> DocumentStarter:
     ids = itertools.count(1)
     rng = random.Random(1)
-    return Starter(world.connect(name), ShiftedClock(shift), rng, lambda: f"{name}-op-{next(ids)}", settings)
+    return DocumentStarter(
+        world.connect(name), ShiftedClock(shift), rng, lambda: f"{name}-op-{next(ids)}", settings
+    )
 
 
 async def put(world: MemoryNats, status: Status, *, server: str = "", expected: int = 0) -> int:
@@ -49,7 +51,7 @@ async def put(world: MemoryNats, status: Status, *, server: str = "", expected: 
     return await statuses.write("doc", status, expected_revision=expected, server=server)
 
 
-async def read(world: MemoryNats) -> Entry:
+async def read(world: MemoryNats) -> StatusEntry:
     entry = await Statuses(world.connect("hand")).read("doc")
     assert entry is not None
     return entry
@@ -150,7 +152,7 @@ async def test_an_owner_that_answers_is_never_replaced_however_old_its_entry_is(
 ) -> None:
     """A revision that was seen long ago is stale only if the owner does not answer now."""
     clock = ShiftedClock(0)
-    starter = Starter(world.connect("c"), clock, random.Random(1), lambda: "op", QUICK)
+    starter = DocumentStarter(world.connect("c"), clock, random.Random(1), lambda: "op", QUICK)
     await starter.served("doc", timeout=DEADLINE)
     clock.shift += HOUR
     await starter.served("doc", timeout=DEADLINE)
@@ -266,7 +268,7 @@ async def test_a_lost_connection_ends_the_attempt(world: MemoryNats, owner: Fake
     """There is nothing to wait for without a connection: the caller knows when it is back."""
     owner.takes = False
     transport = world.connect("cut")
-    starter = Starter(transport, ShiftedClock(0), random.Random(1), lambda: "op", QUICK)
+    starter = DocumentStarter(transport, ShiftedClock(0), random.Random(1), lambda: "op", QUICK)
     task = asyncio.ensure_future(starter.served("doc", timeout=DEADLINE))
     await eventually(lambda: owner.inits > 0)
     transport.cut()
@@ -276,7 +278,7 @@ async def test_a_lost_connection_ends_the_attempt(world: MemoryNats, owner: Fake
 
 def test_only_time_while_connected_counts() -> None:
     """Four seconds before and one after an outage of an hour are five seconds."""
-    sightings = Sightings()
+    sightings = RevisionAges()
     assert sightings.saw("doc", 7, 100.0) == 0.0
     sightings.connection(False, 104.0)
     assert sightings.saw("doc", 7, 104.0 + HOUR) == 4.0
@@ -287,7 +289,7 @@ def test_only_time_while_connected_counts() -> None:
 
 def test_a_word_that_was_overtaken_starts_no_new_watch() -> None:
     """A heard revision below the one we know is old; one that was read from the leader is the truth."""
-    sightings = Sightings()
+    sightings = RevisionAges()
     sightings.saw("doc", 7, 0.0)
     assert sightings.saw("doc", 6, 3.0, read=False) == 3.0
     assert sightings.saw("doc", 6, 3.0) == 0.0
@@ -296,7 +298,7 @@ def test_a_word_that_was_overtaken_starts_no_new_watch() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=20))
 def test_a_watch_never_counts_more_than_the_time_connected(steps: list[tuple[bool, float]]) -> None:
     """Whatever the connection does, the watch shows exactly the connected time."""
-    sightings = Sightings()
+    sightings = RevisionAges()
     now = connected_seconds = 0.0
     connected = True
     sightings.saw("doc", 1, now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loro import ID, VersionVector
 
-from lorogo_protocol.pages import EVERYTHING, Entry, Page, Start
+from lorogo_protocol.pages import EVERYTHING, FeedPage, FeedStart, PageEntry
 from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, RestoredRecord, UpdateRecord
 
 Change = tuple[int, int]  # peer, counter
@@ -42,7 +42,7 @@ class Owner:
 class Server:
     """One server, its journal, and its ledger."""
 
-    journal: list[Entry] = field(default_factory=list)
+    journal: list[PageEntry] = field(default_factory=list)
     covers: dict[str, tuple[int, int]] = field(default_factory=dict)  # (epoch, sequence), by document
     base: dict[str, frozenset[Change]] = field(default_factory=dict)  # the snapshot that it covers
     up: bool = True
@@ -179,7 +179,7 @@ class World:
 
     def _journal(self, server: str, document: str, record: DocumentRecord) -> None:
         journal = self.servers[server].journal
-        journal.append(Entry(len(journal), 0, document, record))
+        journal.append(PageEntry(len(journal), 0, document, record))
 
     def _cover(self, document: str, owner: Owner) -> None:
         doc, here = self.documents[document], self.servers[owner.server]
@@ -257,7 +257,7 @@ class World:
 
     # --- for readers ------------------------------------------------------------------------------
 
-    def page(self, server: str, after: str, count: int, start: Start = EVERYTHING) -> Page | None:
+    def page(self, server: str, after: str, count: int, start: FeedStart = EVERYTHING) -> FeedPage | None:
         """Some records; None if the server does not answer."""
         here = self.servers[server]
         if not here.up:
@@ -266,7 +266,7 @@ class World:
         found = here.journal[first : first + count]
         behind = first + len(found)
         entries = tuple(entry for entry in found if start.wants(entry.time_ns, entry.record))
-        return Page(entries, f"{behind}:0:0", behind >= len(here.journal))
+        return FeedPage(entries, f"{behind}:0:0", behind >= len(here.journal))
 
 
 def _vector(changes: frozenset[Change]) -> bytes:

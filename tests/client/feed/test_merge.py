@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from loro import ID, VersionVector
 
 from lorogo_client.feed.items import Deleted, FeedItem, Gap, Restored, Update
-from lorogo_client.feed.memory import Memory
-from lorogo_client.feed.merge import Merge
+from lorogo_client.feed.memory import FeedMemory
+from lorogo_client.feed.merge import FeedMerge
 from lorogo_client.feed.position import FeedPosition, FeedState, InvalidPosition
-from lorogo_protocol.pages import EVERYTHING, Entry, Page, Start
+from lorogo_protocol.pages import EVERYTHING, FeedPage, FeedStart, PageEntry
 from lorogo_protocol.records import BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord, UpdateRecord
 from tests.client.feed.model import World
 
@@ -26,10 +26,10 @@ SERVERS = st.sampled_from(["s0", "s1", "s2"])
 class Reader:
     """A subscriber: reads pages, takes items, goes away and comes back."""
 
-    def __init__(self, world: World, start: Start = EVERYTHING) -> None:
+    def __init__(self, world: World, start: FeedStart = EVERYTHING) -> None:
         self.world = world
         self.start = start
-        self.merge = Merge(Memory(start))
+        self.merge = FeedMerge(FeedMemory(start))
         self.items: list[FeedItem] = []
         for server in world.servers:
             self.merge.source(server)
@@ -50,7 +50,7 @@ class Reader:
         """Only the text of the position survives."""
         state = FeedState(self.start, None, self.merge.positions(), self.merge.memory)
         again = FeedPosition.parse(str(FeedPosition.of(state))).state()
-        self.merge = Merge(again.memory, again.positions)
+        self.merge = FeedMerge(again.memory, again.positions)
 
     def read_all(self) -> None:
         """Until nothing more comes, with every server there or given up."""
@@ -207,7 +207,7 @@ class Journals(RuleBasedStateMachine):
     @rule()
     def begin_late(self) -> None:
         """Somebody wants everything from now on."""
-        self.late = Reader(self.world, Start(self.world.epoch, self.world.sequence))
+        self.late = Reader(self.world, FeedStart(self.world.epoch, self.world.sequence))
 
     @precondition(lambda self: self.late is not None)
     @rule(server=SERVERS, count=st.integers(1, 6), resume=st.booleans())
@@ -278,16 +278,16 @@ class JournalsWithOutages(Journals):
     outages = True
 
 
-def base(place: int, document: str, lease: int, changes: int) -> Entry:
-    return Entry(place, 0, document, BaseRecord(1, changes, lease, 0, "", vector(1, changes), b"", b""))
+def base(place: int, document: str, lease: int, changes: int) -> PageEntry:
+    return PageEntry(place, 0, document, BaseRecord(1, changes, lease, 0, "", vector(1, changes), b"", b""))
 
 
 def update(
     place: int, document: str, lease: int, first: int, *, log_id: str = "", spans: bool = True
-) -> Entry:
+) -> PageEntry:
     span = ((1, first, first + 1),) if spans else ()
     record = UpdateRecord(1, first + 1, log_id or f"{document}-{first}", "1", lease, 0, span, b"")
-    return Entry(place, 0, document, record)
+    return PageEntry(place, 0, document, record)
 
 
 def vector(peer: int, end: int) -> bytes:
@@ -296,7 +296,7 @@ def vector(peer: int, end: int) -> bytes:
     return bytes(made.encode())
 
 
-def taken(merge: Merge) -> list[str]:
+def taken(merge: FeedMerge) -> list[str]:
     """The names of what can be given now."""
     names = []
     while (item := merge.take()) is not None:
@@ -306,57 +306,59 @@ def taken(merge: Merge) -> list[str]:
 
 def test_two_journals_that_wait_for_each_other_go_on_by_lease() -> None:
     """Each begins with a base that needs what stands behind the other's: the lower lease goes first."""
-    merge = Merge(Memory())
+    merge = FeedMerge(FeedMemory())
     one = (update(0, "x", 1, 0), base(1, "y", 4, 1), update(2, "y", 4, 1))
     two = (update(0, "y", 2, 0), base(1, "x", 3, 1), update(2, "x", 3, 1))
-    merge.add("one", Page(one[1:], "3:0:0", True), 0)
-    merge.add("two", Page(two[1:], "3:0:0", True), 0)
+    merge.add("one", FeedPage(one[1:], "3:0:0", True), 0)
+    merge.add("two", FeedPage(two[1:], "3:0:0", True), 0)
     assert taken(merge) == []
     assert merge.holding
     assert merge.barrier == 2
     merge.searched = 2
     assert taken(merge) == ["Gap x", "x-1"]  # its journal was not read to the end since: the other waits on
-    merge.add("two", Page((), "3:0:0", True), 2)
+    merge.add("two", FeedPage((), "3:0:0", True), 2)
     assert taken(merge) == ["Gap y", "y-1"]
 
 
 def test_a_held_journal_waits_for_an_answer_to_a_later_question() -> None:
     """What an answer says that was on its way before does not count; nor does a server not looked for."""
-    merge = Merge(Memory())
-    merge.add("old", Page((), "", True), 0)
-    merge.add("new", Page((base(0, "x", 2, 1), update(1, "x", 2, 1)), "2:0:0", True), 0)
+    merge = FeedMerge(FeedMemory())
+    merge.add("old", FeedPage((), "", True), 0)
+    merge.add("new", FeedPage((base(0, "x", 2, 1), update(1, "x", 2, 1)), "2:0:0", True), 0)
     assert taken(merge) == []
-    merge.add("old", Page((), "", True), 0)
+    merge.add("old", FeedPage((), "", True), 0)
     merge.searched = 1
     assert taken(merge) == []
-    merge.add("old", Page((update(0, "x", 1, 0),), "1:0:0", True), merge.barrier)
+    merge.add("old", FeedPage((update(0, "x", 1, 0),), "1:0:0", True), merge.barrier)
     assert taken(merge) == ["x-0", "x-1"]
 
 
 def test_who_is_away_is_not_waited_for_and_comes_too_late() -> None:
     """A gap is told, and what the journal has when it is back is not given any more."""
-    merge = Merge(Memory())
+    merge = FeedMerge(FeedMemory())
     merge.source("lost")
-    merge.add("new", Page((base(0, "x", 2, 2), update(1, "x", 2, 2)), "2:0:0", True), 0)
+    merge.add("new", FeedPage((base(0, "x", 2, 2), update(1, "x", 2, 2)), "2:0:0", True), 0)
     assert taken(merge) == []
     merge.searched = 1
     assert taken(merge) == []
     merge.source("lost").away = True
     assert taken(merge) == ["Gap x", "x-2"]
     merge.add(
-        "lost", Page((update(0, "x", 1, 0), update(1, "x", 1, 1), update(2, "z", 1, 0)), "3:0:0", True), 1
+        "lost", FeedPage((update(0, "x", 1, 0), update(1, "x", 1, 1), update(2, "z", 1, 0)), "3:0:0", True), 1
     )
     assert taken(merge) == ["z-0"]
 
 
 def test_a_feed_from_the_middle_takes_the_first_base_without_a_word() -> None:
     """It cannot know what came before it; from then on it knows what is missing."""
-    merge = Merge(Memory(Start(1, 5)))
-    merge.add("a", Page((update(0, "x", 1, 7), base(1, "x", 2, 9), update(2, "x", 2, 9)), "3:0:0", True), 0)
+    merge = FeedMerge(FeedMemory(FeedStart(1, 5)))
+    merge.add(
+        "a", FeedPage((update(0, "x", 1, 7), base(1, "x", 2, 9), update(2, "x", 2, 9)), "3:0:0", True), 0
+    )
     assert taken(merge) == ["x-7"]
     merge.searched = merge.barrier
     assert taken(merge) == ["x-9"]
-    merge.add("a", Page((base(3, "x", 3, 12), update(4, "x", 3, 12)), "5:0:0", True), 1)
+    merge.add("a", FeedPage((base(3, "x", 3, 12), update(4, "x", 3, 12)), "5:0:0", True), 1)
     assert taken(merge) == []
     merge.searched = merge.barrier
     assert taken(merge) == ["Gap x", "x-12"]
@@ -364,16 +366,18 @@ def test_a_feed_from_the_middle_takes_the_first_base_without_a_word() -> None:
 
 def test_a_base_that_does_not_parse_stops_nothing() -> None:
     """What is missing shows in the updates behind it."""
-    merge = Merge(Memory())
-    broken = Entry(0, 0, "x", BaseRecord(1, 0, 1, 0, "", b"\xff\xff", b"", b""))
-    merge.add("a", Page((broken, update(1, "x", 1, 0)), "2:0:0", True), 0)
+    merge = FeedMerge(FeedMemory())
+    broken = PageEntry(0, 0, "x", BaseRecord(1, 0, 1, 0, "", b"\xff\xff", b"", b""))
+    merge.add("a", FeedPage((broken, update(1, "x", 1, 0)), "2:0:0", True), 0)
     assert taken(merge) == ["x-0"]
 
 
 def test_a_hole_in_a_journal_is_a_gap() -> None:
     """Segments that expired or are damaged leave a peer's changes out: that is told, once."""
-    merge = Merge(Memory())
-    merge.add("a", Page((update(0, "x", 1, 0), update(5, "x", 1, 4), update(6, "x", 1, 5)), "7:0:0", True), 0)
+    merge = FeedMerge(FeedMemory())
+    merge.add(
+        "a", FeedPage((update(0, "x", 1, 0), update(5, "x", 1, 4), update(6, "x", 1, 5)), "7:0:0", True), 0
+    )
     assert taken(merge) == ["x-0"]
     merge.searched = merge.barrier
     assert taken(merge) == ["Gap x", "x-4", "x-5"]
@@ -381,43 +385,43 @@ def test_a_hole_in_a_journal_is_a_gap() -> None:
 
 def test_updates_without_spans_are_known_by_name() -> None:
     """Loro could not list their changes; the same log id and digest is the same update."""
-    merge = Merge(Memory())
+    merge = FeedMerge(FeedMemory())
     twice = [update(place, "x", 1, 0, log_id="odd", spans=False) for place in (0, 1)]
-    merge.add("a", Page(tuple(twice), "2:0:0", True), 0)
+    merge.add("a", FeedPage(tuple(twice), "2:0:0", True), 0)
     assert taken(merge) == ["odd"]
 
 
 def test_what_a_late_owner_accepted_of_a_deleted_document_is_passed_over() -> None:
     """Deleted, restored and erased are each told once, whoever's journal has them."""
-    merge = Merge(Memory())
+    merge = FeedMerge(FeedMemory())
     told = (
-        Entry(0, 0, "x", DeletedRecord(2, 0, 5)),
+        PageEntry(0, 0, "x", DeletedRecord(2, 0, 5)),
         update(1, "x", 1, 0),
-        Entry(2, 0, "x", RestoredRecord(3, 1)),
-        Entry(3, 0, "x", ErasedRecord(9)),
+        PageEntry(2, 0, "x", RestoredRecord(3, 1)),
+        PageEntry(3, 0, "x", ErasedRecord(9)),
     )
-    merge.add("a", Page(told, "4:0:0", True), 0)
-    merge.add("b", Page(told, "4:0:0", True), 0)
+    merge.add("a", FeedPage(told, "4:0:0", True), 0)
+    merge.add("b", FeedPage(told, "4:0:0", True), 0)
     assert taken(merge) == ["Deleted x", "Restored x", "Erased x"]
 
 
 def test_a_restoration_waits_for_the_deletion_in_another_journal() -> None:
     """What came before it may be there as well: it is given first."""
-    merge = Merge(Memory())
-    merge.add("b", Page((Entry(0, 0, "x", RestoredRecord(2, 1)),), "1:0:0", True), 0)
+    merge = FeedMerge(FeedMemory())
+    merge.add("b", FeedPage((PageEntry(0, 0, "x", RestoredRecord(2, 1)),), "1:0:0", True), 0)
     assert taken(merge) == []
     merge.searched = merge.barrier
-    before = (update(0, "x", 1, 0), Entry(1, 0, "x", DeletedRecord(1, 0, 5)))
-    merge.add("a", Page(before, "2:0:0", True), merge.barrier)
+    before = (update(0, "x", 1, 0), PageEntry(1, 0, "x", DeletedRecord(1, 0, 5)))
+    merge.add("a", FeedPage(before, "2:0:0", True), merge.barrier)
     assert taken(merge) == ["x-0", "Deleted x", "Restored x"]
 
 
 def test_memory_is_bounded_and_says_so() -> None:
     """The document not heard of for longest is forgotten; nothing false is told of it then."""
-    memory = Memory(documents_max=2)
-    merge = Merge(memory)
+    memory = FeedMemory(documents_max=2)
+    merge = FeedMerge(memory)
     entries = [update(0, "x", 1, 0), update(1, "y", 1, 0), update(2, "z", 1, 0), update(3, "x", 1, 1)]
-    merge.add("a", Page(tuple(entries), "4:0:0", True), 0)
+    merge.add("a", FeedPage(tuple(entries), "4:0:0", True), 0)
     assert taken(merge) == ["x-0", "y-0", "z-0", "x-1"]
     assert len(memory) == 2
     assert memory.forgot
@@ -429,7 +433,7 @@ def test_memory_is_bounded_and_says_so() -> None:
 )
 def test_a_position_is_text_that_comes_back(positions: dict[str, str], junk: bytes) -> None:
     """Whatever it holds; and anything else is refused with a sentence."""
-    state = FeedState(Start(1, 2, 3), frozenset({"x"}), positions, Memory())
+    state = FeedState(FeedStart(1, 2, 3), frozenset({"x"}), positions, FeedMemory())
     again = FeedPosition.parse(f" {FeedPosition.of(state)}\n").state()
     assert (again.start, again.documents, again.positions) == (state.start, state.documents, positions)
     text = "lf1-" + base64.urlsafe_b64encode(junk).decode()
@@ -447,7 +451,7 @@ def packed_position(start: object, rows: object) -> str:
 def test_a_position_holds_whole_numbers_that_can_be_kept_again(number: object) -> None:
     """Infinity was an error without a name, and 1e300 one when the position was written again."""
     good = ["doc", True, 0, 0, {7: 3}, [5]]
-    assert FeedPosition.parse(packed_position([1, 2, 3], [good])).state().start == Start(1, 2, 3)
+    assert FeedPosition.parse(packed_position([1, 2, 3], [good])).state().start == FeedStart(1, 2, 3)
     rows = [[*good[:place], number, *good[place + 1 :]] for place in (2, 3)]
     rows += [[*good[:4], {7: number}, []], [*good[:4], {}, [number]]]
     for wrong in (packed_position([1, number, 3], []), *(packed_position([1, 2, 3], [row]) for row in rows)):
@@ -489,9 +493,9 @@ def test_a_position_holds_no_more_than_a_feed_can_have(
 
 def test_only_journals_of_which_something_was_taken_are_named() -> None:
     """Whoever reads ahead for a thousand journals looks at these alone; each is named once."""
-    merge = Merge(Memory(), {f"lost{number}": "" for number in range(1_000)})
-    merge.add("a", Page((update(0, "x", 1, 0), update(1, "x", 1, 1)), "2:0:0", True), 0)
-    merge.add("b", Page((update(0, "x", 1, 0),), "1:0:0", True), 0)  # passed over
+    merge = FeedMerge(FeedMemory(), {f"lost{number}": "" for number in range(1_000)})
+    merge.add("a", FeedPage((update(0, "x", 1, 0), update(1, "x", 1, 1)), "2:0:0", True), 0)
+    merge.add("b", FeedPage((update(0, "x", 1, 0),), "1:0:0", True), 0)  # passed over
     assert merge.moved() == set()
     assert merge.take() is not None
     assert merge.moved() == {"a"}
@@ -502,9 +506,9 @@ def test_only_journals_of_which_something_was_taken_are_named() -> None:
 
 def test_a_busy_journal_does_not_keep_the_others_waiting() -> None:
     """They give in turns."""
-    merge = Merge(Memory())
+    merge = FeedMerge(FeedMemory())
     for journal in ("a", "b"):
-        page = Page(tuple(update(place, journal, 1, place) for place in range(3)), "3:0:0", True)
+        page = FeedPage(tuple(update(place, journal, 1, place) for place in range(3)), "3:0:0", True)
         merge.add(journal, page, 0)
     assert taken(merge) == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]
 

@@ -3,12 +3,20 @@
 import pytest
 
 from lorogo_client import DocumentDeleted, DocumentFailed
-from lorogo_client.inspection.overview import Catalogue, Sight, ask_owner, edited_ns, look, row, rows
+from lorogo_client.inspection.overview import (
+    Catalogue,
+    DocumentSummary,
+    ask_owner,
+    edited_ns,
+    look,
+    row,
+    rows,
+)
 from lorogo_protocol import subjects
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.snapshots import SnapshotHead
 
 SECOND = 1_000_000_000
@@ -18,8 +26,8 @@ def head(**facts: str) -> SnapshotHead:
     return SnapshotHead("doc", 1, "n", 7, 1, "", facts, time_ns=50)
 
 
-def stored(time_ns: int) -> Stored:
-    return Stored(subjects.wal("doc"), 1, time_ns, b"")
+def stored(time_ns: int) -> StoredMessage:
+    return StoredMessage(subjects.wal("doc"), 1, time_ns, b"")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +46,9 @@ def stored(time_ns: int) -> Stored:
         (stored(45), head(), 45),
     ],
 )
-def test_the_last_edit(last: Stored | None, snapshot: SnapshotHead | None, expected: int | None) -> None:
+def test_the_last_edit(
+    last: StoredMessage | None, snapshot: SnapshotHead | None, expected: int | None
+) -> None:
     """The last message of the WAL, or the last version of the snapshot; a compaction is no edit."""
     assert edited_ns(last, snapshot) == expected
 
@@ -48,22 +58,22 @@ def test_the_last_edit(last: Stored | None, snapshot: SnapshotHead | None, expec
     [
         (None, {"state": "DOWN", "lease": 0, "server": "", "changed_ns": None}),
         (
-            Entry(Down(5), 9, server="s", lease=3),
+            StatusEntry(Down(5), 9, server="s", lease=3),
             {"state": "DOWN", "lease": 0, "server": "", "changed_ns": 5},
         ),
         (
-            Entry(Up("s", 10 * SECOND), 9, server="s"),
+            StatusEntry(Up("s", 10 * SECOND), 9, server="s"),
             {"state": "UP", "lease": 9, "server": "s", "stale": False},
         ),
         (
-            Entry(Up("s", 1), 9, server="s", lease=3),
+            StatusEntry(Up("s", 1), 9, server="s", lease=3),
             {"state": "UP", "lease": 3, "server": "s", "stale": True},
         ),
-        (Entry(Starting("op", 2, 5), 9), {"state": "STARTING", "lease": 0, "server": "", "retries": 2}),
-        (Entry(Failed("t", 5), 9), {"state": "ERROR", "trace": "t"}),
+        (StatusEntry(Starting("op", 2, 5), 9), {"state": "STARTING", "lease": 0, "server": "", "retries": 2}),
+        (StatusEntry(Failed("t", 5), 9), {"state": "ERROR", "trace": "t"}),
     ],
 )
-def test_a_row_tells_the_state(entry: Entry | None, facts: dict[str, object]) -> None:
+def test_a_row_tells_the_state(entry: StatusEntry | None, facts: dict[str, object]) -> None:
     """Who has it, since when, and what is wrong with it."""
     made = row("doc", entry, head(deleted_ns="1", erased_ns="0"), 4, now_ns=12 * SECOND)
     assert made.items() >= facts.items()
@@ -78,12 +88,12 @@ def test_a_row_tells_the_state(entry: Entry | None, facts: dict[str, object]) ->
 def test_what_was_deleted_or_failed_is_told() -> None:
     """`check` raises what an app would get later."""
     with pytest.raises(DocumentFailed):
-        Sight("doc", None, None, Entry(Failed("t", 5), 9)).check()
-    deleted = Sight("doc", None, head(deleted_ns="1"), None)
+        DocumentSummary("doc", None, None, StatusEntry(Failed("t", 5), 9)).check()
+    deleted = DocumentSummary("doc", None, head(deleted_ns="1"), None)
     with pytest.raises(DocumentDeleted):
         deleted.check()
     deleted.check(deleted=True)
-    assert not Sight("doc", None, None, None).known
+    assert not DocumentSummary("doc", None, None, None).known
 
 
 async def test_names_that_are_no_documents_are_not_listed(world: MemoryNats) -> None:

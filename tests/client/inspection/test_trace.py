@@ -9,7 +9,14 @@ import pytest
 
 import lorogo_client
 from lorogo_client import Client, UpdateRefused
-from lorogo_client.inspection.trace import Covered, InJournal, InWal, Quarantined, Trace, verdict
+from lorogo_client.inspection.trace import (
+    InJournal,
+    InWal,
+    Quarantined,
+    SnapshotCoverage,
+    UpdateTrace,
+    verdict,
+)
 from lorogo_protocol import chunks, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
@@ -21,11 +28,11 @@ DEADLINE = 20.0
 WAL = InWal("doc", (41,), 0, 10, whole=True)
 JOURNAL = InJournal("server", "ab", 7, "doc", 1, 41, 0, 3, 0, "1", 10, ((1, 0, 5),))
 REFUSED = Quarantined("doc", "invalid-update", "it does not decode", 41, 0, 10)
-KNOWN = Trace("x", "doc")
+KNOWN = UpdateTrace("x", "doc")
 
 
 VERDICTS = [
-    (Trace("x"), "not known: it did not reach NATS, or what kept it has expired"),
+    (UpdateTrace("x"), "not known: it did not reach NATS, or what kept it has expired"),
     (
         replace(KNOWN, wal=(WAL,), journals=(JOURNAL,)),
         "accepted: in the WAL at 41, in the journal of 1 server",
@@ -35,11 +42,13 @@ VERDICTS = [
         "accepted: in the WAL at 41, in the journals of 2 servers",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=False)),
+        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 41, deleted=False)),
         "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), in_document=True, snapshot=Covered(1, 40, deleted=False)),
+        replace(
+            KNOWN, journals=(JOURNAL,), in_document=True, snapshot=SnapshotCoverage(1, 40, deleted=False)
+        ),
         "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
     ),
     (
@@ -47,7 +56,7 @@ VERDICTS = [
         "accepted, and not in the document: in the journal of 1 server; reconciliation brings it back",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 40, deleted=False)),
+        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 40, deleted=False)),
         "accepted: in the journal of 1 server; nobody serves the document now to say whether it has it",
     ),
     (replace(KNOWN, rejected=(REFUSED,)), "refused: invalid-update: it does not decode"),
@@ -67,14 +76,14 @@ VERDICTS = [
         "some of its chunks are in the WAL, others are missing: it was never whole",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=True)),
+        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 41, deleted=True)),
         "its document is deleted; the update is in the journal of 1 server",
     ),
 ]
 
 
 @pytest.mark.parametrize(("found", "words"), VERDICTS)
-def test_what_is_known_in_one_sentence(found: Trace, words: str) -> None:
+def test_what_is_known_in_one_sentence(found: UpdateTrace, words: str) -> None:
     """The best that can be said, and never more."""
     assert verdict(found) == words
 
@@ -126,7 +135,7 @@ async def test_a_refused_update_is_found_with_its_reason() -> None:
             await write(client, "small", "x" * 1000)
         log_id = no.value.log_id
 
-        async def moved() -> Trace | None:
+        async def moved() -> UpdateTrace | None:
             found = await client.trace(log_id)
             return found if found.rejected and not found.wal else None
 

@@ -23,11 +23,11 @@ from loro import (
 )
 
 from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
-from lorogo_client.delivery.accepted import Arrived
+from lorogo_client.delivery.accepted import AcceptedUpdate
 from lorogo_client.rebase import tree_rebase
 from lorogo_client.rebase.rebase import edits_since, put_on
-from lorogo_client.replica import Listeners, LocalReplica, spans_of
-from lorogo_client.session.mirror import Hearers, Mirror
+from lorogo_client.replica import LocalReplica, ReplicaListeners, spans_of
+from lorogo_client.session.mirror import Mirror, MirrorCallbacks
 from lorogo_client.session.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.reasons import Reason
@@ -128,7 +128,7 @@ async def test_an_edit_that_the_owner_took_without_our_knowing_is_not_made_twice
 @pytest.mark.parametrize("mode", ["current", "updates"])
 def test_a_rebase_that_becomes_needed_during_a_sync_waits_for_the_whole_state(mode: str) -> None:
     """The answer to what was asked before is no state to put edits on: it is asked again, for all."""
-    hearers = Hearers(lambda: None, lambda *_: None, lambda: None)
+    hearers = MirrorCallbacks(lambda: None, lambda *_: None, lambda: None)
     mirror = Mirror("doc", ClientSettings(), lambda: "id", hearers, read_only=False)
     owner = crdt.Replica()
     type_in(owner.doc, "base ")
@@ -151,7 +151,7 @@ def test_a_rebase_that_becomes_needed_during_a_sync_waits_for_the_whole_state(mo
 
 def test_what_was_acked_and_lost_is_imported_when_it_comes_back() -> None:
     """An owner that had lost our update is given it again from a journal: by then we have its state, too."""
-    hearers = Hearers(lambda: None, lambda *_: None, lambda: None)
+    hearers = MirrorCallbacks(lambda: None, lambda *_: None, lambda: None)
     mirror = Mirror("doc", ClientSettings(), lambda: "id", hearers, read_only=False)
     mirror.syncing()
     mirror.absorb(Synced("current", b"", crdt.nothing_known(), 0, 1, 0, b""), now=0.0, jitter=0.0)
@@ -169,7 +169,7 @@ def test_what_was_acked_and_lost_is_imported_when_it_comes_back() -> None:
     mirror.absorb(answer, now=0.0, jitter=0.0)
     assert not mirror.replica.doc.get_text("t").to_string()
     assert not mirror.outbox.owns("log-1")
-    mirror.arrived(Arrived("log-1", 2, 1, 1, flight.payload))
+    mirror.arrived(AcceptedUpdate("log-1", 2, 1, 1, flight.payload))
     assert mirror.replica.doc.get_text("t").to_string() == "mine"
     assert not mirror.need.sync
 
@@ -731,8 +731,8 @@ class Heard:
         self.local: list[bytes] = []
         self.remote = 0
 
-    def listeners(self) -> Listeners:
-        return Listeners(self.local.append, lambda _: setattr(self, "remote", self.remote + 1))
+    def listeners(self) -> ReplicaListeners:
+        return ReplicaListeners(self.local.append, lambda _: setattr(self, "remote", self.remote + 1))
 
 
 def test_merged_updates_hold_what_the_single_ones_hold() -> None:

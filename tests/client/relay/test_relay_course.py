@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_client.delivery.accepted import Arrived
-from lorogo_client.relay.relay_course import Course, Passed
+from lorogo_client.delivery.accepted import AcceptedUpdate
+from lorogo_client.relay.relay_course import RelayDocumentState, RelayedUpdate
 from lorogo_client.session.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Reach, Replica
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Down, Up
 from tests.client.relaying import Page
 
@@ -23,10 +23,12 @@ class Doc:
         self.page = Page()
         self.sequence = 10
 
-    def update(self, text: str = "word ", *, lease: int = 5, omitted: bool = False) -> Arrived:
+    def update(self, text: str = "word ", *, lease: int = 5, omitted: bool = False) -> AcceptedUpdate:
         payload = self.page.edit(text)
         previous, self.sequence = self.sequence, self.sequence + 1
-        return Arrived(f"log-{self.sequence}", self.sequence, previous, lease, None if omitted else payload)
+        return AcceptedUpdate(
+            f"log-{self.sequence}", self.sequence, previous, lease, None if omitted else payload
+        )
 
     def answer(self, since: bytes = b"\x00", *, lease: int = 5, generation: int = 0) -> Synced:
         replica = Replica(self.page.doc)
@@ -36,10 +38,10 @@ class Doc:
         return Synced(mode, payload, replica.version().vector, self.sequence, lease, generation, b"")
 
 
-def begun(doc: Doc) -> Course:
+def begun(doc: Doc) -> RelayDocumentState:
     doc.update("start ")
-    course = Course()
-    course.found_owner(Entry(Up("server", 0), 5, "server", 5))
+    course = RelayDocumentState()
+    course.found_owner(StatusEntry(Up("server", 0), 5, "server", 5))
     course.syncing()
     assert course.begin(doc.answer()) == []
     assert course.live
@@ -47,8 +49,8 @@ def begun(doc: Doc) -> Course:
     return course
 
 
-def passed(updates: Iterable[Arrived]) -> list[Passed]:
-    return [Passed(update.payload or b"", update.log_id) for update in updates]
+def passed(updates: Iterable[AcceptedUpdate]) -> list[RelayedUpdate]:
+    return [RelayedUpdate(update.payload or b"", update.log_id) for update in updates]
 
 
 def test_what_follows_is_passed_on() -> None:
@@ -80,7 +82,7 @@ def test_what_does_not_follow_asks_for_a_sync(case: str) -> None:
     meanwhile = doc.update(lease=lease)
     assert course.arrived(meanwhile) is None
     whose = broken.log_id if case == "omitted" else ""  # it is that one alone
-    assert course.fill(answer) == [Passed(answer.payload, whose), *passed([meanwhile])]
+    assert course.fill(answer) == [RelayedUpdate(answer.payload, whose), *passed([meanwhile])]
     later = doc.update(lease=lease)
     assert course.arrived(later) == passed([later])[0]
 
@@ -144,11 +146,11 @@ def test_statuses() -> None:
     """UP of a new owner asks for a sync, DOWN for an owner; before a sync nothing is passed on."""
     doc = Doc()
     course = begun(doc)
-    course.heard_status(Entry(Up("server", 0), 7, "server", 5))
+    course.heard_status(StatusEntry(Up("server", 0), 7, "server", 5))
     assert (course.need_owner, course.need_sync) == (False, False)
-    course.heard_status(Entry(Down(0), 8, "server", 5))
+    course.heard_status(StatusEntry(Down(0), 8, "server", 5))
     assert (course.need_owner, course.need_sync) == (True, False)
-    course.heard_status(Entry(Up("second", 0), 10, "second", 9))
+    course.heard_status(StatusEntry(Up("second", 0), 10, "second", 9))
     assert (course.need_owner, course.need_sync) == (False, True)
     course.stop()
     assert course.arrived(doc.update(lease=9)) is None

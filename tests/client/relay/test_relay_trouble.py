@@ -10,7 +10,7 @@ from lorogo_client import GivenUp, Refused, SessionClosed
 from lorogo_protocol import subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
-from lorogo_testing.broker import Listener as BusListener
+from lorogo_testing.broker import BrokerSubscription
 from lorogo_testing.bus import MemoryBus
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message
@@ -30,7 +30,7 @@ class Loss:
         self.drop = 0
         bus.deliver = self  # type: ignore[method-assign]
 
-    def __call__(self, listener: BusListener, message: Message) -> None:
+    def __call__(self, listener: BrokerSubscription, message: Message) -> None:
         if self.drop and message.subject.startswith("loro.accepted."):
             self.drop -= 1
         else:

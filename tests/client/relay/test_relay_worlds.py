@@ -9,7 +9,7 @@ import pytest
 
 from lorogo_client import Client, GivenUp, NotServed, Timeout, UpdateRefused
 from lorogo_server import Server
-from lorogo_testing.broker import Listener as BusListener
+from lorogo_testing.broker import BrokerSubscription
 from lorogo_testing.bus import MemoryBus
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Message
@@ -89,7 +89,7 @@ class Lossy:
         self.on = True
         bus.deliver = self  # type: ignore[method-assign]
 
-    def __call__(self, listener: BusListener, message: Message) -> None:
+    def __call__(self, listener: BrokerSubscription, message: Message) -> None:
         lossy = message.subject.startswith(("loro.accepted.", "loro.status."))
         if not (self.on and lossy and self._rng.random() < 0.1):
             self._deliver(listener, message)

@@ -55,7 +55,7 @@ async def test_an_entry_is_renewed_before_it_expires(world: MemoryNats, owner: F
     async with client_of(world, settings) as client, client.open("doc") as session:
         session.presence.set("here")
         await eventually(lambda: len(published) >= 5)
-        watcher = ephemeral.Presence(0.3)
+        watcher = ephemeral.PresenceStore(0.3)
         watcher.apply(published[-1].data)
         assert watcher.states() == {session.presence.key: "here"}
 
@@ -64,7 +64,7 @@ async def test_an_entry_of_somebody_who_vanished_expires(world: MemoryNats, owne
     """And watch() tells it without anybody asking."""
     settings = replace(QUICK, presence_seconds=0.2)
     async with client_of(world, settings) as client, client.open("doc") as session:
-        other = ephemeral.Presence(0.2)
+        other = ephemeral.PresenceStore(0.2)
         other.store.set("ghost", "boo")
         seen = session.presence.watch()
         await owner.transport.bus.publish(subjects.awareness("doc"), other.encode_all())
@@ -76,7 +76,7 @@ async def test_an_entry_of_somebody_who_vanished_expires(world: MemoryNats, owne
 
 async def test_newcomers_get_the_merged_presence_with_the_sync(world: MemoryNats, owner: FakeOwner) -> None:
     """Who is here is known when open() returns."""
-    others = ephemeral.Presence(30)
+    others = ephemeral.PresenceStore(30)
     others.store.set("anna", {"cursor": 1})
     owner.presence = others.encode_all()
     async with client_of(world) as client, client.open("doc") as session:
@@ -94,9 +94,9 @@ async def test_an_entry_has_a_bound(world: MemoryNats, owner: FakeOwner) -> None
 
 async def test_too_large_a_message_of_others_is_dropped(world: MemoryNats, owner: FakeOwner) -> None:
     """It cannot fill our memory."""
-    other = ephemeral.Presence(30)
+    other = ephemeral.PresenceStore(30)
     other.store.set("big", "x" * (QUICK.presence_bytes_max + 1))
-    small = ephemeral.Presence(30)
+    small = ephemeral.PresenceStore(30)
     small.store.set("small", 1)
     async with client_of(world) as client, client.open("doc") as session:
         for store in (other, small):
@@ -145,7 +145,7 @@ def test_what_is_shown_is_what_loro_has_and_what_we_set(steps: Sequence[tuple[st
         presence = RoomPresence(
             world.connect("client").bus, "doc", timeout_seconds=30, bytes_max=QUICK.presence_bytes_max
         )
-        theirs, ours = ephemeral.Presence(30), dict[str, int]()
+        theirs, ours = ephemeral.PresenceStore(30), dict[str, int]()
         unpublished = set[str]()
         feed = presence.watch()
         told = await anext(feed)

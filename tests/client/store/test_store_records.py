@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_client.store.records import (
-    Assigned,
-    Deleted,
-    Forgotten,
-    Local,
-    Pending,
+    AckedUpdate,
+    AssignedLogId,
+    DeletionMark,
+    ForgottenMark,
+    LocalCommit,
+    PendingUpdate,
     Record,
-    Remote,
-    Settled,
-    Snapshot,
+    RemoteUpdate,
+    StoreSnapshot,
     UnreadableRecord,
     decode,
     encode,
@@ -24,22 +24,22 @@ from lorogo_client.store.records import (
 NUMBERS = st.integers(0, 2**60)
 BYTES = st.binary(max_size=64)
 IDS = st.text("abcXYZ019_-", max_size=21)
-PENDING = st.builds(Pending, NUMBERS, NUMBERS, IDS, BYTES)
+PENDING = st.builds(PendingUpdate, NUMBERS, NUMBERS, IDS, BYTES)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(
-        Snapshot,
+        StoreSnapshot,
         NUMBERS,
         st.none() | NUMBERS,
         BYTES,
         st.lists(PENDING, max_size=4).map(tuple),
         NUMBERS,
     ),
-    st.builds(Local, NUMBERS, NUMBERS, IDS, BYTES),
-    st.builds(Assigned, NUMBERS, IDS, NUMBERS, NUMBERS, st.none() | BYTES),
-    st.builds(Remote, NUMBERS, BYTES),
-    st.builds(Settled, NUMBERS, IDS),
-    st.builds(Deleted, NUMBERS),
-    st.builds(Forgotten, NUMBERS),
+    st.builds(LocalCommit, NUMBERS, NUMBERS, IDS, BYTES),
+    st.builds(AssignedLogId, NUMBERS, IDS, NUMBERS, NUMBERS, st.none() | BYTES),
+    st.builds(RemoteUpdate, NUMBERS, BYTES),
+    st.builds(AckedUpdate, NUMBERS, IDS),
+    st.builds(DeletionMark, NUMBERS),
+    st.builds(ForgottenMark, NUMBERS),
 )
 
 

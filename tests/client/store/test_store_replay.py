@@ -15,29 +15,29 @@ from loro import ExportMode, LoroDoc
 
 from lorogo_client.delivery.outbox import Outbox
 from lorogo_client.errors import StoreFailed
-from lorogo_client.replica import Listeners, LocalReplica
+from lorogo_client.replica import LocalReplica, ReplicaListeners
 from lorogo_client.settings import ClientSettings
-from lorogo_client.store.document_store import Shelf
+from lorogo_client.store.document_store import DocumentStore
 from lorogo_client.store.records import (
-    Assigned,
-    Deleted,
-    Forgotten,
-    Local,
-    Pending,
+    AckedUpdate,
+    AssignedLogId,
+    DeletionMark,
+    ForgottenMark,
+    LocalCommit,
+    PendingUpdate,
     Record,
-    Remote,
-    Settled,
-    Snapshot,
+    RemoteUpdate,
+    StoreSnapshot,
 )
-from lorogo_client.store.replay import Kept, lean, replay
+from lorogo_client.store.replay import DocumentCopy, lean, replay
 from lorogo_client.store.restored_replica import restore
-from lorogo_client.store.store_writer import Keeping
-from lorogo_client.store.stored_document import Place
+from lorogo_client.store.store_writer import StoreWriter
+from lorogo_client.store.stored_document import CopyIndex
 from lorogo_log import QueueFullError
 from lorogo_protocol import crdt
 from lorogo_protocol.replies import Ack
 
-BASE = Snapshot(0, 3, b"base", (Pending(1, 2, "a", b"12"), Pending(3, 3, "", b"3")), 3)
+BASE = StoreSnapshot(0, 3, b"base", (PendingUpdate(1, 2, "a", b"12"), PendingUpdate(3, 3, "", b"3")), 3)
 
 
 def outbox_after(*records: Record) -> list[tuple[int, int, str, bytes]]:
@@ -50,17 +50,17 @@ def outbox_after(*records: Record) -> list[tuple[int, int, str, bytes]]:
     ("records", "outbox"),
     [
         ([], [(1, 2, "a", b"12"), (3, 3, "", b"3")]),
-        ([Local(1, 4, "b", b"4")], [(1, 2, "a", b"12"), (3, 3, "", b"3"), (4, 4, "b", b"4")]),
-        ([Settled(1, "a")], [(3, 3, "", b"3")]),
-        ([Settled(1, "unknown")], [(1, 2, "a", b"12"), (3, 3, "", b"3")]),
-        ([Assigned(1, "c", 3, 3, None)], [(1, 2, "a", b"12"), (3, 3, "c", b"3")]),
-        ([Local(1, 4, "", b"4"), Assigned(2, "c", 3, 4, b"34")], [(1, 2, "a", b"12"), (3, 4, "c", b"34")]),
-        ([Assigned(1, "all", 1, 3, b"new")], [(1, 3, "all", b"new")]),
-        ([Assigned(1, "all", 1, 3, b"new"), Settled(2, "a"), Settled(3, "all")], []),
-        ([Assigned(1, "more", 4, 4, b"lost by the server")], [*[(1, 2, "a", b"12"), (3, 3, "", b"3")],
+        ([LocalCommit(1, 4, "b", b"4")], [(1, 2, "a", b"12"), (3, 3, "", b"3"), (4, 4, "b", b"4")]),
+        ([AckedUpdate(1, "a")], [(3, 3, "", b"3")]),
+        ([AckedUpdate(1, "unknown")], [(1, 2, "a", b"12"), (3, 3, "", b"3")]),
+        ([AssignedLogId(1, "c", 3, 3, None)], [(1, 2, "a", b"12"), (3, 3, "c", b"3")]),
+        ([LocalCommit(1, 4, "", b"4"), AssignedLogId(2, "c", 3, 4, b"34")], [(1, 2, "a", b"12"), (3, 4, "c", b"34")]),
+        ([AssignedLogId(1, "all", 1, 3, b"new")], [(1, 3, "all", b"new")]),
+        ([AssignedLogId(1, "all", 1, 3, b"new"), AckedUpdate(2, "a"), AckedUpdate(3, "all")], []),
+        ([AssignedLogId(1, "more", 4, 4, b"lost by the server")], [*[(1, 2, "a", b"12"), (3, 3, "", b"3")],
                                                               (4, 4, "more", b"lost by the server")]),
-        ([Remote(1, b"r"), Deleted(2)], [(1, 2, "a", b"12"), (3, 3, "", b"3")]),
-        ([Local(1, 4, "", b"4"), Snapshot(2, 3, b"", (), 4)], []),
+        ([RemoteUpdate(1, b"r"), DeletionMark(2)], [(1, 2, "a", b"12"), (3, 3, "", b"3")]),
+        ([LocalCommit(1, 4, "", b"4"), StoreSnapshot(2, 3, b"", (), 4)], []),
     ],
 )  # fmt: skip
 def test_every_record_changes_the_outbox_in_one_way(
@@ -72,7 +72,7 @@ def test_every_record_changes_the_outbox_in_one_way(
 
 def test_what_was_surely_not_sent_begins_with_the_first_update_without_an_id() -> None:
     """Updates leave in order: behind one that was never sent none was."""
-    kept = replay([BASE, Local(1, 4, "b", b"4")])
+    kept = replay([BASE, LocalCommit(1, 4, "b", b"4")])
     assert kept is not None
     assert kept.unsent() == 1
 
@@ -80,13 +80,13 @@ def test_what_was_surely_not_sent_begins_with_the_first_update_without_an_id() -
 @pytest.mark.parametrize(
     ("records", "missing"),
     [
-        ([BASE, Remote(1, b"r"), Remote(2, b"r")], 0),
-        ([BASE, Remote(2, b"r")], 1),
-        ([Remote(5, b"r")], 1),
-        ([BASE, Remote(2, b"r"), Remote(5, b"r")], 2),
-        ([BASE, Remote(2, b"r"), Snapshot(3, 3, b"", (), 3)], 0),
-        ([BASE, Forgotten(1), Snapshot(2, 3, b"", (), 3)], 0),
-        ([BASE, Forgotten(1), Local(3, 1, "", b"")], 1),
+        ([BASE, RemoteUpdate(1, b"r"), RemoteUpdate(2, b"r")], 0),
+        ([BASE, RemoteUpdate(2, b"r")], 1),
+        ([RemoteUpdate(5, b"r")], 1),
+        ([BASE, RemoteUpdate(2, b"r"), RemoteUpdate(5, b"r")], 2),
+        ([BASE, RemoteUpdate(2, b"r"), StoreSnapshot(3, 3, b"", (), 3)], 0),
+        ([BASE, ForgottenMark(1), StoreSnapshot(2, 3, b"", (), 3)], 0),
+        ([BASE, ForgottenMark(1), LocalCommit(3, 1, "", b"")], 1),
     ],
 )
 def test_a_lost_record_shows_until_a_snapshot_replaces_what_it_was_part_of(
@@ -110,7 +110,9 @@ def test_an_update_over_which_loro_panics_leaves_the_rest_in_use() -> None:
     writer.doc.get_text("body").insert(0, "mine")
     writer.doc.commit()
     mine = writer.updates_since(before.vector)
-    kept = replay([Snapshot(0, 0, snapshot, (), 0), Remote(1, update), Local(2, 1, "mine", mine)])
+    kept = replay(
+        [StoreSnapshot(0, 0, snapshot, (), 0), RemoteUpdate(1, update), LocalCommit(2, 1, "mine", mine)]
+    )
     assert kept is not None
     restored = restore(kept)
     gc.collect()  # the broken documents go here, and speak
@@ -123,12 +125,17 @@ def test_an_update_over_which_loro_panics_leaves_the_rest_in_use() -> None:
 def test_nothing_and_what_was_forgotten_is_no_document() -> None:
     """None, not an empty one."""
     assert replay([]) is None
-    assert replay([BASE, Forgotten(1)]) is None
+    assert replay([BASE, ForgottenMark(1)]) is None
 
 
 def test_a_lean_record_leads_to_the_same_counts() -> None:
     """A list of documents needs no bytes."""
-    records: list[Record] = [BASE, Local(1, 4, "", b"4"), Assigned(2, "x", 3, 4, b"34"), Settled(3, "a")]
+    records: list[Record] = [
+        BASE,
+        LocalCommit(1, 4, "", b"4"),
+        AssignedLogId(2, "x", 3, 4, b"34"),
+        AckedUpdate(3, "a"),
+    ]
     full, thin = replay(records), replay(map(lean, records))
     assert full is not None
     assert thin is not None
@@ -153,7 +160,7 @@ class Disk:
         self.records.append(record)
         return self._loop.create_future()
 
-    def replaced(self, place: Place, base: int, bytes_: int) -> None: ...
+    def replaced(self, place: CopyIndex, base: int, bytes_: int) -> None: ...
 
     def fail(self, error: Exception) -> None:
         raise AssertionError(str(error))
@@ -174,8 +181,8 @@ class Desk:
         self.owner = crdt.Replica()
         self.settings = ClientSettings(in_flight_updates_max=3)
         self.outbox = Outbox(self.settings)
-        self.keeping = Keeping(Shelf(disk, "doc", Place()))
-        self.replica = LocalReplica(Listeners(self._on_local, lambda _: None))
+        self.keeping = StoreWriter(DocumentStore(disk, "doc", CopyIndex()))
+        self.replica = LocalReplica(ReplicaListeners(self._on_local, lambda _: None))
         self.snapshot()
 
     def _on_local(self, update: bytes) -> None:
@@ -255,7 +262,7 @@ ACTIONS = [
 ]  # fmt: skip
 
 
-def came_back(kept: Kept, owner: LoroDoc) -> tuple[str, str, str]:
+def came_back(kept: DocumentCopy, owner: LoroDoc) -> tuple[str, str, str]:
     """What a reopened replica says offline, and what it and the owner say when all unsaved was sent again."""
     restored = restore(kept)
     assert restored.whole
@@ -302,7 +309,7 @@ def test_a_lost_record_is_noticed(actions: list[str], data: st.DataObject) -> No
         for action in actions:
             desk.do(action)
         records = disk.records
-        last = max(place for place, record in enumerate(records) if isinstance(record, Snapshot))
+        last = max(place for place, record in enumerate(records) if isinstance(record, StoreSnapshot))
         out = data.draw(st.integers(0, len(records) - 1))
         kept = replay(records[:out] + records[out + 1 :])
         if kept is None or out == len(records) - 1:

@@ -127,14 +127,14 @@ async def test_a_disk_that_hangs_is_given_up_and_edits_are_sent(
     impatient = replace(QUICK, store_seconds=0.2)
     async with client_of(world, impatient, store=store) as client, client.open("doc") as session:
         await session.stored(DEADLINE)
-        hanging = document_store.Shelf.durable
+        hanging = document_store.DocumentStore.durable
 
-        async def never(self: document_store.Shelf, seconds: float) -> None:
+        async def never(self: document_store.DocumentStore, seconds: float) -> None:
             self.behind = True  # and nobody writes a snapshot
             await hanging(self, seconds)
 
-        monkeypatch.setattr(document_store.Shelf, "wants_snapshot", False)
-        monkeypatch.setattr(document_store.Shelf, "durable", never)
+        monkeypatch.setattr(document_store.DocumentStore, "wants_snapshot", False)
+        monkeypatch.setattr(document_store.DocumentStore, "durable", never)
         type_in(session.doc, "sent all the same")
         await session.flush(DEADLINE)
         assert isinstance(session.problem, StoreFailed)

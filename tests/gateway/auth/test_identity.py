@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from lorogo_gateway.auth import OPEN, Guard, NotAllowed, NotSignedIn, Presented, Principal, presented
+from lorogo_gateway.auth import (
+    OPEN,
+    AccessDenied,
+    NotSignedIn,
+    PresentedToken,
+    Principal,
+    TokenGuard,
+    presented,
+)
 from lorogo_gateway.auth.needs import (
     AnyToken,
     Need,
-    Nothing,
+    NoToken,
     OnDocument,
     Operator,
     SomeDocument,
@@ -100,7 +108,7 @@ def who(documents: dict[str, str]) -> Principal:
 
 ID = {"id": "doc"}
 CHECKS: list[tuple[Need, dict[str, str], dict[str, Any], bool]] = [
-    (Nothing(), {}, {}, True),
+    (NoToken(), {}, {}, True),
     (AnyToken(), {}, {}, True),
     (SomeDocument(), {}, {}, False),
     (SomeDocument(), {"a": "read"}, {}, True),
@@ -128,7 +136,7 @@ def test_who_may(need: Need, documents: dict[str, str], values: dict[str, Any], 
     if may:
         check(need, who(documents), values)
         return
-    with pytest.raises(NotAllowed) as no:
+    with pytest.raises(AccessDenied) as no:
         check(need, who(documents), values)
     assert no.value.code == "permission-denied"
 
@@ -138,7 +146,7 @@ def test_documents_that_a_body_names_are_asked_for_too() -> None:
     need = OnDocument(Access.READ, others={"to": Access.WRITE})
     check_body(need, who({"two": "write"}), {"to": "two"})
     for body in ({"to": "one"}, {"to": ""}):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(AccessDenied):
             check_body(need, who({"two": "write"}), body)
     check_body(need, who({}), None)
     assert words(need) == "`read` on the document, `write` on `to`"
@@ -177,8 +185,8 @@ class Clock:
 async def test_each_who_follows_is_told_once() -> None:
     """Whoever stopped before is not; one that fails does not keep the others from hearing it."""
     keys = Keys()
-    guard = Guard(keys, Clock())
-    principal = guard.verified(Presented("a.b.c", "bearer"))
+    guard = TokenGuard(keys, Clock())
+    principal = guard.verified(PresentedToken("a.b.c", "bearer"))
     heard: list[str] = []
 
     def fails(_: TokenRefused) -> None:
@@ -203,8 +211,8 @@ async def test_each_who_follows_is_told_once() -> None:
 async def test_a_token_that_ends_by_itself_is_noticed_by_its_time() -> None:
     """Nobody has to tell: the timer looks, again if clocks allow it a moment more."""
     keys, clock = Keys(), Clock()
-    guard = Guard(keys, clock)
-    principal = guard.verified(Presented("a.b.c", "bearer"))
+    guard = TokenGuard(keys, clock)
+    principal = guard.verified(PresentedToken("a.b.c", "bearer"))
     clock.at += 999.9
     over = asyncio.Event()
     guard.follow(principal, lambda _: over.set())
@@ -216,7 +224,7 @@ async def test_a_token_that_ends_by_itself_is_noticed_by_its_time() -> None:
 
 async def test_where_there_are_no_keys_nothing_is_asked_or_followed() -> None:
     """Whatever is sent as a token is not looked at."""
-    guard = Guard()
+    guard = TokenGuard()
     for sent in ([], [("authorization", "Bearer garbage")], [("cookie", "lorogo_token=garbage")]):
         assert guard.needed(headers(*sent)) is OPEN
     guard.follow(OPEN, lambda _: None)()

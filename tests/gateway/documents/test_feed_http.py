@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
-from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedState
 from lorogo_gateway.documents import feed as feed_module
 from lorogo_gateway.documents.feed import told
@@ -192,7 +192,7 @@ async def test_a_position_that_unpacks_to_very_much_is_refused(gate: Gate) -> No
 async def test_a_position_with_journals_that_no_feed_of_ours_has_is_refused(gate: Gate) -> None:
     """A name costs two characters there, and each would be looked for."""
     places = {f"{number}": "" for number in range(1_001)}
-    forged = str(FeedPosition.of(FeedState(EVERYTHING, None, places, Memory())))
+    forged = str(FeedPosition.of(FeedState(EVERYTHING, None, places, FeedMemory())))
     assert len(forged) < 6_000
     response = await gate.http.get("/v1/feed", headers={"last-event-id": forged})
     assert (response.status_code, response.json()["code"]) == (400, "invalid-position")

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from lorogo_gateway import frames as wire
 from lorogo_gateway.frames import (
-    Assembler,
     BatchKey,
     Crdt,
     Fragment,
+    FragmentAssembler,
+    FragmentBudget,
     FragmentHeader,
-    Refusal,
+    FragmentRefusal,
     Status,
-    Unfinished,
 )
 
 ROOM = "doc"
@@ -26,9 +26,9 @@ KEY = BatchKey(Crdt.LORO, ROOM, BATCH)
 
 
 def assembler(
-    bytes_max: int = 10_000, update_bytes_max: int = 8_000, pool: Unfinished | None = None, key: str = ""
-) -> Assembler:
-    return Assembler(
+    bytes_max: int = 10_000, update_bytes_max: int = 8_000, pool: FragmentBudget | None = None, key: str = ""
+) -> FragmentAssembler:
+    return FragmentAssembler(
         bytes_max=bytes_max,
         update_bytes_max=update_bytes_max,
         seconds=10.0,
@@ -110,7 +110,7 @@ def test_a_batch_that_lies_is_refused_once_and_forgotten(
         whole.begin(step, now=0.0) if isinstance(step, FragmentHeader) else whole.add(step) for step in steps
     ]
     assert before == [None] * len(before)
-    assert isinstance(last, Refusal)
+    assert isinstance(last, FragmentRefusal)
     assert (last.key, last.status) == (KEY, status)
     assert whole.add(part(0, b"ab")) is None
     assert whole.deadline is None
@@ -122,13 +122,13 @@ def test_unfinished_bytes_and_batches_are_bounded() -> None:
     whole = assembler(bytes_max=10_000)
     assert whole.begin(header(2, 6_000), now=0.0) is None
     refused = whole.begin(header(2, 6_000, b"batch-02"), now=0.0)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, FragmentRefusal)
     assert refused.status is Status.RATE_LIMITED
     assert whole.add(part(0, bytes(3_000))) is None
     assert whole.add(part(1, bytes(3_000))) == bytes(6_000)
     many = [whole.begin(header(1, 1, f"{n:08}".encode()), now=0.0) for n in range(65)]
     assert many[:64] == [None] * 64
-    assert isinstance(many[64], Refusal)
+    assert isinstance(many[64], FragmentRefusal)
 
 
 def test_a_batch_that_does_not_come_in_time_is_refused_and_what_comes_later_is_ignored() -> None:
@@ -168,14 +168,14 @@ def test_deadlines_come_in_the_order_of_headers() -> None:
 
 def test_what_came_counts_for_all_connections_and_is_given_back_however_it_ends() -> None:
     """Not what was announced: who only announces would take room from others."""
-    pool = Unfinished(10_000, 10_000)
+    pool = FragmentBudget(10_000, 10_000)
     one, two = assembler(pool=pool, key="ann"), assembler(pool=pool, key="bob")
     for whole in (one, two):
         assert whole.begin(header(2, 8_000), now=0.0) is None
     assert pool.bytes == 0
     assert one.add(part(0, bytes(6_000))) is None
     refused = two.add(part(0, bytes(6_000)))
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, FragmentRefusal)
     assert refused.status is Status.RATE_LIMITED
     assert pool.bytes == 6_000
     assert one.add(part(1, bytes(2_000))) == bytes(8_000)
@@ -195,7 +195,7 @@ def test_what_came_counts_for_all_connections_and_is_given_back_however_it_ends(
 
 
 def test_one_key_has_no_more_than_its_part_of_all_that_waits() -> None:
-    pool = Unfinished(10_000, 4_000)
+    pool = FragmentBudget(10_000, 4_000)
     assert pool.take("ann", 3_000)
     assert not pool.take("ann", 2_000)
     assert pool.take("bob", 3_000)

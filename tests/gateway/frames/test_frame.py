@@ -44,7 +44,7 @@ def from_vector(message: dict[str, Any]) -> wire.Frame:
         case 7:
             return wire.Leave(crdt, room)
         case _:
-            return wire.Ack(crdt, room, batch, Status(message["status"]))
+            return wire.AckFrame(crdt, room, batch, Status(message["status"]))
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"type {v['message']['type']}")
@@ -91,7 +91,7 @@ frames = st.one_of(
     st.builds(wire.Fragment, crdts, rooms, batches, numbers, blobs),
     st.builds(wire.RoomError, crdts, rooms, st.sampled_from(RoomErrorCode), st.text(max_size=99)),
     st.builds(wire.Leave, crdts, rooms),
-    st.builds(wire.Ack, crdts, rooms, batches, st.sampled_from(Status)),
+    st.builds(wire.AckFrame, crdts, rooms, batches, st.sampled_from(Status)),
 )
 
 
@@ -177,7 +177,7 @@ def test_codes_of_a_later_version_read_as_unknown() -> None:
     ack = wire.decode(b"%LOR\x01a\x08" + BATCH + b"\x63")
     room = wire.decode(b"%LOR\x01a\x06\x63\x00")
     join = wire.decode(b"%LOR\x01a\x02\x63\x00")
-    assert isinstance(ack, wire.Ack)
+    assert isinstance(ack, wire.AckFrame)
     assert isinstance(room, wire.RoomError)
     assert isinstance(join, wire.JoinError)
     assert (ack.status, room.error, join.error) == (
@@ -190,9 +190,9 @@ def test_codes_of_a_later_version_read_as_unknown() -> None:
 def test_a_batch_of_more_updates_than_may_be_is_not_unpacked() -> None:
     """One frame has room for 260,000 empty ones; what is refused for their number is not read."""
     data = wire.encode(wire.DocUpdate(Crdt.LORO, "doc", (b"",) * 260_000, b"batch-01"))
-    assert wire.decode_few(data, 256) == wire.Crowded(Crdt.LORO, "doc", 260_000, b"batch-01")
+    assert wire.decode_few(data, 256) == wire.OversizedBatch(Crdt.LORO, "doc", 260_000, b"batch-01")
     few = wire.DocUpdate(Crdt.LORO, "doc", (b"x",) * 256, b"batch-01")
     assert wire.decode_few(wire.encode(few), 256) == few
-    assert wire.decode_few(wire.encode(few), 255) == wire.Crowded(Crdt.LORO, "doc", 256, b"batch-01")
+    assert wire.decode_few(wire.encode(few), 255) == wire.OversizedBatch(Crdt.LORO, "doc", 256, b"batch-01")
     with pytest.raises(MalformedFrame, match="cut short"):
         wire.decode_few(b"%LOR\x03doc\x03\x05abcdef", 4)

@@ -14,12 +14,12 @@ import lorogo_protocol
 import lorogo_transport
 from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
-from lorogo_client.versions import BeforeAll
-from lorogo_gateway.auth import NotAllowed, NotSignedIn
-from lorogo_gateway.auth.needs import Nothing
+from lorogo_client.versions import TooOldMoment
+from lorogo_gateway.auth import AccessDenied, NotSignedIn
+from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.http.failures import ERRORS, REASONS, problem_of
-from lorogo_gateway.http.operations import Answer, Operation
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.http.operations import Operation, ResponseSpec
+from lorogo_gateway.problems import HttpProblem
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
@@ -33,7 +33,7 @@ ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retr
     (InvalidDocumentId("-", "x"), 400, "invalid-document-id", False),
     (InvalidPosition("x"), 400, "invalid-position", False),
     (ours.InvalidMoment("x"), 400, "invalid-moment", False),
-    (BeforeAll("x"), 400, "invalid-moment", False),
+    (TooOldMoment("x"), 400, "invalid-moment", False),
     (ours.DocumentDeleted("doc"), 410, "deleted", False),
     (ours.NoSuchDocument("doc"), 404, "not-found", False),
     (ours.DocumentFailed("doc", "trace"), 503, "document-failed", False),
@@ -65,11 +65,11 @@ ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retr
     (SnapshotDamaged("doc", "x"), 500, "snapshot-damaged", False),
     (LaterWire("x"), 502, "later-wire", False),
     (MalformedMessage("x"), 502, "malformed-message", False),
-    (Problem(418, "teapot", "x"), 418, "teapot", False),
+    (HttpProblem(418, "teapot", "x"), 418, "teapot", False),
     (NotSignedIn("token-missing", "x"), 401, "token-missing", False),
     (TokenRefused("token-expired", "x"), 401, "token-expired", False),
     (TokenRefused("token-unchecked", "x"), 503, "token-unchecked", True),
-    (NotAllowed("x"), 403, "permission-denied", False),
+    (AccessDenied("x"), 403, "permission-denied", False),
     (ours.NotAllowed("x"), 403, "permission-denied", False),
     (Refused(Reason.BUSY, "x"), 503, "busy", True),
     (Refused(Reason.RATE_LIMITED, "x"), 429, "rate-limited", True),
@@ -112,7 +112,9 @@ def failing(error: BaseException) -> Operation:
     async def handler(_: Request) -> Response:
         raise error
 
-    return Operation("POST", "/v1/fail", "fail", "Fails.", handler, {200: Answer("Never.")}, need=Nothing())
+    return Operation(
+        "POST", "/v1/fail", "fail", "Fails.", handler, {200: ResponseSpec("Never.")}, need=NoToken()
+    )
 
 
 @pytest.mark.parametrize(("error", "status", "code", "again"), ROWS, ids=lambda row: type(row).__name__)

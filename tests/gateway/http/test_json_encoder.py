@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lorogo_gateway.documents import schemas
 from lorogo_gateway.http import json_encoder, schema_check
 from lorogo_gateway.http.bodies import parse_json
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 
 VALUES = st.recursive(
     st.none()
@@ -72,5 +72,5 @@ async def test_a_document_has_so_many_roots() -> None:
     """A million of them would take seconds to check, and no document needs them."""
     most = {f"k{n}": "x" for n in range(10_000)}
     assert await parse_json(json.dumps(most).encode(), schemas.CONTENT) == most
-    with pytest.raises(Problem, match="at most 10000 members"):
+    with pytest.raises(HttpProblem, match="at most 10000 members"):
         await parse_json(json.dumps(most | {"one": "more"}).encode(), schemas.CONTENT)

@@ -23,9 +23,9 @@ from schemathesis.specs.openapi import definitions
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_gateway.auth.needs import Nothing
+from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.http import openapi
-from lorogo_gateway.http.operations import Answer, Operation
+from lorogo_gateway.http.operations import Operation, ResponseSpec
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
@@ -183,8 +183,8 @@ def test_two_shapes_cannot_share_a_title() -> None:
                     at,
                     "",
                     _never,
-                    {200: Answer("", {"application/json": schema})},
-                    need=Nothing(),
+                    {200: ResponseSpec("", {"application/json": schema})},
+                    need=NoToken(),
                 )
                 for at, schema in (
                     ("a", {"title": "X", "type": "string"}),

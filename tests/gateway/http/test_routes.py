@@ -11,13 +11,13 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_gateway.auth.needs import Nothing
+from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.documents.reads import said
 from lorogo_gateway.http import schema_check
 from lorogo_gateway.http.negotiation import best, body_type
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, asked
 from lorogo_gateway.http.routes import router
-from lorogo_gateway.problems import Problem
+from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from tests.gateway.http_support import app, http_of, problem
 
@@ -46,9 +46,9 @@ GET = Operation(
     "get",
     "",
     echo,
-    {200: Answer("", {JSON: {}, OCTETS: {}})},
+    {200: ResponseSpec("", {JSON: {}, OCTETS: {}})},
     PARAMETERS,
-    need=Nothing(),
+    need=NoToken(),
 )
 PUT = Operation(
     "PUT",
@@ -56,10 +56,10 @@ PUT = Operation(
     "put",
     "",
     echo,
-    {200: Answer("", {JSON: {}})},
+    {200: ResponseSpec("", {JSON: {}})},
     PARAMETERS[:1],
     {JSON: {}, OCTETS: {}},
-    need=Nothing(),
+    need=NoToken(),
 )
 POST = Operation(
     "POST",
@@ -67,13 +67,15 @@ POST = Operation(
     "post",
     "",
     echo,
-    {200: Answer("", {JSON: {}})},
+    {200: ResponseSpec("", {JSON: {}})},
     PARAMETERS[:1],
     {JSON: {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}},
     body_required=False,
-    need=Nothing(),
+    need=NoToken(),
 )
-FIXED = Operation("GET", "/v1/things/fixed", "fixed", "", echo, {200: Answer("", {JSON: {}})}, need=Nothing())
+FIXED = Operation(
+    "GET", "/v1/things/fixed", "fixed", "", echo, {200: ResponseSpec("", {JSON: {}})}, need=NoToken()
+)
 
 
 @pytest.fixture
@@ -259,7 +261,7 @@ async def test_a_body_without_a_type_is_415_and_no_body_is_400(http: httpx.Async
 def test_the_answer_is_what_is_accepted(accept: str | None, wants: str | None) -> None:
     """The best of what there is, the first of equals; 406 if nothing fits."""
     if wants is None:
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HttpProblem) as caught:
             best(accept, [JSON, OCTETS])
         assert caught.value.status == 406
     else:
@@ -355,10 +357,10 @@ async def test_bodies_together_have_a_bound() -> None:
                 "put",
                 "",
                 hold,
-                {200: Answer("")},
+                {200: ResponseSpec("")},
                 PARAMETERS[:1],
                 {OCTETS: {}},
-                need=Nothing(),
+                need=NoToken(),
             )
         ],
         SMALL,
@@ -379,7 +381,9 @@ async def test_large_answers_are_sent_in_parts_and_counted() -> None:
     async def give(_: Request) -> Response:
         return Response(large)
 
-    get = Operation("GET", "/v1/large", "large", "", give, {200: Answer("", {OCTETS: {}})}, need=Nothing())
+    get = Operation(
+        "GET", "/v1/large", "large", "", give, {200: ResponseSpec("", {OCTETS: {}})}, need=NoToken()
+    )
     served = app([get], GatewaySettings(body_bytes_max=1_500_000, bodies_bytes_max=1_500_000))
     taken, go_on = asyncio.Event(), asyncio.Event()
     parts: list[bytes] = []
@@ -429,7 +433,7 @@ async def test_a_handler_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError
 
     def slow(method: Any) -> Operation:
-        return Operation(method, "/v1/slow", method, "", hang, {200: Answer("")}, need=Nothing())
+        return Operation(method, "/v1/slow", method, "", hang, {200: ResponseSpec("")}, need=NoToken())
 
     async with http_of([slow("GET"), slow("POST")], SMALL) as http:
         assert "may have been done" not in problem(await http.get("/v1/slow"), 504, "timeout")["detail"]
@@ -472,7 +476,7 @@ def test_a_mistake_in_the_table_shows_at_the_start() -> None:
     unchecked: list[dict[str, Any]] = [{"multipleOf": 2}, {"pattern": "a"}, {"items": {"oneOf": []}}]
     for schema in (*unchecked, {"anyOf": [{"not": {}}]}):
         bad = Operation(
-            "GET", "/v1/x", "x", "", echo, {}, (Parameter("p", "query", "", schema),), need=Nothing()
+            "GET", "/v1/x", "x", "", echo, {}, (Parameter("p", "query", "", schema),), need=NoToken()
         )
         with pytest.raises(ValueError, match=r"no check for|not anchored"):
             router([bad])

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_gateway.addresses import Came, Proxies, check_network, key_of
-from lorogo_gateway.limits.limiter import Limiter, Refusal
-from lorogo_gateway.limits.reasons import Refusals, Why
-from lorogo_gateway.limits.request_quota import Visit
-from lorogo_gateway.limits.table import Counts, Deadlines, Rates
+from lorogo_gateway.addresses import RequestOrigin, TrustedProxies, check_network, key_of
+from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
+from lorogo_gateway.limits.reasons import LimitCounters, LimitReason
+from lorogo_gateway.limits.request_quota import RequestQuota
+from lorogo_gateway.limits.table import DeadlineTable, RateTable, UsageTable
 from lorogo_gateway.settings import GatewaySettings
 
 SETTINGS = GatewaySettings(
@@ -30,7 +30,7 @@ SETTINGS = GatewaySettings(
 ADDRESS = "192.0.2.7"
 
 
-def why(no: Refusal | None) -> Why | None:
+def why(no: LimitExceeded | None) -> LimitReason | None:
     return None if no is None else no.why
 
 
@@ -46,14 +46,14 @@ class Time:
 
 class TestTables:
     def test_rates_of_keys_are_apart(self) -> None:
-        rates = Rates(1.0, 2.0, keys_max=10)
+        rates = RateTable(1.0, 2.0, keys_max=10)
         assert [rates.take("a", 1, now=0.0) for _ in range(2)] == [0.0, 0.0]
         assert rates.take("a", 1, now=0.0) > 0
         assert rates.take("b", 1, now=0.0) == 0.0
         assert rates.take("a", 1, now=1.5) == 0.0
 
     def test_the_least_used_keys_are_forgotten(self) -> None:
-        rates = Rates(1.0, 1.0, keys_max=3)
+        rates = RateTable(1.0, 1.0, keys_max=3)
         for key in "abc":
             rates.take(key, 1, now=0.0)
         assert rates.take("a", 1, now=0.0) > 0  # which makes it the newest
@@ -63,20 +63,20 @@ class TestTables:
         assert rates.take("b", 1, now=0.0) == 0.0  # was forgotten
 
     def test_a_million_addresses_take_the_room_of_few(self) -> None:
-        rates = Rates(1.0, 1.0, keys_max=1000)
+        rates = RateTable(1.0, 1.0, keys_max=1000)
         for number in range(20_000):
             rates.take(str(number), 1, now=0.0)
         assert len(rates) == 1000
 
     def test_what_was_charged_is_paid_back_by_the_next(self) -> None:
-        rates = Rates(10.0, 1.0, keys_max=10)
+        rates = RateTable(10.0, 1.0, keys_max=10)
         rates.charge("a", 100, now=0.0)
         assert rates.wait("a", now=0.0) == pytest.approx(10.0)
         assert rates.wait("a", now=8.9) > 0
         assert rates.wait("a", now=9.1) == 0.0
 
     def test_counts_leave_nothing_behind(self) -> None:
-        counts = Counts(2)
+        counts = UsageTable(2)
         assert [counts.enter("a") for _ in range(3)] == [True, True, False]
         counts.leave("a")
         assert counts.enter("a")
@@ -85,7 +85,7 @@ class TestTables:
         assert len(counts) == 0
 
     def test_deadlines_pass_and_are_bounded(self) -> None:
-        held = Deadlines(2)
+        held = DeadlineTable(2)
         held.set("a", 10.0)
         assert held.left("a", now=4.0) == 6.0
         assert held.left("a", now=10.0) == 0.0
@@ -112,7 +112,7 @@ def test_limits_are_counted_by_address_and_ipv6_by_64(address: str, key: str) ->
 
 
 class TestProxies:
-    PROXIES = Proxies(("10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"))
+    PROXIES = TrustedProxies(("10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"))
 
     @pytest.mark.parametrize(
         ("peer", "header", "address"),
@@ -172,7 +172,7 @@ class TestProxies:
         assert self.PROXIES.came("192.0.2.1", headers).https is None
 
     def test_a_client_that_says_it_is_local_is_not(self) -> None:
-        came = Proxies(("10.0.0.0/8",)).came("10.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")])
+        came = TrustedProxies(("10.0.0.0/8",)).came("10.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")])
         assert not came.local
 
     @pytest.mark.parametrize("wrong", ["", "proxy", "10.0.0.0/33", "10.0.0.0/8/8", "*"])
@@ -202,7 +202,7 @@ class TestProxies:
     ) -> None:
         """Each of these is looked at once; two runs of spaces that met took half a minute."""
         nearest = b"for=198.51.100.9;proto=https" if name == b"forwarded" else b"198.51.100.9"
-        assert self.PROXIES.came("10.0.0.1", [(name, hostile)]) == Came("10.0.0.1", forwarded=True)
+        assert self.PROXIES.came("10.0.0.1", [(name, hostile)]) == RequestOrigin("10.0.0.1", forwarded=True)
         assert self.PROXIES.came("10.0.0.1", [(name, hostile), (name, nearest)]).address == "198.51.100.9"
 
     @pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
@@ -224,7 +224,7 @@ class TestLimiter:
         assert [why(limiter.connect(ADDRESS, now=0.0)) for _ in range(3)] == [
             None,
             None,
-            Why.ADDRESS_CONNECTIONS,
+            LimitReason.ADDRESS_CONNECTIONS,
         ]
         limiter.disconnect(ADDRESS)
         assert limiter.connect(ADDRESS, now=5.0) is None
@@ -233,14 +233,14 @@ class TestLimiter:
     def test_new_connections_have_a_rate(self) -> None:
         limiter = Limiter(replace(SETTINGS, address_connections_max=100))
         found = [why(limiter.connect(ADDRESS, now=0.0)) for _ in range(5)]
-        assert found == [None] * 3 + [Why.ADDRESS_CONNECTS] * 2
+        assert found == [None] * 3 + [LimitReason.ADDRESS_CONNECTS] * 2
         assert limiter.connect(ADDRESS, now=1.0) is None
 
     def test_an_ipv6_line_is_one(self) -> None:
         limiter = Limiter(SETTINGS)
         assert limiter.connect("2001:db8::1", now=0.0) is None
         assert limiter.connect("2001:db8::2", now=0.0) is None
-        assert why(limiter.connect("2001:db8::3", now=0.0)) is Why.ADDRESS_CONNECTIONS
+        assert why(limiter.connect("2001:db8::3", now=0.0)) is LimitReason.ADDRESS_CONNECTIONS
 
     @pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1"])
     def test_this_machine_and_proxies_are_not_counted(self, peer: str) -> None:
@@ -255,20 +255,20 @@ class TestLimiter:
         limiter = Limiter(SETTINGS)
         assert limiter.request(ADDRESS, body=True, now=0.0) is None
         limiter.received(ADDRESS, "", 1000, now=0.0)  # one that began is read to its end
-        assert why(limiter.request(ADDRESS, body=True, now=0.0)) is Why.ADDRESS_BYTES
+        assert why(limiter.request(ADDRESS, body=True, now=0.0)) is LimitReason.ADDRESS_BYTES
         assert limiter.request(ADDRESS, body=False, now=0.0) is None
         no = limiter.request(ADDRESS, body=False, now=0.0)
         assert no is not None
-        assert (no.why, no.retry_after) == (Why.ADDRESS_REQUESTS, "1")
+        assert (no.why, no.retry_after) == (LimitReason.ADDRESS_REQUESTS, "1")
         no = limiter.request(ADDRESS, body=True, now=1.0)
         assert no is not None
-        assert (no.why, no.retry_after) == (Why.ADDRESS_BYTES, "9")
+        assert (no.why, no.retry_after) == (LimitReason.ADDRESS_BYTES, "9")
 
     def test_two_rooms_of_a_document_are_one_open_document(self) -> None:
         limiter = Limiter(SETTINGS)
         for document in ("a", "a", "b"):
             assert limiter.enter_document("user", document) is None
-        assert why(limiter.enter_document("user", "c")) is Why.TOKEN_DOCUMENTS
+        assert why(limiter.enter_document("user", "c")) is LimitReason.TOKEN_DOCUMENTS
         assert limiter.enter_document("other", "c") is None
         limiter.leave_document("user", "a")
         assert limiter.enter_document("user", "c") is not None
@@ -283,7 +283,7 @@ class TestLimiter:
         limiter.auth_failed(ADDRESS, now=0.0)
         no = limiter.auth_blocked(ADDRESS, "user", now=1.0)
         assert no is not None
-        assert (no.why, no.retry_after) == (Why.AUTH_FAILURES, "29")
+        assert (no.why, no.retry_after) == (LimitReason.AUTH_FAILURES, "29")
         assert limiter.auth_blocked("192.0.2.8", "user", now=1.0) is None
         limiter.auth_passed("good", now=1.0)
         assert limiter.auth_blocked(ADDRESS, "good", now=2.0) is None
@@ -297,14 +297,17 @@ class TestLimiter:
         assert sum(limiter.refusals.facts().values()) == 3
 
     def test_the_reasons_are_a_fixed_set(self) -> None:
-        assert set(Refusals().facts()) == {reason.value for reason in Why}
+        assert set(LimitCounters().facts()) == {reason.value for reason in LimitReason}
 
 
 class TestVisits:
     def test_updates_of_a_token_add_up_over_its_connections(self) -> None:
         clock = Time()
         limiter = Limiter(SETTINGS)
-        one, two = (Visit(limiter, Came(address), clock).share() for address in ("192.0.2.1", "192.0.2.2"))
+        one, two = (
+            RequestQuota(limiter, RequestOrigin(address), clock).share()
+            for address in ("192.0.2.1", "192.0.2.2")
+        )
         for share in (one, two):
             assert share.open() is None
             assert share.identify("user") is None
@@ -319,41 +322,49 @@ class TestVisits:
 
     def test_connections_of_a_token_and_what_they_have_open_end_with_them(self) -> None:
         limiter = Limiter(SETTINGS)
-        shares = [Visit(limiter, Came("127.0.0.1", local=True)).share() for _ in range(3)]
+        shares = [RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).share() for _ in range(3)]
         assert [share.open() for share in shares] == [None] * 3  # nobody's yet, from this machine
-        assert [why(share.identify("user")) for share in shares] == [None, None, Why.TOKEN_CONNECTIONS]
+        assert [why(share.identify("user")) for share in shares] == [
+            None,
+            None,
+            LimitReason.TOKEN_CONNECTIONS,
+        ]
         shares[2].close()
         assert shares[0].enter_document("a") is None
         assert shares[1].enter_document("b") is None
-        assert why(shares[1].enter_document("c")) is Why.TOKEN_DOCUMENTS
+        assert why(shares[1].enter_document("c")) is LimitReason.TOKEN_DOCUMENTS
         shares[0].close()
         shares[0].close()
         assert shares[1].enter_document("c") is None
-        late = Visit(limiter, Came(ADDRESS)).share()
+        late = RequestQuota(limiter, RequestOrigin(ADDRESS)).share()
         assert late.open() is None
         assert late.identify("user") is None
 
     def test_what_is_open_moves_to_the_token_once_that_is_known(self) -> None:
         limiter = Limiter(SETTINGS)
-        share = Visit(limiter, Came(ADDRESS)).share()
+        share = RequestQuota(limiter, RequestOrigin(ADDRESS)).share()
         assert share.open() is None
         assert share.enter_document("a") is None
         assert share.identify("user") is None
-        other = Visit(limiter, Came(ADDRESS)).share()
+        other = RequestQuota(limiter, RequestOrigin(ADDRESS)).share()
         assert other.open() is None
-        assert [why(other.enter_document(name)) for name in "xyz"] == [None, None, Why.TOKEN_DOCUMENTS]
+        assert [why(other.enter_document(name)) for name in "xyz"] == [
+            None,
+            None,
+            LimitReason.TOKEN_DOCUMENTS,
+        ]
         assert other.identify("user") is not None  # a, x and y are three
 
     def test_behind_a_proxy_websockets_count_for_their_own_address(self) -> None:
         limiter = Limiter(SETTINGS)
-        shares = [Visit(limiter, Came(ADDRESS, forwarded=True)).share() for _ in range(3)]
-        assert [why(share.open()) for share in shares] == [None, None, Why.ADDRESS_CONNECTIONS]
+        shares = [RequestQuota(limiter, RequestOrigin(ADDRESS, forwarded=True)).share() for _ in range(3)]
+        assert [why(share.open()) for share in shares] == [None, None, LimitReason.ADDRESS_CONNECTIONS]
         shares[0].close()
         assert shares[2].open() is None
 
     def test_this_machine_without_a_token_is_free(self) -> None:
         limiter = Limiter(SETTINGS)
-        visit = Visit(limiter, Came("127.0.0.1", local=True))
+        visit = RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True))
         visit.body = True
         for _ in range(100):
             assert visit.begin() is None
@@ -370,11 +381,11 @@ class TestVisits:
         limiter = Limiter(SETTINGS)
         found = []
         for address in ("127.0.0.1", "192.0.2.1", "192.0.2.2"):
-            visit = Visit(limiter, Came(address, local=address == "127.0.0.1"), Time())
+            visit = RequestQuota(limiter, RequestOrigin(address, local=address == "127.0.0.1"), Time())
             found.append(why(visit.identify("user")))
-        assert found == [None, None, Why.TOKEN_REQUESTS]
-        visit = Visit(limiter, Came("127.0.0.1", local=True), Time())
+        assert found == [None, None, LimitReason.TOKEN_REQUESTS]
+        visit = RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True), Time())
         visit.body = True
         assert visit.identify("other") is None
         visit.received(1000)
-        assert why(visit.identify("other")) is Why.TOKEN_BYTES
+        assert why(visit.identify("other")) is LimitReason.TOKEN_BYTES

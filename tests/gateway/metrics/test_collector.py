@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from lorogo_gateway.metrics.collector import IDLE_SECONDS, WATCHED_SECONDS, Collector, census
 from lorogo_gateway.metrics.rates import (
-    Progress,
-    Recent,
-    Streams,
+    CounterDeltas,
+    CounterTotals,
+    RecentTakeovers,
+    StreamStates,
     Takeover,
-    Totals,
     counts,
     number,
     reasons,
@@ -42,12 +42,12 @@ def server(name: str = "s", started: str = "then", **stats: Any) -> ServerStats:
 
 def test_differences_are_what_happened_between_two_looks() -> None:
     """Of each server, added; what it did before it was first seen belongs to nobody."""
-    progress = Progress()
+    progress = CounterDeltas()
     first = server(accepted=10, accepted_bytes=100, nacked={"deleted": 1}, ack_us_counts=[0, 5])
-    assert progress.step([first]) == Totals()
+    assert progress.step([first]) == CounterTotals()
     second = server(accepted=13, accepted_bytes=130, nacked={"deleted": 3}, ack_us_counts=[0, 5, 3])
     other = server("t", accepted=1000)
-    assert progress.step([second, other]) == Totals(3, 30, 2, 0, [0, 0, 3], [])
+    assert progress.step([second, other]) == CounterTotals(3, 30, 2, 0, [0, 0, 3], [])
 
 
 @pytest.mark.parametrize(
@@ -61,22 +61,22 @@ def test_differences_are_what_happened_between_two_looks() -> None:
 )
 def test_a_server_that_restarted_counts_from_nothing(again: ServerStats) -> None:
     """All that it counts is new, whether it says that it was restarted or its counters do."""
-    progress = Progress()
+    progress = CounterDeltas()
     progress.step([server(accepted=10, ack_us_counts=[0, 10])])
     assert progress.step([again]).updates == again.stats["accepted"]
 
 
 def test_a_server_that_vanishes_counts_nothing_and_may_come_back() -> None:
     """What it did meanwhile counts when it is heard of again."""
-    progress = Progress()
+    progress = CounterDeltas()
     progress.step([server(accepted=10)])
-    assert progress.step([]) == Totals()
+    assert progress.step([]) == CounterTotals()
     assert progress.step([server(accepted=15)]).updates == 5
 
 
 def test_servers_that_are_gone_are_forgotten_some_day() -> None:
     """The oldest first: nothing grows without end."""
-    progress = Progress(servers_max=2)
+    progress = CounterDeltas(servers_max=2)
     for name in "abc":
         progress.step([server(name, accepted=1)])
     assert progress.step([server("a", accepted=5)]).updates == 0
@@ -109,11 +109,11 @@ NAMES = (
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), nonsense), min_size=2, max_size=4))
 def test_nonsense_of_a_server_does_no_harm(all_stats: list[dict[str, Any]]) -> None:
     """It may be of any version, or not ours: what is no figure counts as nothing."""
-    progress = Progress()
+    progress = CounterDeltas()
     for stats in all_stats:
         found = server(**stats)
         interval = progress.step([found])
-        made = sample(1, 1.0, interval, [found], Streams())
+        made = sample(1, 1.0, interval, [found], StreamStates())
         assert made.updates_per_second is not None
         assert made.updates_per_second >= 0
         assert all(one.time_ns >= 0 for one in takeovers([found]))
@@ -134,8 +134,8 @@ def test_a_sample_has_the_rates_and_latencies_of_its_interval() -> None:
         loads_waiting=4,
     )
     state = StreamState(1, 9, 5, 500, 0, 1000)
-    streams = Streams(state, replace(state, bytes=70), replace(state, messages=2))
-    interval = Totals(10, 1000, 4, 1, [0, 0, 0, 0, 0, 0, 0, 98, 0, 2], [0, 1])
+    streams = StreamStates(state, replace(state, bytes=70), replace(state, messages=2))
+    interval = CounterTotals(10, 1000, 4, 1, [0, 0, 0, 0, 0, 0, 0, 98, 0, 2], [0, 1])
     made = sample(123, 2.0, interval, [busy, server("t")], streams)
     assert (made.updates_per_second, made.bytes_per_second, made.nacks_per_second) == (5.0, 500.0, 2.0)
     assert made.ack_p50_us is not None
@@ -146,7 +146,7 @@ def test_a_sample_has_the_rates_and_latencies_of_its_interval() -> None:
     assert (made.wal_bytes, made.wal_messages, made.snapshot_bytes, made.rejected_messages) == (500, 5, 70, 2)
     assert (made.journal_bytes, made.journal_waiting, made.intake_waiting) == (7, 1, 2)
     assert (made.acks_waiting, made.loads_waiting) == (3, 4)
-    first = sample(123, None, Totals(), [], Streams())
+    first = sample(123, None, CounterTotals(), [], StreamStates())
     assert (first.updates_per_second, first.takeovers, first.ack_p50_us, first.wal_bytes) == (None,) * 4
 
 
@@ -168,7 +168,7 @@ def test_who_is_ready(stats: dict[str, Any], ready: bool) -> None:
 
 def test_takeovers_are_kept_once_the_newest_first() -> None:
     """Each server tells its last few every time; one that is gone is still remembered, within bounds."""
-    recent = Recent(most=3)
+    recent = RecentTakeovers(most=3)
     told = server("b", last_takeovers=[["doc", "a", 5], ["other", "a", 9], "nonsense", ["x", 1, 2]])
     recent.add(takeovers([told]))
     recent.add(takeovers([told]))
@@ -304,7 +304,7 @@ async def test_without_nats_nothing_is_known_and_nothing_fails() -> None:
     collector = Collector(transport, SETTINGS, clock=clock)
     transport.cut()
     look = await collector.newest()
-    assert (look.connected, look.servers, look.streams) == (False, (), Streams())
+    assert (look.connected, look.servers, look.streams) == (False, (), StreamStates())
     assert not collector.samples
     transport.heal()
     clock.time += 1

@@ -9,7 +9,7 @@ import pytest
 from lorogo_gateway.http.schema_check import wrong
 from lorogo_gateway.metrics.operator_schemas import COLUMNS
 from lorogo_gateway.metrics.operator_views import operations, server_facts
-from lorogo_gateway.metrics.rejected_updates import Kept, together
+from lorogo_gateway.metrics.rejected_updates import RejectedMessage, together
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Failed
@@ -125,8 +125,8 @@ async def test_without_nats_the_overview_says_what_it_does_not_know(gate: Gate) 
 # --- refused updates ------------------------------------------------------------------------------
 
 
-def kept(sequence: int, headers: Mapping[str, str], document: str = "doc", size: int = 10) -> Kept:
-    return Kept(sequence, document, sequence, headers, size)
+def kept(sequence: int, headers: Mapping[str, str], document: str = "doc", size: int = 10) -> RejectedMessage:
+    return RejectedMessage(sequence, document, sequence, headers, size)
 
 
 def test_the_messages_of_one_update_are_one_row() -> None:

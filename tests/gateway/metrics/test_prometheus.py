@@ -11,9 +11,9 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from lorogo_gateway.metrics.collector import STATES, Census, Look
-from lorogo_gateway.metrics.prometheus import Own, families
-from lorogo_gateway.metrics.rates import Streams
+from lorogo_gateway.metrics.collector import STATES, ClusterSample, DocumentCounts
+from lorogo_gateway.metrics.prometheus import GatewayFigures, families
+from lorogo_gateway.metrics.rates import StreamStates
 from lorogo_protocol.latency import COUNTS_MAX
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
@@ -48,22 +48,24 @@ SOCKETS = {
 }
 
 
-def look(*servers: ServerStats, streams: Streams | None = None) -> Look:
+def look(*servers: ServerStats, streams: StreamStates | None = None) -> ClusterSample:
     state = StreamState(1, 9, 5, 500, 0, 1_000)
-    return Look(0.0, 5_000_000_000, True, servers, streams or Streams(state, state, state))
+    return ClusterSample(0.0, 5_000_000_000, True, servers, streams or StreamStates(state, state, state))
 
 
 def server(name: str = "s", **stats: Any) -> ServerStats:
     return ServerStats(name, "1.2.3", "2026-11-16T10:00:00.000Z", {**STATS, **stats})
 
 
-CENSUS = Census(dict.fromkeys(STATES, 1), (), (("doc", 9), ("other", 2)))
+CENSUS = DocumentCounts(dict.fromkeys(STATES, 1), (), (("doc", 9), ("other", 2)))
 
 
 def everything(
-    seen: Look | None = None, census: Census | None = CENSUS, own: Own | None = None
+    seen: ClusterSample | None = None,
+    census: DocumentCounts | None = CENSUS,
+    own: GatewayFigures | None = None,
 ) -> dict[str, Metric]:
-    made = families(seen or look(server()), census, own or Own(1, 2, 3, SOCKETS))
+    made = families(seen or look(server()), census, own or GatewayFigures(1, 2, 3, SOCKETS))
     return {family.name: family for family in made}
 
 
@@ -123,7 +125,7 @@ def test_a_histogram_has_the_same_buckets_before_anything_was_counted() -> None:
 def test_streams_that_are_not_there_have_no_figures() -> None:
     """Nothing is better than a false zero; a stream without a limit has none."""
     state = StreamState(1, 9, 5, 500, 0, -1)
-    made = everything(look(streams=Streams(wal=state)))
+    made = everything(look(streams=StreamStates(wal=state)))
     assert values(made["lorogo_wal_size_bytes"]) == {("",): 500}
     assert "lorogo_wal_limit_bytes" not in made
     assert "lorogo_snapshots_size_bytes" not in made
@@ -142,14 +144,14 @@ def test_a_server_that_does_not_tell_has_no_false_zero() -> None:
 def test_a_stream_tells_how_many_nodes_keep_it() -> None:
     """Those that should, and those that do now."""
     lost = StreamState(1, 9, 5, 500, 0, -1, replicas=3, replicas_current=2)
-    made = everything(look(streams=Streams(wal=lost)))
+    made = everything(look(streams=StreamStates(wal=lost)))
     assert values(made["lorogo_wal_replicas"]) == {("",): 3}
     assert values(made["lorogo_wal_replicas_current"]) == {("",): 2}
 
 
 def test_only_the_top_documents_have_figures_of_their_own() -> None:
     """And only ids that are ids."""
-    odd = Census(dict.fromkeys(STATES, 1), (), (("doc", 9), ('x"} 1\nevil', 7)))
+    odd = DocumentCounts(dict.fromkeys(STATES, 1), (), (("doc", 9), ('x"} 1\nevil', 7)))
     made = everything(census=odd)
     assert values(made["lorogo_document_wal_messages"]) == {("", "doc"): 9}
     assert values(made["lorogo_documents"])["", "ERROR"] == 1
@@ -168,7 +170,7 @@ def test_the_gateway_tells_of_itself() -> None:
     }
     assert values(made["lorogo_gateway_websocket_closed"]) == {("_total", "slow"): 2}
     assert not any("unknown" in name for name in made)
-    assert not any("websocket" in name for name in everything(own=Own()))
+    assert not any("websocket" in name for name in everything(own=GatewayFigures()))
 
 
 def test_names_say_what_is_measured_and_in_what() -> None:
@@ -200,7 +202,7 @@ def test_every_metric_stands_in_the_operators_table() -> None:
         ),
         1,
     ) | {"bytes_in": 1, "bytes_out": 1, "slow_readers_dropped": 1, "acks": {"ok": 1}, "closed": {"x": 1}}
-    made = everything(own=Own(sockets=sockets, responses={"5xx": 1}))
+    made = everything(own=GatewayFigures(sockets=sockets, responses={"5xx": 1}))
     suffix: Mapping[str, str] = {"counter": "_total", "info": "_info"}
     assert named == {name + suffix.get(family.type, "") for name, family in made.items()}
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from lorogo_gateway.metrics import probes
-from lorogo_gateway.metrics.collector import Look
+from lorogo_gateway.metrics.collector import ClusterSample
 from lorogo_gateway.metrics.probes import not_ready
-from lorogo_gateway.metrics.rates import Streams
+from lorogo_gateway.metrics.rates import StreamStates
 from lorogo_protocol import subjects
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
@@ -20,10 +20,10 @@ WELL = {"ready": True, "journal": "open"}
 
 def look(
     *stats: dict[str, Any], filled: int | None = 0, most: int = 1000 * MIB, connected: bool = True
-) -> Look:
+) -> ClusterSample:
     servers = tuple(ServerStats(f"s{at}", "1", "", one) for at, one in enumerate(stats))
     wal = None if filled is None else StreamState(1, 1, 1, filled, 0, most)
-    return Look(0.0, 0, connected, servers, Streams(wal=wal))
+    return ClusterSample(0.0, 0, connected, servers, StreamStates(wal=wal))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def look(
         (look(WELL, connected=False), ["nats-disconnected"]),
     ],
 )
-def test_what_is_in_the_way_of_an_ack(seen: Look, codes: list[str]) -> None:
+def test_what_is_in_the_way_of_an_ack(seen: ClusterSample, codes: list[str]) -> None:
     """All of it is told, each with a code and a sentence."""
     reasons = not_ready(seen, MIB)
     assert [reason.code for reason in reasons] == codes

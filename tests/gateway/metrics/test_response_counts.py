@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lorogo_gateway.metrics.response_counts import Counting, Responses
+from lorogo_gateway.metrics.response_counts import ResponseCountMiddleware, ResponseCounts
 from lorogo_gateway.settings import GatewaySettings
 from tests.gateway.whole import whole
 
@@ -22,14 +22,14 @@ async def _fail(_: Request) -> PlainTextResponse:
 
 async def test_each_answer_is_in_one_class_and_a_crash_is_a_500() -> None:
     """Classes that never were are there with a zero: a rate needs one."""
-    responses = Responses()
+    responses = ResponseCounts()
     app = Starlette(
         routes=[
             Route("/readyz", _fail),
             Route("/fail", _fail),
             Route("/{status}", _answer),
         ],
-        middleware=[Middleware(Counting, responses, ("/readyz",))],
+        middleware=[Middleware(ResponseCountMiddleware, responses, ("/readyz",))],
     )
     assert responses.facts() == {"2xx": 0, "3xx": 0, "4xx": 0, "5xx": 0}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -14,14 +14,14 @@ from loro import LoroDoc
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, RoomErrorCode
 from lorogo_gateway.limits.limiter import Limiter
-from lorogo_gateway.rooms.connection_port import Seat
-from lorogo_gateway.rooms.outgoing_pace import Queue, deliver
-from lorogo_gateway.state.counters import Counters
+from lorogo_gateway.rooms.connection_port import ConnectionPort
+from lorogo_gateway.rooms.outgoing_pace import OutgoingQueue, deliver
+from lorogo_gateway.state.counters import GatewayCounters
 from lorogo_gateway.state.fan_out import Fanout
-from lorogo_gateway.state.gateway_state import House
-from lorogo_gateway.state.shared_payload import Shared
-from lorogo_gateway.transport.transport import Line
-from lorogo_gateway.websocket.connection import Connection
+from lorogo_gateway.state.gateway_state import GatewayState
+from lorogo_gateway.state.shared_payload import SharedPayloadBudget
+from lorogo_gateway.transport.transport import FrameWriter
+from lorogo_gateway.websocket.connection import WebSocketConnection
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.tasks import Tasks
 from tests.client.support import FakeOwner
@@ -117,12 +117,12 @@ class Reader:
             SETTINGS, fragment_bytes=100, unread_bytes_max=1_000, update_bytes_max=1_000, join_seconds=seconds
         )
         self.house = cast(
-            "House",
+            "GatewayState",
             SimpleNamespace(
                 settings=settings,
                 fanout=Fanout(100, random.Random(1)),
-                counters=Counters(),
-                large=Shared(10_000),
+                counters=GatewayCounters(),
+                large=SharedPayloadBudget(10_000),
                 limiter=Limiter(settings),
                 tasks=Tasks(self._broke),
             ),
@@ -148,7 +148,7 @@ class Reader:
 
     def updates(self) -> list[bytes]:
         """What came, put together."""
-        assembler = frames.Assembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=10.0)
+        assembler = frames.FragmentAssembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=10.0)
         updates: list[bytes] = []
         for frame in map(frames.decode, self.frames):
             match frame:
@@ -169,8 +169,8 @@ async def reader() -> AsyncIterator[Reader]:
     await reader.tasks.close()
 
 
-def queue_of(reader: Reader) -> Queue:
-    return Queue(cast("Seat", reader), "doc")
+def queue_of(reader: Reader) -> OutgoingQueue:
+    return OutgoingQueue(cast("ConnectionPort", reader), "doc")
 
 
 async def test_what_comes_behind_a_large_update_keeps_its_place(reader: Reader) -> None:
@@ -210,14 +210,14 @@ async def test_a_reader_that_takes_a_little_now_and_then_is_too_slow() -> None:
     reader = Reader(seconds=0.05)
     reader.reads.set()
     reader.pause = 0.02
-    await deliver(cast("Seat", reader), "doc", bytes(2_000), lambda: True)
+    await deliver(cast("ConnectionPort", reader), "doc", bytes(2_000), lambda: True)
     assert reader.was_slow
     assert len(reader.frames) < 20
     assert reader.house.counters.updates_out == 0
 
 
 def test_a_payload_counts_once_however_many_get_it() -> None:
-    shared, one, two, three = Shared(100), bytes(60), bytes(50), bytes(300)
+    shared, one, two, three = SharedPayloadBudget(100), bytes(60), bytes(50), bytes(300)
     assert [shared.take(payload) for payload in (one, one, two)] == [True, True, False]
     shared.give_back(one)
     assert not shared.take(two)
@@ -243,7 +243,7 @@ class Full:
 async def test_nothing_is_written_to_a_connection_that_is_over(reader: Reader) -> None:
     """Before the close frame is out, hundreds of frames may be told to it."""
     line = Full()
-    connection = Connection(reader.house, cast("Line", line), now=0.0)
+    connection = WebSocketConnection(reader.house, cast("FrameWriter", line), now=0.0)
     for _ in range(50):
         connection.send(bytes(300))
     assert line.unread_bytes == 1_200

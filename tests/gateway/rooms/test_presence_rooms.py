@@ -10,10 +10,10 @@ import pytest
 from lorogo_client import Member, PresenceTooLarge
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
-from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.presence_room import send_gently
 from lorogo_gateway.state.cursors import Cursors
-from lorogo_gateway.state.gateway_state import House
+from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_testing.memory_nats import MemoryNats
@@ -124,7 +124,7 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
         unread = worst = 0
         line = property(lambda self: self)
 
-        def __init__(self, house: House) -> None:
+        def __init__(self, house: GatewayState) -> None:
             self.house = house
 
         async def writable(self) -> None:
@@ -135,8 +135,8 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
             self.worst = max(self.worst, self.unread)
 
     async with client_of(world) as client:
-        reader = Reader(House(client, replace(SETTINGS, fragment_bytes=50_000), Tasks(lambda _: None)))
-        await send_gently(cast(Seat, reader), EPH, "doc", bytes(1_000_000), lambda: True)
+        reader = Reader(GatewayState(client, replace(SETTINGS, fragment_bytes=50_000), Tasks(lambda _: None)))
+        await send_gently(cast(ConnectionPort, reader), EPH, "doc", bytes(1_000_000), lambda: True)
         assert 50_000 <= reader.worst < 51_000
 
 
@@ -180,7 +180,7 @@ async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats
         await one.join(crdt=EPS)
         await two.join(crdt=EPS)
         batches = [await one.update(presence(f"k{n}", n), crdt=EPS) for n in range(30)]
-        acks = [await one.take(frames.Ack) for _ in batches]
+        acks = [await one.take(frames.AckFrame) for _ in batches]
         assert [ack.ref for ack in acks] == batches
         assert {ack.status for ack in acks} == {Status.OK}
         seen: list[bytes] = []
@@ -207,7 +207,7 @@ async def test_what_came_before_a_client_went_is_kept(world: MemoryNats) -> None
         await one.join(crdt=EPS)
         for n in range(30):
             await one.update(presence(f"k{n}", n), crdt=EPS)
-        await one.take(frames.Ack)
+        await one.take(frames.AckFrame)
         unacked = door.stat("updates_in")
         one.socket.transport.abort()
         await eventually(lambda: door.stat("connections") == 0)

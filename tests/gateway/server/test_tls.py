@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 from lorogo_gateway.server.listener import listening
-from lorogo_gateway.server.response_headers import Headers
+from lorogo_gateway.server.response_headers import ResponseHeadersMiddleware
 from lorogo_gateway.server.tls import Certificate, TlsUnusable
 from lorogo_gateway.settings import GatewaySettings
 from tests.certificates import Authority
@@ -40,7 +40,7 @@ async def talk(socket_: WebSocket) -> None:
 @asynccontextmanager
 async def served(settings: GatewaySettings) -> AsyncIterator[str]:
     routes = [Route("/", hello), WebSocketRoute("/ws", talk)]
-    app = Starlette(routes=routes, middleware=[Middleware(Headers, settings)])
+    app = Starlette(routes=routes, middleware=[Middleware(ResponseHeadersMiddleware, settings)])
     async with listening(app, settings) as address:
         yield address
 

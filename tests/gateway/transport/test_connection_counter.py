@@ -24,7 +24,7 @@ from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.transport import connection_counter
-from lorogo_gateway.transport.connection_counter import Acceptor, Entrance, Entry
+from lorogo_gateway.transport.connection_counter import Acceptor, ConnectionCounter, ConnectionSlot
 from tests.certificates import Authority
 from tests.client.support import DEADLINE, eventually
 from tests.gateway.whole import rest
@@ -167,10 +167,10 @@ async def test_who_is_in_a_handshake_does_not_keep_us_from_stopping(tmp_path: Pa
 
 
 class TestFiles:
-    def entrance(self, **more: Any) -> tuple[Entrance, Limiter]:
+    def entrance(self, **more: Any) -> tuple[ConnectionCounter, Limiter]:
         settings = GatewaySettings(**more)
         limiter = Limiter(settings)
-        return Entrance(settings, limiter), limiter
+        return ConnectionCounter(settings, limiter), limiter
 
     def test_the_last_files_are_for_no_connection(self, caplog: pytest.LogCaptureFixture) -> None:
         """Somebody refused for that counts, and the log says so once a minute."""
@@ -205,7 +205,7 @@ class TestFiles:
     ) -> None:
         monkeypatch.setattr(connection_counter, "_PAUSE_SECONDS", 0.0)
         entrance, _ = self.entrance()
-        made: list[Entry] = []
+        made: list[ConnectionSlot] = []
 
         class Poor(socket.socket):
             left = 3
@@ -216,7 +216,7 @@ class TestFiles:
                     raise OSError(errno.EMFILE, "Too many open files")
                 return super().accept()
 
-        def make(entry: Entry) -> asyncio.Protocol:
+        def make(entry: ConnectionSlot) -> asyncio.Protocol:
             made.append(entry)
             return asyncio.Protocol()
 

@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from lorogo_gateway import frames as wire
 from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
-from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.limits.token_bucket import TokenBucket
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.state.fan_out import Fanout
 from lorogo_gateway.websocket import Sockets
@@ -279,7 +279,7 @@ def random_frame(rng: random.Random) -> bytes | str:
         case 7 | 8:
             frame = wire.Fragment(kind, room, batch, rng.randrange(5), blob)
         case 9:
-            frame = wire.Ack(kind, room, batch, rng.choice(list(Status)))
+            frame = wire.AckFrame(kind, room, batch, rng.choice(list(Status)))
         case 10:
             return rng.choice(("ping", "pong"))
         case _:
@@ -326,28 +326,28 @@ class TestBucket:
     """A token bucket."""
 
     def test_a_burst_passes_and_then_the_rate(self) -> None:
-        bucket = Bucket(10.0, 2.0, now=0.0)
+        bucket = TokenBucket(10.0, 2.0, now=0.0)
         assert [bucket.take(1, now=0.0) for _ in range(25)] == [True] * 20 + [False] * 5
         assert bucket.take(1, now=0.1)
         assert not bucket.take(1, now=0.1)
 
     def test_one_that_is_larger_than_the_bucket_passes_once_and_is_paid_back(self) -> None:
-        bucket = Bucket(10.0, 1.0, now=0.0)
+        bucket = TokenBucket(10.0, 1.0, now=0.0)
         assert bucket.take(50, now=0.0)
         assert not bucket.take(1, now=4.0)
         assert bucket.take(1, now=4.1)
 
     def test_it_says_when_a_second_s_worth_may_pass(self) -> None:
-        bucket = Bucket(10.0, 5.0, now=0.0)
+        bucket = TokenBucket(10.0, 5.0, now=0.0)
         assert bucket.seconds(now=0.0) == 0.0
         bucket.take(60, now=0.0)
         assert bucket.seconds(now=0.0) == pytest.approx(2.0)
-        small = Bucket(10.0, 0.5, now=0.0)
+        small = TokenBucket(10.0, 0.5, now=0.0)
         small.take(5, now=0.0)
         assert small.seconds(now=0.0) == pytest.approx(0.5)
 
     def test_it_never_holds_more_than_its_burst(self) -> None:
-        bucket = Bucket(10.0, 1.0, now=0.0)
+        bucket = TokenBucket(10.0, 1.0, now=0.0)
         assert [bucket.take(1, now=1000.0) for _ in range(12)] == [True] * 10 + [False] * 2
 
 

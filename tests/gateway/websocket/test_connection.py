@@ -69,7 +69,7 @@ async def test_updates_of_a_room_keep_their_order(world: MemoryNats) -> None:
         await two.join()
         doc = LoroDoc()
         batches = [await one.update(type_in(doc, str(n))) for n in range(100)]
-        assert [(await one.take(frames.Ack)).ref for _ in batches] == batches
+        assert [(await one.take(frames.AckFrame)).ref for _ in batches] == batches
         copy = LoroDoc()
         for _ in batches:
             assert copy.import_batch(list(await two.received())).pending is None
@@ -157,7 +157,7 @@ async def test_many_writers_converge(world: MemoryNats, server: Server) -> None:
                 await peer.update(type_in(doc, f"{turn} "))
         for peer, doc in zip(peers, docs, strict=True):
             for _ in range(20):
-                assert (await peer.take(frames.Ack)).status is Status.OK
+                assert (await peer.take(frames.AckFrame)).status is Status.OK
             for _ in range(40):
                 doc.import_batch(list(await peer.received()))
         texts = {text_of(doc) for doc in docs}

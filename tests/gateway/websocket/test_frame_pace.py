@@ -14,10 +14,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from lorogo_gateway import frames
-from lorogo_gateway.addresses import Came
+from lorogo_gateway.addresses import RequestOrigin
 from lorogo_gateway.frames import Crdt, Status
 from lorogo_gateway.limits.limiter import Limiter
-from lorogo_gateway.limits.request_quota import Visit
+from lorogo_gateway.limits.request_quota import RequestQuota
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.transport.uvicorn_transport import UNSEEN_PER_SECOND, GatewayWebSocket, uvicorn_options
 from lorogo_gateway.websocket.frame_pace import FramePace
@@ -50,7 +50,7 @@ async def test_frames_above_the_rate_wait_and_none_is_lost() -> None:
         assert (before := served.refused("frames")) > 0
         for _ in range(60):
             await one.send(frames.Leave(Crdt.LORO, "a"))
-            await one.send(frames.Ack(Crdt.LORO, "a", bytes(8), Status.OK))
+            await one.send(frames.AckFrame(Crdt.LORO, "a", bytes(8), Status.OK))
         assert await one.save(b"x", room="a") is Status.PERMISSION_DENIED
         assert served.refused("frames") > before
         await one.join()
@@ -78,7 +78,7 @@ async def test_frames_of_a_token_add_up_over_connections() -> None:
 async def test_others_have_their_turn_after_a_few_frames() -> None:
     """A thousand that are there already are not heard in one turn of the loop."""
     loop, limiter = asyncio.get_running_loop(), Limiter(SETTINGS)
-    share = Visit(limiter, Came("198.51.100.1")).share()
+    share = RequestQuota(limiter, RequestOrigin("198.51.100.1")).share()
     pace = FramePace(SETTINGS, limiter, share, stranger=False, clock=loop.time)
     heard = turns = 0
     most = 0

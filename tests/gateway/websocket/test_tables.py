@@ -273,7 +273,7 @@ async def test_above_its_rate_an_update_is_dropped_and_healed_later(
         for turn in range(20):
             await one.update(type_in(doc, f"{turn} "))
         ok = await rejoined(one, doc)
-        seen = [frame.status for frame in one.waiting if isinstance(frame, frames.Ack)]
+        seen = [frame.status for frame in one.waiting if isinstance(frame, frames.AckFrame)]
         assert seen.count(Status.RATE_LIMITED) == 1
         assert seen.count(Status.OK) == len(owner.received) < 20
         assert await one.save(since(doc, ok.version)) is Status.OK
@@ -321,7 +321,7 @@ async def test_an_update_that_needs_one_which_did_not_arrive_is_healed_without_a
         ok = await rejoined(one, doc)
         assert await one.save(since(doc, ok.version)) is Status.OK
         assert owner.text() == "lost found"
-        assert not any(isinstance(frame, frames.Ack) and frame.ref == batch for frame in one.waiting)
+        assert not any(isinstance(frame, frames.AckFrame) and frame.ref == batch for frame in one.waiting)
 
 
 async def test_a_lost_owner_is_healed_when_another_serves(world: MemoryNats) -> None:
@@ -341,7 +341,7 @@ async def test_a_lost_owner_is_healed_when_another_serves(world: MemoryNats) -> 
             ok = await one.join(version=doc.oplog_vv.encode())
             assert await one.save(since(doc, ok.version)) is Status.OK
             assert second.text() == "kept in flight"
-        assert not any(isinstance(frame, frames.Ack) and frame.ref == batch for frame in one.waiting)
+        assert not any(isinstance(frame, frames.AckFrame) and frame.ref == batch for frame in one.waiting)
 
 
 async def test_updates_for_a_room_that_waits_to_rejoin_are_dropped_without_an_ack(
@@ -376,10 +376,10 @@ async def test_a_client_whose_fragments_time_out_joins_again_and_is_told_when_th
     async with gate(world) as door, door.peer() as one:
         for _ in range(2):
             await one.join()
-            await one.send(frames.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
+            await one.send(frames.AckFrame(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
             assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED
         await one.join()
-        await one.send(frames.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
+        await one.send(frames.AckFrame(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
         assert (await one.room_error()).error is RoomErrorCode.UNKNOWN
         await eventually(lambda: door.stat("members") == 0)
         assert owner.inits == 1
@@ -390,7 +390,7 @@ async def test_rejoins_are_not_suggested_more_often_than_makes_sense(
 ) -> None:
     """The second one waits for its time: until then the room stays as it is, and drops what comes."""
     async with gate(world, replace(SETTINGS, rejoin_seconds=3600.0)) as door, door.peer() as one:
-        lost = [frames.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT)] * 2
+        lost = [frames.AckFrame(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT)] * 2
         await one.join()
         await one.send(lost[0])
         assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_log import BlockingLog, CorruptionError, MemoryStorage, Options, Reader, limits
+from lorogo_log import BlockingLog, CorruptionError, LogOptions, MemoryStorage, Reader, limits
 
 Rows = list[tuple[int, int, bytes, bytes]]
 FRAMES = st.lists(st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=40)), min_size=1, max_size=12))
@@ -14,7 +14,7 @@ def filled(
     frames: list[list[tuple[bytes, bytes]]], *, compress: bool = False, durable_id: bool = False
 ) -> MemoryStorage:
     storage = MemoryStorage()
-    options = Options(compress=compress, segment_bytes=4096, durable_id=durable_id)
+    options = LogOptions(compress=compress, segment_bytes=4096, durable_id=durable_id)
     with BlockingLog("log", options, storage=storage) as log:
         for number, frame in enumerate(frames):
             log.append_many(frame, ts=number)

@@ -11,10 +11,10 @@ from lorogo_log import (
     BlockingLog,
     CorruptionError,
     FormatError,
+    LogOptions,
     MemoryStorage,
-    Options,
     Reader,
-    Recovery,
+    RecoveryMode,
     limits,
 )
 from lorogo_log.format.layout import FOOTER_BYTES, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, padded
@@ -35,7 +35,9 @@ def nobody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(*, sealed: bool = True, compress: bool = False) -> tuple[MemoryStorage, MemoryDirectory, str]:
     """A log of three frames in one segment."""
     storage = MemoryStorage()
-    log = BlockingLog("log", Options(ahead_bytes=512), storage=storage, now=lambda: 1000, random_bytes=bytes)
+    log = BlockingLog(
+        "log", LogOptions(ahead_bytes=512), storage=storage, now=lambda: 1000, random_bytes=bytes
+    )
     for key, value in ((b"a", "one " * 30), (b"b", "two"), (b"a", "three")):
         log.append(value, key=key)
     directory = storage.directories["log"]
@@ -115,7 +117,7 @@ def test_salvaging_leaves_out_a_frame_without_columns_and_keeps_the_rest() -> No
     """A forged frame must not keep a log from being opened."""
     storage, directory, name = written(sealed=False)
     forge(directory.files[name], 1, COUNT, 1 << 20)
-    with BlockingLog("log", Options(recovery=Recovery.SALVAGE), storage=storage) as log:
+    with BlockingLog("log", LogOptions(recovery=RecoveryMode.SALVAGE), storage=storage) as log:
         assert [damage.reason for damage in log.damage] == ["the columns do not fit into the body"]
         assert log.append("new", key=b"new") == 4
     assert values(storage) == ["one " * 30, "three", "new"]
@@ -196,14 +198,14 @@ def test_numbers_that_no_log_reaches_are_refused_in_a_sentence() -> None:
     del data[SEGMENT_HEADER_BYTES:]
     fit(data)
     with pytest.raises(FormatError, match="no log reaches"):
-        BlockingLog("log", Options(recovery=Recovery.SALVAGE), storage=storage)
+        BlockingLog("log", LogOptions(recovery=RecoveryMode.SALVAGE), storage=storage)
 
 
-@pytest.mark.parametrize("mode", [Recovery.TAIL, Recovery.SALVAGE])
-def test_a_damaged_footer_of_a_cleaned_segment_hides_nothing_that_follows(mode: Recovery) -> None:
+@pytest.mark.parametrize("mode", [RecoveryMode.TAIL, RecoveryMode.SALVAGE])
+def test_a_damaged_footer_of_a_cleaned_segment_hides_nothing_that_follows(mode: RecoveryMode) -> None:
     """Where it says that it ends is damaged, too: beyond the next segment nobody believes it."""
     storage = MemoryStorage()
-    with BlockingLog("log", Options(), storage=storage, now=lambda: 1000, random_bytes=bytes) as log:
+    with BlockingLog("log", LogOptions(), storage=storage, now=lambda: 1000, random_bytes=bytes) as log:
         for part in ("first", "second"):
             log.append_many([(b"a", f"{part} a"), (b"b", f"{part} b")])
             log.rotate()
@@ -211,7 +213,7 @@ def test_a_damaged_footer_of_a_cleaned_segment_hides_nothing_that_follows(mode: 
     directory = storage.directories["log"]
     data = directory.files[min(name for name in directory.files if name.endswith(".seg"))]
     struct.pack_into("<Q", data, len(data) - FOOTER_BYTES + 32, 1_000_000)  # its last sequence
-    with BlockingLog("log", Options(recovery=mode), storage=storage) as log:
+    with BlockingLog("log", LogOptions(recovery=mode), storage=storage) as log:
         assert log.damage
         log.append("new")
     reader = Reader.open("log", storage=storage)

@@ -14,9 +14,9 @@ from lorogo_log import (
     CorruptionError,
     FormatError,
     Log,
-    Options,
+    LogOptions,
     Reader,
-    Recovery,
+    RecoveryMode,
     StaleEpochError,
     limits,
 )
@@ -69,9 +69,9 @@ async def test_files_of_others_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["prepared-1.new", f"{2:020d}-{0:020d}.seg"])
-@pytest.mark.parametrize("recovery", list(Recovery))
+@pytest.mark.parametrize("recovery", list(RecoveryMode))
 def test_a_newer_version_is_refused_and_nothing_is_changed(
-    tmp_path: Path, name: str, recovery: Recovery
+    tmp_path: Path, name: str, recovery: RecoveryMode
 ) -> None:
     """Also where the newer file waits for its name, and where older ones before it want mending."""
     with BlockingLog(tmp_path) as log:
@@ -86,7 +86,7 @@ def test_a_newer_version_is_refused_and_nothing_is_changed(
     (tmp_path / name).write_bytes(bytes(head) + b"LGF2" + b"acknowledged records of version 2" * 10)
     before = tree(tmp_path)
     with pytest.raises(FormatError, match=f"{name}: format version 2, this program reads version 1"):
-        BlockingLog(tmp_path, Options(recovery=recovery))
+        BlockingLog(tmp_path, LogOptions(recovery=recovery))
     with pytest.raises(FormatError, match="format version 2"):
         list(Reader.open(tmp_path).read())
     assert tree(tmp_path) == before
@@ -142,9 +142,9 @@ def test_a_broken_link(tmp_path: Path, which: int) -> None:
     with pytest.raises(CorruptionError, match="broken link"):
         reader.lookup_bytes(offset, 8)
     with pytest.raises(CorruptionError, match="broken link"):
-        BlockingLog(tmp_path, Options(recovery=Recovery.STRICT))
-    for recovery in (Recovery.TAIL, Recovery.SALVAGE):
-        with BlockingLog(tmp_path, Options(recovery=recovery)) as log:
+        BlockingLog(tmp_path, LogOptions(recovery=RecoveryMode.STRICT))
+    for recovery in (RecoveryMode.TAIL, RecoveryMode.SALVAGE):
+        with BlockingLog(tmp_path, LogOptions(recovery=recovery)) as log:
             assert [damage.path for damage in log.damage] == [str(link)]
             assert log.append("new") > 3
             assert [report.name for report in log.scrub() if report.damage] == [link.name]
@@ -178,11 +178,11 @@ def test_epochs_have_a_top(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="at most"):
                 log.fence(epoch)
             with pytest.raises(ValueError, match="at most"):
-                Options(epoch=epoch)
+                LogOptions(epoch=epoch)
         log.append(1)
         log.fence(limits.EPOCH_MAX)
         log.append(2)
     with pytest.raises(StaleEpochError, match="no epoch above"):
         BlockingLog(tmp_path)
-    with BlockingLog(tmp_path, Options(epoch=limits.EPOCH_MAX)) as log:
+    with BlockingLog(tmp_path, LogOptions(epoch=limits.EPOCH_MAX)) as log:
         assert log.append(3) == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, CorruptionError, FormatError, Options, Reader, Recovery
+from lorogo_log import BlockingLog, CorruptionError, FormatError, LogOptions, Reader, RecoveryMode
 from lorogo_log.errors import LogError
 from lorogo_log.maintenance import sealed_segments
 
@@ -144,7 +144,7 @@ def test_the_file_that_fits_is_served_and_the_other_named(tmp_path: Path, time: 
         assert log.lookup(4).value == "d1"
         refused(log, right, "begins with the same record")
     with pytest.raises(LogError, match="same record"):
-        BlockingLog(one, Options(recovery=Recovery.STRICT))
+        BlockingLog(one, LogOptions(recovery=RecoveryMode.STRICT))
     assert twin.read_bytes() == wrong.read_bytes()
 
 

@@ -15,9 +15,9 @@ from lorogo_log import (
     CorruptionError,
     DamageError,
     End,
+    LogOptions,
     MemoryStorage,
     NotFoundError,
-    Options,
     Reader,
     Storage,
     TornError,
@@ -49,7 +49,7 @@ def next_frame(log: BlockingLog, value: Any) -> bytes:
 
 def test_a_record_that_is_being_written_is_not_there_yet(path: str, storage: Storage) -> None:
     """While somebody has the log open, a half-written tail is the end for any reader, not a torn record."""
-    log = BlockingLog(path, Options(ahead_bytes=0), storage=storage)
+    log = BlockingLog(path, LogOptions(ahead_bytes=0), storage=storage)
     log.append("a")
     reader = Reader.open(path, storage=storage)
     following = reader.cursor()
@@ -71,7 +71,7 @@ def test_a_record_that_is_being_written_is_not_there_yet(path: str, storage: Sto
 def test_a_half_written_tail_without_a_writer_is_torn(path: str, tmp_path: Path) -> None:
     """When nobody can be writing it is told as torn; to find that out creates and keeps nothing."""
     copy = tmp_path / "copy"
-    with BlockingLog(path, Options(ahead_bytes=0)) as log:
+    with BlockingLog(path, LogOptions(ahead_bytes=0)) as log:
         log.append("a")
         shutil.copytree(path, copy)
         (segment,) = copy.glob("*.seg")
@@ -103,7 +103,7 @@ def test_asking_whether_anybody_writes_keeps_no_appender_out(path: str) -> None:
         thread.start()
     try:
         for number in range(1, 20):
-            with BlockingLog(path, Options(lock_seconds=0)) as log:
+            with BlockingLog(path, LogOptions(lock_seconds=0)) as log:
                 assert directory.locked("append.lock")
                 log.append(number)
     finally:

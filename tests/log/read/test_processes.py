@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, LockedError, Options, Reader
+from lorogo_log import BlockingLog, LockedError, LogOptions, Reader
 from lorogo_log.maintenance import sealed_segments
 
 ROOT = Path(__file__).parents[3]
@@ -68,7 +68,7 @@ def test_the_lock_says_who_may_append(path: str) -> None:
         log.append(1)
         for seconds in (0, 0.05):
             with pytest.raises(LockedError):
-                BlockingLog(path, Options(lock_seconds=seconds))
+                BlockingLog(path, LogOptions(lock_seconds=seconds))
         assert [len(batch) for batch in Reader.open(path).read()] == [1]
     with BlockingLog(path) as log:
         cursor = Reader.open(path).cursor()

@@ -4,12 +4,12 @@ import threading
 import time
 from contextlib import suppress
 
-from lorogo_log import BlockingLog, End, NotFoundError, Options, Reader, Record, SegmentReport
+from lorogo_log import BlockingLog, End, LogOptions, NotFoundError, Reader, Record, SegmentReport
 
 
 def test_readers_race_writer_cleaner_and_rotation(path: str) -> None:
     """Whatever goes on, a reader sees sequences rise, values that fit them, and nothing half."""
-    log = BlockingLog(path, Options(segment_bytes=64 << 10))
+    log = BlockingLog(path, LogOptions(segment_bytes=64 << 10))
     stop = threading.Event()
     errors: list[BaseException] = []
     kept_seen = [0]
@@ -95,7 +95,7 @@ def scrubbed(path: str) -> list[SegmentReport]:
 
 def test_zeros_ahead_never_overwrite_data(path: str) -> None:
     """While zeros are written ahead of it, the writer runs into them, and every record stays whole."""
-    with BlockingLog(path, Options(ahead_bytes=1 << 20, segment_bytes=8 << 20)) as log:
+    with BlockingLog(path, LogOptions(ahead_bytes=1 << 20, segment_bytes=8 << 20)) as log:
         threads = [
             threading.Thread(
                 target=lambda: [log.append_many([(b"", b"x" * 1000)] * size) for size in [1, 40, 3, 25] * 10]

@@ -18,21 +18,21 @@ import pytest
 from lorogo_log import (
     BlockingLog,
     CorruptionError,
-    Failure,
     FormatError,
     LockedError,
     Log,
     LogFailedError,
+    LogOptions,
     MemoryStorage,
     NotFoundError,
-    Options,
     Reader,
-    Recovery,
+    RecoveryMode,
     StaleEpochError,
     Sync,
+    WriteFailure,
 )
 from lorogo_log.format import names
-from lorogo_log.format.batch import Encoded
+from lorogo_log.format.batch import EncodedFrame
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.recovery.recovery import broken_files, keep_broken, list_segments, recover
 from lorogo_log.storage.segment import Segment
@@ -40,7 +40,7 @@ from tests.log.simdisk import Fault, PowerCut, SimDisk
 from tests.log.write.test_crashes import SimWriter, everything
 
 FAULTS: list[Fault] = ["enospc", "eio", "short", "crash"]
-SMALL = Options(segment_bytes=4096, ahead_bytes=0)
+SMALL = LogOptions(segment_bytes=4096, ahead_bytes=0)
 
 
 def values(reader: Reader, **wishes: Any) -> list[Any]:
@@ -159,7 +159,7 @@ async def test_a_fence_without_records_hides_none_that_come_after_it(path: str) 
         [name for name in os.listdir(path) if name.endswith(".seg")]  # noqa: PTH208
     )
     with pytest.raises(StaleEpochError):
-        BlockingLog(path, Options(epoch=21))
+        BlockingLog(path, LogOptions(epoch=21))
     with BlockingLog(path) as log2:
         assert not [report for report in log2.scrub() if report.damage]
         assert log2.append("c") > second
@@ -189,7 +189,7 @@ def test_fences_and_crashes(seed: int) -> None:
             pass
         disk.plan.clear()
         disk.crash(rng)
-        found = recover(disk, Recovery.TAIL)
+        found = recover(disk, RecoveryMode.TAIL)
         assert found.damage == []
         assert found.head.epoch >= epoch
         seen = everything(disk)
@@ -202,13 +202,13 @@ def test_fences_and_crashes(seed: int) -> None:
 def test_cleaning_keeps_the_epoch() -> None:
     """Records that are dropped do not take the fence with them."""
     disk = MemoryStorage()
-    with BlockingLog("m", Options(epoch=3), storage=disk) as log:
+    with BlockingLog("m", LogOptions(epoch=3), storage=disk) as log:
         log.append(1)
         log.writer.fence(9).result(5)
         log.append(2)
     sealed_segments.clean(disk.directory("m", create=False), lambda _, record: True)
     with pytest.raises(StaleEpochError):
-        BlockingLog("m", Options(epoch=8), storage=disk)
+        BlockingLog("m", LogOptions(epoch=8), storage=disk)
 
 
 # -- the interval ----------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_cleaning_keeps_the_epoch() -> None:
 def test_a_quiet_writers_last_record_is_synced_after_the_interval() -> None:
     """Under `interval`, the last record before a pause is on the disk when the interval is over."""
     disk = SimDisk()
-    with BlockingLog("sim", Options(sync=Sync.interval(0.05)), storage=disk) as log:
+    with BlockingLog("sim", LogOptions(sync=Sync.interval(0.05)), storage=disk) as log:
         log.append(0)
         for number in range(3):
             syncs = log.writer.syncs
@@ -229,7 +229,7 @@ def test_a_sync_that_fails_in_the_callers_thread_stops_the_log() -> None:
     """A failed sync is never tried again, whoever's thread met it."""
     disk = SimDisk()
     moment = [0.0]
-    log = BlockingLog("sim", Options(sync=Sync.interval(1.0)), storage=disk)
+    log = BlockingLog("sim", LogOptions(sync=Sync.interval(1.0)), storage=disk)
     log.writer._monotonic = lambda: moment[0]
     log.writer._synced_at = 0.0
     log.append(1)
@@ -317,7 +317,7 @@ def test_a_forked_child_cannot_write_and_keeps_no_lock(path: str) -> None:
 def test_closing_on_a_failing_disk_says_so(policy: Sync) -> None:
     """`close` is the last chance to hear that what it should have synced is not on the disk; told once."""
     disk = SimDisk()
-    log = BlockingLog("sim", Options(sync=policy), storage=disk)
+    log = BlockingLog("sim", LogOptions(sync=policy), storage=disk)
     log.append(1)
     log.append(2)
     until(lambda: len(log.active_segments()) == 2)
@@ -370,7 +370,7 @@ def test_a_failure_callback_may_raise_or_close(caplog: pytest.LogCaptureFixture)
             else:
                 raise RuntimeError("a mistake of the callback")
 
-        log = BlockingLog("sim", Options(failure=Failure.call(callback)), storage=disk)
+        log = BlockingLog("sim", LogOptions(failure=WriteFailure.call(callback)), storage=disk)
         log.append(1)
         until(lambda: len(log.active_segments()) == 2)  # noqa: B023
         disk.plan = dict.fromkeys(range(disk.calls + 1, disk.calls + 50), "eio")
@@ -428,11 +428,11 @@ def test_a_salvaged_header_belongs_to_its_log(count: int, damaged: int, sealed: 
     if not sealed:
         unseal(files, segments[damaged])
     files[segments[damaged]][20] ^= 1
-    with BlockingLog("m", Options(recovery=Recovery.SALVAGE), storage=storage) as log:
+    with BlockingLog("m", LogOptions(recovery=RecoveryMode.SALVAGE), storage=storage) as log:
         assert log.damage
         log.append("new")
-    for mode in (Recovery.STRICT, Recovery.TAIL):
-        with BlockingLog("m", Options(recovery=mode), storage=storage) as log:
+    for mode in (RecoveryMode.STRICT, RecoveryMode.TAIL):
+        with BlockingLog("m", LogOptions(recovery=mode), storage=storage) as log:
             assert log.damage == []
             assert [report.damage for report in log.scrub()] == [()] * (count + 1)
             assert len(values(log.reader)) == 4 * count + 1
@@ -447,9 +447,9 @@ def test_salvage_reads_sealed_segments(where: str) -> None:
     data = files[segments[1]]
     at = {"body": 128 + 80 + 3, "frame header": 128 + 20, "trailer": data.find(b"LGTRAIL1") + 12}[where]
     data[at] ^= 0x10
-    with BlockingLog("m", Options(recovery=Recovery.SALVAGE), storage=storage) as log:
+    with BlockingLog("m", LogOptions(recovery=RecoveryMode.SALVAGE), storage=storage) as log:
         assert len(log.damage) == 1
-    with BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage) as log:
+    with BlockingLog("m", LogOptions(recovery=RecoveryMode.STRICT), storage=storage) as log:
         assert not [report for report in log.scrub() if report.damage]
         assert len(values(log.reader)) == (12 if where == "trailer" else 10)
         assert log.append("new") == 13
@@ -472,7 +472,7 @@ def test_salvage_under_faults_and_crashes() -> None:
             disk.entries[first].engrave(damaged)
             disk.plan = {disk.calls + call: fault}
             try:
-                recover(disk, Recovery.SALVAGE)
+                recover(disk, RecoveryMode.SALVAGE)
                 done = True
             except (OSError, PowerCut):
                 done = False
@@ -483,7 +483,7 @@ def test_salvage_under_faults_and_crashes() -> None:
             ]
             assert found == [row[0] for row in rows[1:]]
             assert all(len(disk.entries[name].data) > 900 for name in broken_files(disk)), "whole copies"
-            again = recover(disk, Recovery.SALVAGE)
+            again = recover(disk, RecoveryMode.SALVAGE)
             assert again.head.next_sequence == 7
             assert [row[0] for row in everything(disk)] == [row[0] for row in rows[1:]]
             if done and call > 30:
@@ -519,9 +519,9 @@ def test_a_trailer_never_outlives_its_frames(seed: int) -> None:
     disk.locks.clear()
     disk.plan = {disk.calls + 1 + seed % 4: "crash"}
     with contextlib.suppress(PowerCut):
-        recover(disk, Recovery.TAIL)
+        recover(disk, RecoveryMode.TAIL)
     disk.crash(random.Random(seed))
-    assert recover(disk, Recovery.TAIL).damage == []
+    assert recover(disk, RecoveryMode.TAIL).damage == []
     assert everything(disk)[:1] == rows
 
 
@@ -540,7 +540,7 @@ def test_a_first_frame_that_is_bad_leaves_no_segment_in_the_way() -> None:
         sequence = log.append("c", ts=50)
         assert log.lookup(sequence).value == "c"
     assert values(Reader(storage.directory("m", create=False)), damaged="skip") == ["a", "c"]
-    with BlockingLog("m", Options(recovery=Recovery.SALVAGE), storage=storage) as log:
+    with BlockingLog("m", LogOptions(recovery=RecoveryMode.SALVAGE), storage=storage) as log:
         assert len(log.damage) == 1
     assert values(Reader(storage.directory("m", create=False))) == ["a", "c"]
     assert len(list(broken_files(storage.directory("m", create=False)))) == 1
@@ -632,7 +632,7 @@ def test_cleaning_refused_at_each_call(fault: Fault) -> None:
         disk.locks.clear()
         sealed_segments.clean(disk, lambda _, record: record.key == b"a" or record.sequence < 4)
         assert everything(disk) == kept
-        assert recover(disk, Recovery.TAIL).head.next_sequence == 13
+        assert recover(disk, RecoveryMode.TAIL).head.next_sequence == 13
         assert not [name for name in disk.entries if name.endswith(".tmp")]
     assert refused > 4
 
@@ -711,8 +711,8 @@ def test_a_damaged_file_under_salvage_is_never_half_served() -> None:
         for _ in range(rng.randrange(1, 6)):
             name = rng.choice(segments)
             files[name][rng.randrange(len(files[name]))] ^= 1 << rng.randrange(8)
-        for mode in (Recovery.SALVAGE, Recovery.TAIL):
-            with BlockingLog("m", Options(recovery=mode), storage=storage) as log:
+        for mode in (RecoveryMode.SALVAGE, RecoveryMode.TAIL):
+            with BlockingLog("m", LogOptions(recovery=mode), storage=storage) as log:
                 seen = []
                 cursor = log.cursor()
                 while True:
@@ -720,7 +720,7 @@ def test_a_damaged_file_under_salvage_is_never_half_served() -> None:
                         seen += [record.value for batch in cursor for record in batch.records()]
                         break
                     except CorruptionError:
-                        assert mode is Recovery.SALVAGE, "salvaged before"
+                        assert mode is RecoveryMode.SALVAGE, "salvaged before"
                 assert [value for value in good if value in seen] == [v for v in seen if v != "new"]
                 log.append("new")
 
@@ -732,11 +732,12 @@ def test_frames_before_a_refused_one_are_synced_by_the_next_swap() -> None:
     for number in range(3):
         writer.append([(number, b"", number)])
     frames = [
-        (Encoded((batch.header.pack(), batch.stored), batch.header), {b""}) for batch in Reader(source).read()
+        (EncodedFrame((batch.header.pack(), batch.stored), batch.header), {b""})
+        for batch in Reader(source).read()
     ]
     segment = Segment.open(source, list_segments(source)[0].name)
     disk = SimDisk()
-    log = BlockingLog("sim", Options(mirror=True, log_id=segment.header.log_id), storage=disk)
+    log = BlockingLog("sim", LogOptions(mirror=True, log_id=segment.header.log_id), storage=disk)
     assert log.mirror(segment.header, frames[:1]).result(5) == 1
     with pytest.raises(ValueError, match="does not continue"):
         log.mirror(None, [frames[1], frames[1]]).result(5)

@@ -13,11 +13,11 @@ from lorogo_log import (
     DamageError,
     FormatError,
     LogError,
+    LogOptions,
     MemoryStorage,
     NotFoundError,
-    Options,
     Reader,
-    Recovery,
+    RecoveryMode,
     TornError,
     limits,
 )
@@ -33,7 +33,9 @@ OF_BATCH = [["one", "two"], ["three"], ["four", "five"]]
 def three_batches(*, sealed: bool) -> tuple[str, bytes, list[int]]:
     """(segment name, its bytes, where its frames begin and end)."""
     storage = MemoryStorage()
-    log = BlockingLog("log", Options(ahead_bytes=512), storage=storage, now=lambda: 1000, random_bytes=bytes)
+    log = BlockingLog(
+        "log", LogOptions(ahead_bytes=512), storage=storage, now=lambda: 1000, random_bytes=bytes
+    )
     for rows in ROWS:
         log.append_many(rows)
     directory = storage.directories["log"]
@@ -200,26 +202,26 @@ def test_zeroed_sectors(position: int) -> None:
         assert (bool(log.damage), bool(log.recovered.torn)) == (corrupt, 2 in lost)
 
 
-@pytest.mark.parametrize("mode", list(Recovery))
+@pytest.mark.parametrize("mode", list(RecoveryMode))
 @pytest.mark.parametrize("place", [1, 2])
-def test_recovery_modes(mode: Recovery, place: int) -> None:
+def test_recovery_modes(mode: RecoveryMode, place: int) -> None:
     """`strict` refuses, `tail` cuts only what was never acknowledged, `salvage` rewrites and keeps the
     original.
     """
     data = bytearray(OPEN)
     data[PLACES[place] + 90] ^= 1
     storage, directory = storage_with(data)
-    if mode is Recovery.STRICT:
+    if mode is RecoveryMode.STRICT:
         with pytest.raises(CorruptionError if place == 1 else TornError):
-            BlockingLog("log", Options(recovery=mode), storage=storage)
+            BlockingLog("log", LogOptions(recovery=mode), storage=storage)
         assert directory.files[NAME] == data
         return
-    with BlockingLog("log", Options(recovery=mode), storage=storage) as log:
+    with BlockingLog("log", LogOptions(recovery=mode), storage=storage) as log:
         values = [r.value for b in log.reader.read(damaged="skip") for r in b.records()]
         assert values == [value for n, rows in enumerate(OF_BATCH) if n != place for value in rows]
         log.append("new")
     broken = [bytes(content) for name, content in directory.files.items() if name.endswith(".broken")]
-    if mode is Recovery.SALVAGE and place == 1:
+    if mode is RecoveryMode.SALVAGE and place == 1:
         assert broken == [bytes(data)]
         assert all(info.sealed for info in Reader.open("log", storage=storage).segments())
         assert served(storage) == (["one", "two", "four", "five", "new"], [])

@@ -13,19 +13,19 @@ import pytest
 
 from lorogo_log import (
     BlockingLog,
-    Failure,
     Log,
     LogError,
     LogFailedError,
+    LogOptions,
     MemoryStorage,
-    Options,
     Reader,
     Sync,
     TooLargeError,
+    WriteFailure,
     limits,
 )
 from lorogo_log.maintenance import sealed_segments
-from lorogo_log.recovery.recovery import Recovery, recover
+from lorogo_log.recovery.recovery import RecoveryMode, recover
 from tests.log.simdisk import Fault, SimDisk
 from tests.log.write.test_crashes import SimWriter, everything, row_of
 
@@ -92,8 +92,8 @@ def test_the_log_stops_and_everybody_is_told(fault: Fault, policy: Sync) -> None
     for call in range(5, 16):
         disk = SimDisk()
         told: list[LogFailedError] = []
-        options = Options(
-            sync=policy, segment_bytes=4096, ahead_bytes=1024, failure=Failure.call(told.append)
+        options = LogOptions(
+            sync=policy, segment_bytes=4096, ahead_bytes=1024, failure=WriteFailure.call(told.append)
         )
         log = BlockingLog("sim", options, storage=disk)
         acknowledged: list[int] = []
@@ -126,7 +126,7 @@ def test_the_log_stops_and_everybody_is_told(fault: Fault, policy: Sync) -> None
         log.close()
         disk.plan.clear()
         disk.crash(random.Random(call))
-        assert recover(disk, Recovery.TAIL).damage == []
+        assert recover(disk, RecoveryMode.TAIL).damage == []
         found = {record.sequence for batch in Reader(disk).read() for record in batch.records()}
         assert set(acknowledged) <= found, (call, fault)
 

@@ -14,10 +14,10 @@ from lorogo_log import (
     CorruptionError,
     DamageError,
     FormatError,
+    LogOptions,
     MemoryStorage,
-    Options,
     Reader,
-    Recovery,
+    RecoveryMode,
     limits,
 )
 from lorogo_log.maintenance import sealed_segments
@@ -26,7 +26,7 @@ from tests.log.recovery.test_honest import two_segments, values
 from tests.log.simdisk import Fault, PowerCut, SimDisk
 from tests.log.write.test_crashes import SimWriter
 
-SALVAGE = Options(recovery=Recovery.SALVAGE)
+SALVAGE = LogOptions(recovery=RecoveryMode.SALVAGE)
 JUNK = b"hello, I am no log" * 20
 
 LOST: dict[str, Callable[[bytes], bytes]] = {
@@ -47,7 +47,7 @@ def test_a_newest_segment_that_is_lost_as_a_whole(how: str) -> None:
     files[newest][:] = LOST[how](bytes(files[newest]))
     before = bytes(files[newest])
     with pytest.raises(CorruptionError, match=newest):
-        BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
+        BlockingLog("m", LogOptions(recovery=RecoveryMode.STRICT), storage=storage)
     skipped = max(limits.SEGMENT_BYTES, limits.BODY_BYTES_MAX) // 16
     for number in range(3):
         told: list[DamageError] = []
@@ -72,7 +72,7 @@ def test_salvage_of_a_segment_that_is_lost_as_a_whole(how: str) -> None:
     with BlockingLog("m", SALVAGE, storage=storage) as log:
         assert [found.path for found in log.damage] == [f"m/{newest}"]
     assert [bytes(data) for name, data in files.items() if name.endswith(".broken")] == [before]
-    with BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage) as log:
+    with BlockingLog("m", LogOptions(recovery=RecoveryMode.STRICT), storage=storage) as log:
         assert log.damage == [] and not [report for report in log.scrub() if report.damage]
         assert log.append("new") > max(limits.SEGMENT_BYTES, limits.BODY_BYTES_MAX) // 16
         assert values(log.reader) == ["a", "new"]
@@ -87,7 +87,7 @@ def test_salvage_of_a_lost_segment_that_the_log_went_on_behind(how: str) -> None
         log.append("d")
     with BlockingLog("m", SALVAGE, storage=storage) as log:
         assert [found.path for found in log.damage] == [f"m/{newest}"]
-    with BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage) as log:
+    with BlockingLog("m", LogOptions(recovery=RecoveryMode.STRICT), storage=storage) as log:
         assert not [report for report in log.scrub() if report.damage]
         assert values(log.reader) == ["a", "d"]
 
@@ -105,11 +105,11 @@ def test_salvage_of_a_lost_segment_refused_at_each_call(fault: Fault) -> None:
         disk.entries[name].engrave(JUNK)
         disk.plan = {disk.calls + call: fault}
         with contextlib.suppress(OSError, PowerCut):
-            recover(disk, Recovery.SALVAGE)
+            recover(disk, RecoveryMode.SALVAGE)
         through = disk.calls < max(disk.plan)
         disk.crash(random.Random(call))
-        assert recover(disk, Recovery.SALVAGE).head.next_sequence > 1000
-        assert recover(disk, Recovery.STRICT).head.next_sequence > 1000
+        assert recover(disk, RecoveryMode.SALVAGE).head.next_sequence > 1000
+        assert recover(disk, RecoveryMode.STRICT).head.next_sequence > 1000
         assert {bytes(disk.entries[name].data) for name in broken_files(disk)} == {JUNK}
         if through:
             return
@@ -127,22 +127,22 @@ def test_a_name_given_at_open_vouches_for_the_first_frame(seed: int) -> None:
     disk.locks.clear()
     disk.plan = {disk.calls + 1 + seed % 6: "crash"}
     with contextlib.suppress(PowerCut):
-        recover(disk, Recovery.TAIL)
+        recover(disk, RecoveryMode.TAIL)
     disk.crash(random.Random(seed))
-    assert recover(disk, Recovery.TAIL).damage == []
+    assert recover(disk, RecoveryMode.TAIL).damage == []
 
 
 def test_junk_as_the_only_segment() -> None:
     """Also a log of which nothing else is left opens, in `tail` and in `salvage`."""
     storage = MemoryStorage()
     name = "00000000000000000001-00000000000000000005.seg"
-    for options in (Options(), SALVAGE):
+    for options in (LogOptions(), SALVAGE):
         storage.directory("m", create=True).files[name] = bytearray(JUNK)
         with BlockingLog("m", options, storage=storage) as log:
             assert len(log.damage) == 1
             assert log.append("new") > 1
     with pytest.raises(CorruptionError, match="wrong magic: not a segment of a lorogo log"):
-        BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
+        BlockingLog("m", LogOptions(recovery=RecoveryMode.STRICT), storage=storage)
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ import pytest
 
 from lorogo_log import Log, MemoryStorage, Reader, StaleEpochError
 from lorogo_log.replication.coordinator import Coordinator
-from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.storage.replica_state import TAKEOVER_STEP
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.wire import Ack, Hello, Kind, Purpose, Reason, Refused
-from lorogo_log.transfer.wire_stream import Stream
+from lorogo_log.transfer.wire import Hello, Purpose, RefusedMessage, ReplicaAck, WireKind, WireRefusal
+from lorogo_log.transfer.wire_stream import MessageStream
 from tests.log.replicas import SEGMENT, Proxy, copy_of, grow, hashes
 from tests.log.replication.test_replication_rules import forged, piece
 
-ANY = frozenset(Kind)
+ANY = frozenset(WireKind)
 
 
 def opened(path: Path, **more: object) -> Log:
@@ -31,7 +31,7 @@ def opened(path: Path, **more: object) -> Log:
     return Log.open(path, **settings)  # type: ignore[arg-type]
 
 
-async def same(log: Log, *replicas: Replica) -> None:
+async def same(log: Log, *replicas: LogReplica) -> None:
     """Wait until all have everything."""
     for replica in replicas:
         await replica.has(log.stats().durable_sequence, timeout=20)
@@ -319,11 +319,11 @@ TO_COORDINATOR = {
     "half": FOLLOW[:40],
     "wrong magic": b"LGFR" + FOLLOW[4:],
     "twice": FOLLOW + FOLLOW,
-    "a huge length": FOLLOW + forged(Kind.ACK, 2**32 - 1),
-    "frames to a coordinator": FOLLOW + wire.pack(Kind.FRAMES, bytes(piece(0).raw)),
-    "an ACK of what was never written": FOLLOW + wire.message(Ack(2**40, 2**50, 1, caught_up=True)),
-    "half an ACK": FOLLOW + wire.message(Ack(1, 1, 1, caught_up=True))[:-9],
-    "a flipped bit": FOLLOW + wire.message(Ack(1, 1, 1, caught_up=True))[:-1] + b"\1",
+    "a huge length": FOLLOW + forged(WireKind.ACK, 2**32 - 1),
+    "frames to a coordinator": FOLLOW + wire.pack(WireKind.FRAMES, bytes(piece(0).raw)),
+    "an ACK of what was never written": FOLLOW + wire.message(ReplicaAck(2**40, 2**50, 1, caught_up=True)),
+    "half an ACK": FOLLOW + wire.message(ReplicaAck(1, 1, 1, caught_up=True))[:-9],
+    "a flipped bit": FOLLOW + wire.message(ReplicaAck(1, 1, 1, caught_up=True))[:-1] + b"\1",
 }
 
 
@@ -352,23 +352,23 @@ async def test_a_hostile_replica_is_cut_off(tmp_path: Path, case: str) -> None:
 
 
 def _frames(*pieces: bytes) -> bytes:
-    return wire.pack(Kind.FRAMES, b"".join(pieces))
+    return wire.pack(WireKind.FRAMES, b"".join(pieces))
 
 
 FIRST = bytes(piece(0).raw)
 FROM_COORDINATOR = {
     "nothing": b"",
     "half a frame": _frames(FIRST)[:-16],
-    "an empty message": forged(Kind.FRAMES, 0),
-    "a huge length": forged(Kind.FRAMES, 2**31),
+    "an empty message": forged(WireKind.FRAMES, 0),
+    "a huge length": forged(WireKind.FRAMES, 2**31),
     "wrong magic": _frames(b"XXXX" + FIRST[4:]),
     "a flipped bit in a body": _frames(FIRST[:-1] + bytes([FIRST[-1] ^ 1])),
     "zeros": bytes(200),
     "a frame twice": _frames(FIRST, FIRST),
     "out of order": _frames(bytes(piece(500).raw), FIRST),
-    "an ACK to a replica": wire.message(Ack(1, 1, 1, caught_up=True)),
-    "a refusal": wire.message(Refused(Reason.STOPPED, "no")),
-    "an older epoch": wire.message(wire.Head(1, 0, 0)),
+    "an ACK to a replica": wire.message(ReplicaAck(1, 1, 1, caught_up=True)),
+    "a refusal": wire.message(RefusedMessage(WireRefusal.STOPPED, "no")),
+    "an older epoch": wire.message(wire.HeadMessage(1, 0, 0)),
 }
 
 
@@ -385,9 +385,9 @@ async def test_a_hostile_coordinator_changes_nothing(tmp_path: Path, case: str) 
     ended = asyncio.Event()
 
     async def hostile(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        stream = Stream(reader, writer)
+        stream = MessageStream(reader, writer)
         with suppress(wire.PeerError, OSError):
-            _, body = await stream.receive(5, frozenset({Kind.HELLO}))
+            _, body = await stream.receive(5, frozenset({WireKind.HELLO}))
             hello = Hello.unpack(body)
             if hello.purpose is Purpose.FOLLOW:
                 welcome = wire.Welcome(hello.log_id, 0, 1, hello.next_sequence, hello.end_offset, SEGMENT)
@@ -509,18 +509,18 @@ async def test_a_long_catch_up_is_not_taken_for_silence(tmp_path: Path) -> None:
         await grow(log, 60)
         async with Coordinator(log, head_seconds=0.02, silence_seconds=0.3) as coordinator:
             reader, writer = await asyncio.open_connection(*coordinator.address)
-            stream = Stream(reader, writer)
+            stream = MessageStream(reader, writer)
             await stream.send(wire.message(Hello(Purpose.FOLLOW, replica_id=b"slow-slow-slow-!")), 5)
-            await stream.receive(5, frozenset({Kind.WELCOME}))
+            await stream.receive(5, frozenset({WireKind.WELCOME}))
             for _ in range(40):  # more than the silence in all
-                await stream.receive(5, frozenset({Kind.HEAD, Kind.FRAMES}))
-                await stream.send(wire.message(Ack(0, 0, 1, caught_up=False)), 5)
+                await stream.receive(5, frozenset({WireKind.HEAD, WireKind.FRAMES}))
+                await stream.send(wire.message(ReplicaAck(0, 0, 1, caught_up=False)), 5)
             assert len(coordinator.replicas()) == 1
             with pytest.raises(TimeoutError):
                 await coordinator.replicated(1, timeout=0.01)
             with suppress(wire.PeerError, ConnectionError):  # and now real silence: it is cut off
                 while True:
-                    await stream.receive(5, frozenset({Kind.HEAD, Kind.FRAMES}))
+                    await stream.receive(5, frozenset({WireKind.HEAD, WireKind.FRAMES}))
             assert coordinator.replicas() == []
             stream.abort()
 

@@ -8,20 +8,20 @@ from contextlib import suppress
 
 import pytest
 
-from lorogo_log import BlockingLog, MemoryStorage, Options
+from lorogo_log import BlockingLog, LogOptions, MemoryStorage
 from lorogo_log.errors import LogError
 from lorogo_log.format.batch import Batch
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
-from lorogo_log.replication.replica_rules import Piece, Wanted, plan
+from lorogo_log.replication.replica_rules import Piece, WantedSegment, plan
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.storage.segment import Segment
 from lorogo_log.transfer.catalog import catalog
-from lorogo_log.transfer.segment_transfer import Served
-from lorogo_log.transfer.wire import Entry
+from lorogo_log.transfer.segment_transfer import ServedLog
+from lorogo_log.transfer.wire import SegmentEntry
 from tests.log.replicas import items
 from tests.log.simdisk import SimDisk
 
-OPTIONS = Options(segment_bytes=8192, ahead_bytes=1024)
+OPTIONS = LogOptions(segment_bytes=8192, ahead_bytes=1024)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def source() -> Iterator[BlockingLog]:
         yield core
 
 
-def pieces(core: BlockingLog, entry: Entry, upto: int) -> list[Piece]:
+def pieces(core: BlockingLog, entry: SegmentEntry, upto: int) -> list[Piece]:
     """The frames of a segment up to a log offset."""
     segment = Segment.open(core.directory, entry.name)
     frames = segment.frames(end=entry.position)
@@ -48,7 +48,7 @@ def pieces(core: BlockingLog, entry: Entry, upto: int) -> list[Piece]:
 
 def mirror(core: BlockingLog, store: ReplicaStore, acked: list[int], upto: int) -> None:
     """What a session does, without a network: compare, fetch, mirror, acknowledge."""
-    store.accept(Served(core, None, bytes(16)).welcome())
+    store.accept(ServedLog(core, None, bytes(16)).welcome())
     for _ in range(10):
         local, remote = store.catalog(), [entry for entry in catalog(core) if entry.first_offset < upto]
         todo = plan(local, remote)
@@ -65,7 +65,7 @@ def mirror(core: BlockingLog, store: ReplicaStore, acked: list[int], upto: int) 
             return
 
 
-def _fetch(core: BlockingLog, store: ReplicaStore, wanted: Wanted) -> None:
+def _fetch(core: BlockingLog, store: ReplicaStore, wanted: WantedSegment) -> None:
     entry = wanted.entry
     at = store.resume(entry, wanted.have)
     data = core.directory.open(entry.name).pread(entry.size, 0)
@@ -80,7 +80,12 @@ def _fetch(core: BlockingLog, store: ReplicaStore, wanted: Wanted) -> None:
 
 
 def _frames(
-    core: BlockingLog, store: ReplicaStore, entry: Entry, local: list[Entry], acked: list[int], upto: int
+    core: BlockingLog,
+    store: ReplicaStore,
+    entry: SegmentEntry,
+    local: list[SegmentEntry],
+    acked: list[int],
+    upto: int,
 ) -> None:
     active = store.core.writer.engine.active.header
     if active is None and local and local[-1].first_sequence == entry.first_sequence:
@@ -137,7 +142,7 @@ def test_a_replica_killed_at_any_call_of_its_disk_loses_nothing(
         with suppress(LogError, OSError):
             scenario(source, disk, acked)
         disk.crash(rng)
-        check = BlockingLog("sim", Options(segment_bytes=8192, mirror=True), storage=disk)
+        check = BlockingLog("sim", LogOptions(segment_bytes=8192, mirror=True), storage=disk)
         have = contents(check, acked[0])
         check.close()
         assert have == contents(source, acked[0]), f"call {call} ({counting.kinds[call - 1]})"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lorogo_log import Log, Reader, Record, StaleEpochError
 from lorogo_log.replication.coordinator import Coordinator
-from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.replication.replica_repair import Repairer
 from lorogo_log.storage.replica_state import TAKEOVER_STEP
 from tests.log.replicas import SEGMENT, copy_of
@@ -36,7 +36,7 @@ class Cluster:
         self.path = path
         self.rng = random.Random(seed)
         self.leader = "a"
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, LogReplica] = {}
         #: nodes that lost something and have not caught up since
         self.harmed: set[str] = set()
         self.committed: dict[int, Record] = {}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, Coordinator, DiskFullError, LogFailedError, Options, limits
+from lorogo_log import BlockingLog, Coordinator, DiskFullError, LogFailedError, LogOptions, limits
 from lorogo_log.errors import DamageError
-from lorogo_log.recovery.recovery import Recovery, recover
+from lorogo_log.recovery.recovery import RecoveryMode, recover
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.transfer.catalog import catalog
-from lorogo_log.transfer.segment_transfer import Served
+from lorogo_log.transfer.segment_transfer import ServedLog
 from lorogo_log.transfer.wire import Welcome
 from tests.log.full_disk import FullDisk
 from tests.log.one_thread import LoopWorkers
@@ -22,7 +22,7 @@ from tests.log.replication.test_replication_safety import until
 from tests.log.simdisk import Fault, SimDisk
 
 __all__ = ["source"]
-_SMALL = Options(segment_bytes=8192, ahead_bytes=1024)
+_SMALL = LogOptions(segment_bytes=8192, ahead_bytes=1024)
 
 
 @pytest.mark.parametrize("batches", [1, 40], ids=["within a segment", "over segments"])
@@ -55,7 +55,7 @@ async def test_a_replica_goes_on_when_its_disk_has_room(
             await replica.caught_up(timeout=10)
         folder = disk.directory("copy", create=False)
         assert not [name for name in folder.list() if name.endswith(".broken")]
-        found = recover(folder, Recovery.TAIL)
+        found = recover(folder, RecoveryMode.TAIL)
         assert (found.damage, found.torn) == ([], [])
     with BlockingLog("copy", OPTIONS, storage=disk) as core, BlockingLog(tmp_path / "log", OPTIONS) as origin:
         assert contents(core, after) == contents(origin, after)
@@ -116,7 +116,7 @@ def test_wherever_a_write_finds_no_room_the_replica_waits_and_goes_on(
         assert store.diverged == []
         store.close()
         disk.workers = None
-        found = recover(disk, Recovery.TAIL)
+        found = recover(disk, RecoveryMode.TAIL)
         assert (found.damage, found.torn) == ([], []), (call, fault)
         for entry in catalog(source):
             data = disk.open(entry.name).pread(entry.position, 0)
@@ -157,4 +157,4 @@ def test_whole_frames_before_the_one_that_found_no_room_stay(source: BlockingLog
 
 
 def _welcome(core: BlockingLog) -> Welcome:
-    return Served(core, None, bytes(16)).welcome()
+    return ServedLog(core, None, bytes(16)).welcome()

@@ -15,17 +15,17 @@ from lorogo_log import (
     BlockingLog,
     LockedError,
     Log,
-    Options,
+    LogOptions,
     Reader,
     Record,
-    Recovery,
+    RecoveryMode,
     Repairer,
     ReplicaError,
     TornError,
 )
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.replication.coordinator import Coordinator
-from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.storage.disk import DiskDirectory, write_all
 from lorogo_log.transfer.segment_transfer import SegmentServer
 from tests.log.replicas import copy_of
@@ -234,7 +234,9 @@ async def two_segments(log: Log, coordinator: Coordinator, path: Path) -> int:
 async def test_a_replica_does_not_salvage(tmp_path: Path) -> None:
     """A replica refuses to salvage: it would keep less than its coordinator has."""
     with pytest.raises(ValueError, match="does not salvage"):
-        async with Replica(tmp_path / "one", ("127.0.0.1", 9), options=Options(recovery=Recovery.SALVAGE)):
+        async with LogReplica(
+            tmp_path / "one", ("127.0.0.1", 9), options=LogOptions(recovery=RecoveryMode.SALVAGE)
+        ):
             pass
 
 
@@ -265,7 +267,7 @@ async def test_records_that_a_replica_lacks_inside_a_segment_are_fetched_again(
             sealed_segments.clean(DiskDirectory(tmp_path / "one"), lambda path, record: record.sequence == 4)
         else:
             rot(segments(tmp_path / "one")[0], b"record 4;")
-            BlockingLog(tmp_path / "one", Options(recovery=Recovery.SALVAGE, mirror=True)).close()
+            BlockingLog(tmp_path / "one", LogOptions(recovery=RecoveryMode.SALVAGE, mirror=True)).close()
         assert sequences(tmp_path / "one") == [one for one in range(1, last + 1) if one != 4]
         async with copy_of(tmp_path / "one", coordinator.address, audit_seconds=0.05) as one:
             await coordinator.wait(last, timeout=10)
@@ -305,7 +307,7 @@ async def test_a_coordinators_salvaged_segment_is_repaired_from_a_replica(tmp_pa
     async with (
         Log.open(
             tmp_path / "log",
-            recovery=Recovery.SALVAGE,
+            recovery=RecoveryMode.SALVAGE,
             on_damage=repairer.damaged,
             forward=repairer.forward,
         ) as log,
@@ -327,7 +329,7 @@ async def test_a_salvaged_segment_of_which_nobody_has_more_is_as_good_as_it_gets
     rot(segments(tmp_path / "log")[0], b"record 4;")
     repairer = Repairer(retry_seconds=0.05)
     async with (
-        Log.open(tmp_path / "log", recovery=Recovery.SALVAGE, on_damage=repairer.damaged) as log,
+        Log.open(tmp_path / "log", recovery=RecoveryMode.SALVAGE, on_damage=repairer.damaged) as log,
         Coordinator(log, repairer=repairer) as coordinator,
         copy_of(tmp_path / "one", coordinator.address, audit_seconds=0.05),
     ):

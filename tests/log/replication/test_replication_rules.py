@@ -13,17 +13,17 @@ from lorogo_log import Record
 from lorogo_log.format.batch import encode
 from lorogo_log.replication.replica_rules import (
     Apply,
-    Behind,
     CatchUp,
+    CatchUpPlan,
     Ignore,
     Piece,
-    Plan,
-    Wanted,
+    ReplicaBehind,
+    WantedSegment,
     plan,
     unpack_pieces,
 )
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.wire import Entry, Hello, Kind, PeerError, Purpose
+from lorogo_log.transfer.wire import Hello, PeerError, Purpose, SegmentEntry, WireKind
 
 
 def piece(offset: int, size: int = 1) -> Piece:
@@ -51,8 +51,8 @@ def test_behind_a_gap_frames_are_buffered_until_the_fetch_reaches_them() -> None
     rules = CatchUp(0, 10 * ONE)
     rules.fetched(0)
     later = [piece(3 * ONE), piece(4 * ONE)]
-    assert rules.frame(later[0]) == Behind()
-    assert rules.frame(later[1]) == Behind()
+    assert rules.frame(later[0]) == ReplicaBehind()
+    assert rules.frame(later[1]) == ReplicaBehind()
     assert rules.buffer_start == 3 * ONE
     assert rules.fetched(2 * ONE) is None
     assert rules.fetched(3 * ONE) == later
@@ -65,8 +65,8 @@ def test_a_buffer_above_its_bound_is_dropped() -> None:
     rules = CatchUp(0, 2 * ONE)
     rules.fetched(0)
     for number in (2, 3):
-        assert rules.frame(piece(number * ONE)) == Behind()
-    assert rules.frame(piece(4 * ONE)) == Behind(dropped_bytes=2 * ONE)
+        assert rules.frame(piece(number * ONE)) == ReplicaBehind()
+    assert rules.frame(piece(4 * ONE)) == ReplicaBehind(dropped_bytes=2 * ONE)
     assert rules.buffer_start == 4 * ONE
     assert rules.fetched(2 * ONE) is None
     assert rules.fetched(4 * ONE) is not None
@@ -78,7 +78,7 @@ def test_a_frame_above_the_bound_is_not_kept_at_all() -> None:
     rules = CatchUp(0, ONE)
     rules.fetched(0)
     large = piece(ONE, 50)
-    assert rules.frame(large) == Behind(large.size)
+    assert rules.frame(large) == ReplicaBehind(large.size)
     assert rules.fetched(ONE) is None
     assert rules.fetched(large.end) == []
 
@@ -140,9 +140,11 @@ def test_whatever_is_lost_or_repeated_frames_are_applied_once_and_in_order(
 # -- comparing segments -------------------------------------------------------------------------------------
 
 
-def segment(first: int, last: int, *, sealed: bool = True, chain: int | None = None, epoch: int = 1) -> Entry:
+def segment(
+    first: int, last: int, *, sealed: bool = True, chain: int | None = None, epoch: int = 1
+) -> SegmentEntry:
     """Records `first` to `last`, ten bytes each."""
-    return Entry(
+    return SegmentEntry(
         first_sequence=first,
         first_time=first,
         first_offset=first * 10,
@@ -167,90 +169,98 @@ CLEANED_A = replace(A, rewritten=True, records=9, digest=bytes([1] * 16))
 LOST_B = replace(B, damaged=True, sealed=False, chain=0)
 OTHER_B = segment(11, 20, chain=7)
 #: (here, there, what follows); there is epoch 2 and here epoch 1, unless a case says otherwise
-PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
-    "nothing anywhere": ([], [], Plan()),
-    "a new replica": ([], [A, B, C], Plan(fetch=(Wanted(A), Wanted(B)), follow=C)),
+PLANS: dict[str, tuple[list[SegmentEntry], list[SegmentEntry], CatchUpPlan]] = {
+    "nothing anywhere": ([], [], CatchUpPlan()),
+    "a new replica": ([], [A, B, C], CatchUpPlan(fetch=(WantedSegment(A), WantedSegment(B)), follow=C)),
     "compressed here: all is there": (
         [replace(A, rewritten=True, records=10), B, C],
         [A10, B, C],
-        Plan(follow=C),
+        CatchUpPlan(follow=C),
     ),
     "cleaned here: repaired": (
         [CLEANED_A, B, C],
         [A10, B, C],
-        Plan(suspect=(CLEANED_A,), follow=C, covered=0),
+        CatchUpPlan(suspect=(CLEANED_A,), follow=C, covered=0),
     ),
     "cleaned there too, of as many": (
         [CLEANED_A, B, C],
         [replace(CLEANED_A, digest=bytes([2] * 16)), B, C],
-        Plan(suspect=(CLEANED_A,), follow=C, covered=0),
+        CatchUpPlan(suspect=(CLEANED_A,), follow=C, covered=0),
     ),
     "cleaned there once more": (
         [CLEANED_A, B, C],
         [replace(CLEANED_A, digest=bytes([2] * 16), records=8), B, C],
-        Plan(follow=C),
+        CatchUpPlan(follow=C),
     ),
     "cleaned here, lost there": (
         [CLEANED_A, B, C],
         [replace(A, damaged=True), B, C],
-        Plan(follow=C, covered=0, blocked=replace(A, damaged=True)),
+        CatchUpPlan(follow=C, covered=0, blocked=replace(A, damaged=True)),
     ),
-    "cleaned here, at the end": ([CLEANED_A], [A10, B, C], Plan(aside=(CLEANED_A,))),
-    "all there": ([A, B, C], [A, B, C], Plan(follow=C)),
-    "behind by one": ([A], [A, B, C], Plan(fetch=(Wanted(B),), follow=C)),
-    "half of a segment that is sealed now": ([A, SHORT_B], [A, B], Plan(fetch=(Wanted(B, SHORT_B),))),
-    "half of the open one": ([A, B, segment(21, 22)], [A, B, C], Plan(follow=C)),
-    "the other side expired its beginning": ([A, B], [B, C], Plan(follow=C)),
-    "behind what the other side still has": ([A], [segment(31, 40)], Plan(fetch=(Wanted(segment(31, 40)),))),
-    "the other side cleaned one away": ([A, B, C], [A, C], Plan(follow=C)),
-    "compressed there": ([A, B], [replace(A, rewritten=True, size=9), B], Plan()),
+    "cleaned here, at the end": ([CLEANED_A], [A10, B, C], CatchUpPlan(aside=(CLEANED_A,))),
+    "all there": ([A, B, C], [A, B, C], CatchUpPlan(follow=C)),
+    "behind by one": ([A], [A, B, C], CatchUpPlan(fetch=(WantedSegment(B),), follow=C)),
+    "half of a segment that is sealed now": (
+        [A, SHORT_B],
+        [A, B],
+        CatchUpPlan(fetch=(WantedSegment(B, SHORT_B),)),
+    ),
+    "half of the open one": ([A, B, segment(21, 22)], [A, B, C], CatchUpPlan(follow=C)),
+    "the other side expired its beginning": ([A, B], [B, C], CatchUpPlan(follow=C)),
+    "behind what the other side still has": (
+        [A],
+        [segment(31, 40)],
+        CatchUpPlan(fetch=(WantedSegment(segment(31, 40)),)),
+    ),
+    "the other side cleaned one away": ([A, B, C], [A, C], CatchUpPlan(follow=C)),
+    "compressed there": ([A, B], [replace(A, rewritten=True, size=9), B], CatchUpPlan()),
     "compressed there, and half of it here": (
         [A, SHORT_B],
         [A, replace(B, rewritten=True, header_checksum=5)],
-        Plan(aside=(SHORT_B,)),
+        CatchUpPlan(aside=(SHORT_B,)),
     ),
-    "another history": ([A, OTHER_B], [A, B], Plan(aside=(OTHER_B,))),
-    "longer than the other side": ([A, B, C], [A, SHORT_B], Plan(aside=(C, B))),
-    "beyond the other side's end": ([A, B], [A], Plan(aside=(B,))),
-    "damaged there, and whole here": ([A, B], [A, LOST_B, C], Plan(follow=C)),
+    "another history": ([A, OTHER_B], [A, B], CatchUpPlan(aside=(OTHER_B,))),
+    "longer than the other side": ([A, B, C], [A, SHORT_B], CatchUpPlan(aside=(C, B))),
+    "beyond the other side's end": ([A, B], [A], CatchUpPlan(aside=(B,))),
+    "damaged there, and whole here": ([A, B], [A, LOST_B, C], CatchUpPlan(follow=C)),
     "damaged there, and less here": (
         [A, SHORT_B],
         [A, LOST_B, C],
-        Plan(blocked=LOST_B, covered=14),
+        CatchUpPlan(blocked=LOST_B, covered=14),
     ),
     "damaged there, less here, and more behind it": (
         [A, SHORT_B, C],
         [A, LOST_B, C],
-        Plan(follow=C, blocked=LOST_B, covered=14),
+        CatchUpPlan(follow=C, blocked=LOST_B, covered=14),
     ),
     "damaged there, and another end here": (
         [A, OTHER_B],
         [A, LOST_B, C],
-        Plan(blocked=LOST_B, covered=20),
+        CatchUpPlan(blocked=LOST_B, covered=20),
     ),
-    "damaged there and wanted: wait": ([A], [A, LOST_B, C], Plan(blocked=LOST_B)),
+    "damaged there and wanted: wait": ([A], [A, LOST_B, C], CatchUpPlan(blocked=LOST_B)),
     "damaged there and missing here": (
         [A, C],
         [A, LOST_B, C],
-        Plan(follow=C, blocked=LOST_B, covered=10),
+        CatchUpPlan(follow=C, blocked=LOST_B, covered=10),
     ),
-    "damaged here: for repair": ([replace(A, damaged=True, chain=0), B], [A, B], Plan(covered=0)),
+    "damaged here: for repair": ([replace(A, damaged=True, chain=0), B], [A, B], CatchUpPlan(covered=0)),
     "cut here, with the next one lost: its end is only a guess": (
         [replace(segment(1, 20), damaged=True, sealed=False), C],
         [A, B, C],
-        Plan(fill=(B,), follow=C, covered=0),
+        CatchUpPlan(fill=(B,), follow=C, covered=0),
     ),
     "damaged here, at the end": (
         [A, replace(B, damaged=True)],
         [A, B],
-        Plan(aside=(replace(B, damaged=True),)),
+        CatchUpPlan(aside=(replace(B, damaged=True),)),
     ),
-    "lost here in the middle": ([A, C], [A, B, C], Plan(fill=(B,), follow=C, covered=10)),
-    "lost here at the beginning": ([B, C], [A, B, C], Plan(fill=(A,), follow=C, covered=0)),
+    "lost here in the middle": ([A, C], [A, B, C], CatchUpPlan(fill=(B,), follow=C, covered=10)),
+    "lost here at the beginning": ([B, C], [A, B, C], CatchUpPlan(fill=(A,), follow=C, covered=0)),
     "less here in the middle": (
         [A, SHORT_B, C],
         [A, B, C],
-        Plan(suspect=(SHORT_B,), follow=C, covered=14),
+        CatchUpPlan(suspect=(SHORT_B,), follow=C, covered=14),
     ),
 }
 
@@ -270,13 +280,13 @@ def test_without_a_newer_epoch_nothing_is_put_aside(case: str) -> None:
     local, remote, _ = PLANS[case]
     found = plan(local, remote, epoch=1)
     assert found.ahead
-    assert found == Plan(ahead=found.ahead, covered=found.covered)
+    assert found == CatchUpPlan(ahead=found.ahead, covered=found.covered)
     assert found.covered == 10
 
 
 def test_what_the_other_side_wrote_and_does_not_list_stays() -> None:
     """Its newest file is gone while it runs: WELCOME says that it has written that far."""
-    assert plan([A, B], [A], end=B.end_offset, epoch=1) == Plan()
+    assert plan([A, B], [A], end=B.end_offset, epoch=1) == CatchUpPlan()
 
 
 runs = st.lists(st.integers(1, 5), min_size=1, max_size=6)
@@ -288,13 +298,13 @@ def test_whatever_is_lost_or_damaged_nothing_behind_a_hole_is_called_covered(
     sizes: list[int], data: st.DataObject
 ) -> None:
     """Any segments missing, cut or damaged on either side: up to `covered`, all that is offered is held."""
-    whole: list[Entry] = []
+    whole: list[SegmentEntry] = []
     for size in sizes:
         first = whole[-1].last_sequence + 1 if whole else 1
         before = whole[-1].chain if whole else 0
         whole.append(replace(segment(first, first + size - 1), chain_before=before))
-    local: list[Entry] = []
-    remote: list[Entry] = []
+    local: list[SegmentEntry] = []
+    remote: list[SegmentEntry] = []
     held: set[int] = set()
     for entry in whole:
         here = data.draw(st.sampled_from(["whole", "whole", "gone", "short", "damaged"]))
@@ -337,7 +347,7 @@ u64 = st.integers(0, 2**64 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 u32 = st.integers(0, 2**32 - 1)
 entries = st.builds(
-    Entry, u64, i64, u64, u64, u64, u64, u64, u64, u32, u32, st.booleans(), st.booleans(),
+    SegmentEntry, u64, i64, u64, u64, u64, u64, u64, u64, u32, u32, st.booleans(), st.booleans(),
     st.binary(min_size=16, max_size=16), st.booleans(),
 )  # fmt: skip
 ids = st.binary(min_size=16, max_size=16)
@@ -355,14 +365,14 @@ messages = st.one_of(
         st.text(max_size=30),
     ),
     st.builds(wire.Welcome, ids, u32, u64, u64, u64, u64),
-    st.builds(wire.Refused, st.sampled_from(wire.Reason), st.text(max_size=200)),
+    st.builds(wire.RefusedMessage, st.sampled_from(wire.WireRefusal), st.text(max_size=200)),
     st.builds(wire.Catalog, u64),
-    st.builds(wire.Segments, st.lists(entries, max_size=5).map(tuple), st.booleans()),
+    st.builds(wire.SegmentList, st.lists(entries, max_size=5).map(tuple), st.booleans()),
     st.builds(wire.Fetch, u64, i64, u64, u64),
     st.builds(wire.Data, u64, u64),
     st.builds(wire.Lookup, u64),
-    st.builds(wire.Head, u64, u64, u64),
-    st.builds(wire.Ack, u64, u64, u64, st.booleans()),
+    st.builds(wire.HeadMessage, u64, u64, u64),
+    st.builds(wire.ReplicaAck, u64, u64, u64, st.booleans()),
 )
 
 
@@ -405,15 +415,15 @@ def forged(kind: int, size: int, *, magic: bytes = b"LGWR", version: int = 1, fl
         b"",
         bytes(32),
         b"GET / HTTP/1.1\r\nHost: localhost\r\n",
-        forged(Kind.HELLO, 2**32 - 1),
-        forged(Kind.FRAMES, wire.STREAM_BYTES_MAX + 1),
-        forged(Kind.SEGMENTS, 1 << 30),
-        forged(Kind.ACK, 0),
+        forged(WireKind.HELLO, 2**32 - 1),
+        forged(WireKind.FRAMES, wire.STREAM_BYTES_MAX + 1),
+        forged(WireKind.SEGMENTS, 1 << 30),
+        forged(WireKind.ACK, 0),
         forged(0, 0),
         forged(99, 8),
-        forged(Kind.ACK, 32, magic=b"LGFR"),
-        forged(Kind.ACK, 32, version=2),
-        forged(Kind.ACK, 32, flags=1),
+        forged(WireKind.ACK, 32, magic=b"LGFR"),
+        forged(WireKind.ACK, 32, version=2),
+        forged(WireKind.ACK, 32, flags=1),
     ],
 )
 def test_a_hostile_header_is_refused_before_its_length_is_believed(raw: bytes) -> None:

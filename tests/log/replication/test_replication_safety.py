@@ -16,22 +16,22 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from lorogo_log import BlockingLog, Log, Options, ReplicaError, StaleEpochError, Sync
+from lorogo_log import BlockingLog, Log, LogOptions, ReplicaError, StaleEpochError, Sync
 from lorogo_log.format.batch import encode, frame
 from lorogo_log.format.layout import ZSTD, unpack_frame_header
 from lorogo_log.replication.coordinator import Coordinator
-from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.replication.replica_check import DivergedError, repair_install
 from lorogo_log.replication.replica_rules import Piece
-from lorogo_log.replication.replica_session import Session
+from lorogo_log.replication.replica_session import ReplicaSession
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.storage.replica_state import TAKEOVER_STEP
 from lorogo_log.transfer import wire
 from lorogo_log.transfer.catalog import catalog
-from lorogo_log.transfer.segment_transfer import SegmentClient, SegmentServer, Served
-from lorogo_log.transfer.wire import Ack, Hello, Kind, PeerError, Purpose
+from lorogo_log.transfer.segment_transfer import SegmentClient, SegmentServer, ServedLog
+from lorogo_log.transfer.wire import Hello, PeerError, Purpose, ReplicaAck, WireKind
 from lorogo_log.transfer.wire_socket import receive
-from lorogo_log.transfer.wire_stream import Stream
+from lorogo_log.transfer.wire_stream import MessageStream
 from tests.log.replicas import OPTIONS, SEGMENT, copy_of, grow, hashes, items
 from tests.log.replication.test_coordinator import opened, same
 from tests.log.replication.test_replication_repair import flip
@@ -190,7 +190,7 @@ def test_a_repair_never_installs_a_shorter_copy(tmp_path: Path) -> None:
 def test_a_fetched_segment_must_continue_what_is_here(tmp_path: Path) -> None:
     """Another history's segment with the right name and hash is refused: nothing is mixed."""
     log_id = bytes(range(16))
-    made: dict[str, tuple[BlockingLog, list[wire.Entry]]] = {}
+    made: dict[str, tuple[BlockingLog, list[wire.SegmentEntry]]] = {}
     for side in ("a", "b"):
         core = BlockingLog(tmp_path / side, replace(OPTIONS, log_id=log_id), now=lambda: 1)
         for _ in range(40):
@@ -200,7 +200,7 @@ def test_a_fetched_segment_must_continue_what_is_here(tmp_path: Path) -> None:
             pass
         made[side] = core, catalog(core)
     store = ReplicaStore(tmp_path / "copy", OPTIONS)
-    store.accept(Served(made["a"][0], None, bytes(16)).welcome())
+    store.accept(ServedLog(made["a"][0], None, bytes(16)).welcome())
 
     def install(side: str, number: int) -> None:
         entry = made[side][1][number]
@@ -280,15 +280,15 @@ async def test_whatever_a_session_dies_of_the_replica_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any exception ends one connection, is shown, and the next one is tried."""
-    real, calls = Session.run, [0]
+    real, calls = ReplicaSession.run, [0]
 
-    async def run(self: Session) -> None:
+    async def run(self: ReplicaSession) -> None:
         calls[0] += 1
         if calls[0] == 1:
             raise RuntimeError("something that nobody thought of")
         await real(self)
 
-    monkeypatch.setattr(Session, "run", run)
+    monkeypatch.setattr(ReplicaSession, "run", run)
     async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
         last = await grow(log, 2)
         async with copy_of(tmp_path / "one", coordinator.address) as one:
@@ -299,8 +299,8 @@ async def test_whatever_a_session_dies_of_the_replica_goes_on(
 # -- who is believed ----------------------------------------------------------------------------------------
 
 
-async def follower(coordinator: Coordinator, hello: Hello) -> Stream:
-    stream = Stream(*await asyncio.open_connection(*coordinator.address))
+async def follower(coordinator: Coordinator, hello: Hello) -> MessageStream:
+    stream = MessageStream(*await asyncio.open_connection(*coordinator.address))
     await stream.send(wire.message(hello), 5)
     return stream
 
@@ -310,10 +310,10 @@ async def test_an_acknowledgement_of_what_is_not_written_is_not_believed(tmp_pat
     async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
         last = await grow(log, 1)
         stream = await follower(coordinator, Hello(Purpose.FOLLOW, replica_id=b"liar-liar-liar-!"))
-        await stream.receive(5, frozenset({Kind.WELCOME}))
+        await stream.receive(5, frozenset({WireKind.WELCOME}))
         await until(lambda: len(coordinator.replicas()) == 1)
         end = log.stats().end_offset
-        await stream.send(wire.message(Ack(last + 1, end, 1, caught_up=True)), 5)
+        await stream.send(wire.message(ReplicaAck(last + 1, end, 1, caught_up=True)), 5)
         await until(lambda: not coordinator.replicas())
         with pytest.raises(TimeoutError):
             await coordinator.wait(last, timeout=0.05)
@@ -333,7 +333,7 @@ async def test_who_has_no_part_in_the_log_cannot_fence(tmp_path: Path, case: str
     """Log and partition are looked at before the epoch; an epoch that nobody counts to is no epoch."""
     async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
         stream = await follower(coordinator, FENCES[case](log.core.writer.engine.log_id))
-        await stream.receive(5, frozenset({Kind.REFUSED}))
+        await stream.receive(5, frozenset({WireKind.REFUSED}))
         stream.abort()
         assert coordinator.fenced is None
         async with copy_of(tmp_path / "one", coordinator.address):
@@ -389,7 +389,7 @@ async def test_a_deadline_is_for_a_whole_message() -> None:
     thread.start()
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        await asyncio.to_thread(receive, near, frozenset({Kind.HELLO}))
+        await asyncio.to_thread(receive, near, frozenset({WireKind.HELLO}))
     assert time.monotonic() - began < 2
     stop.set()
     thread.join(5)
@@ -416,7 +416,7 @@ def test_a_catalog_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(wire, "RECORD_BYTES_MAX", 100)
         with SegmentClient(server.address, timeout=5) as client, pytest.raises(wire.RefusedError):
             client.lookup(1)
-    assert wire._BODY_BYTES[Kind.RECORD][1] <= 64 << 20
+    assert wire._BODY_BYTES[WireKind.RECORD][1] <= 64 << 20
 
 
 def test_without_file_descriptors_accepting_waits(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ async def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        replica = Replica(tmp_path / "one", ("127.0.0.1", 1), port=port)
+        replica = LogReplica(tmp_path / "one", ("127.0.0.1", 1), port=port)
         with pytest.raises(OSError, match="in use"):
             await replica.__aenter__()
         async with opened(tmp_path / "one") as log:
@@ -503,7 +503,7 @@ async def test_nobody_appends_to_a_replica(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_refused(tmp_path: Path, address: object) -> None:
     """A clear ValueError when the replica is made, not when it connects."""
     with pytest.raises(ValueError, match="address"):
-        Replica(tmp_path / "one", address)  # type: ignore[arg-type]
+        LogReplica(tmp_path / "one", address)  # type: ignore[arg-type]
 
 
 async def test_many_partitions_share_one_port(tmp_path: Path) -> None:
@@ -516,7 +516,7 @@ async def test_many_partitions_share_one_port(tmp_path: Path) -> None:
             Coordinator(seven, server=server) as second,
         ):
             assert first.address == second.address
-            options = Options(segment_bytes=SEGMENT, partition=7)
+            options = LogOptions(segment_bytes=SEGMENT, partition=7)
             last = [await grow(zero, 30), await grow(seven, 40)]
             async with (
                 copy_of(tmp_path / "copy0", server.address) as copy0,
@@ -604,12 +604,12 @@ async def test_a_record_of_before_counts_when_the_new_epoch_is_there_too(tmp_pat
         end = log.stats().end_offset
     async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
         stream = await follower(coordinator, Hello(Purpose.FOLLOW, replica_id=b"only the old one"))
-        await stream.receive(5, frozenset({Kind.WELCOME}))
-        await stream.send(wire.message(Ack(last, end, 1, caught_up=False)), 5)
+        await stream.receive(5, frozenset({WireKind.WELCOME}))
+        await stream.send(wire.message(ReplicaAck(last, end, 1, caught_up=False)), 5)
         await until(lambda: any(info.sequence == last for info in coordinator.replicas()))
         with pytest.raises(TimeoutError):
             await coordinator.wait(last, timeout=0.05)
-        await stream.send(wire.message(Ack(last, log.stats().end_offset, 2, caught_up=True)), 5)
+        await stream.send(wire.message(ReplicaAck(last, log.stats().end_offset, 2, caught_up=True)), 5)
         await coordinator.wait(last, timeout=10)
         stream.abort()
 

@@ -11,7 +11,7 @@ import pytest
 
 from lorogo_log import Log, Reader, Record
 from lorogo_log.replication.coordinator import Coordinator
-from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica import LogReplica
 from tests.log.replicas import SEGMENT, copy_of
 
 STEPS = 40
@@ -26,7 +26,7 @@ class World:
         self.rng = random.Random(seed)
         self.compress = seed % 2 == 0
         self.cleans = seed % 3 == 0
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, LogReplica] = {}
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
 

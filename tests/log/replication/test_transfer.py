@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, CorruptionError, Log, MemoryStorage, Options, Reader
+from lorogo_log import BlockingLog, CorruptionError, Log, LogOptions, MemoryStorage, Reader
 from lorogo_log.errors import LogError
 from lorogo_log.replication.replica_fetch import Fetcher
-from lorogo_log.replication.replica_rules import Wanted
+from lorogo_log.replication.replica_rules import WantedSegment
 from lorogo_log.replication.replica_store import ReplicaStore
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.segment_transfer import SegmentClient, SegmentServer, Served
-from lorogo_log.transfer.wire import Fetch, Hello, Kind, PeerError, Purpose, Reason, RefusedError
+from lorogo_log.transfer.segment_transfer import SegmentClient, SegmentServer, ServedLog
+from lorogo_log.transfer.wire import Fetch, Hello, PeerError, Purpose, RefusedError, WireKind, WireRefusal
 from lorogo_log.transfer.wire_socket import connect
 from tests.log.replicas import OPTIONS, Proxy, hashes, items
 from tests.log.replication.test_replication_rules import forged
@@ -50,12 +50,12 @@ def store(tmp_path: Path, source: BlockingLog) -> Iterator[ReplicaStore]:
 
 
 def welcome_of(core: BlockingLog) -> wire.Welcome:
-    return Served(core, None, bytes(16)).welcome()
+    return ServedLog(core, None, bytes(16)).welcome()
 
 
-def sealed(address: tuple[str, int]) -> list[Wanted]:
+def sealed(address: tuple[str, int]) -> list[WantedSegment]:
     with SegmentClient(address, timeout=5) as client:
-        return [Wanted(entry) for entry in client.catalog() if entry.sealed]
+        return [WantedSegment(entry) for entry in client.catalog() if entry.sealed]
 
 
 def fetcher(address: tuple[str, int], tries: int = 5) -> Fetcher:
@@ -72,7 +72,7 @@ def test_sealed_segments_arrive_byte_for_byte(
     assert len(wanted) >= 3
     order: list[int] = []
 
-    def install(entry: wire.Entry) -> None:
+    def install(entry: wire.SegmentEntry) -> None:
         store.install(entry)
         order.append(entry.first_sequence)
 
@@ -129,7 +129,7 @@ def test_a_half_fetched_segment_survives_a_restart(
     again.accept(server.welcome())
     try:
         one = fetcher(server.address)
-        one.fetch_all(again, [Wanted(entry)], again.install)
+        one.fetch_all(again, [WantedSegment(entry)], again.install)
         assert one.fetched_bytes == entry.size - 30_000
         assert again.head.next_sequence == entry.last_sequence + 1
         assert not part.exists()
@@ -182,14 +182,14 @@ def test_another_log_is_refused(server: SegmentServer) -> None:
     """Who names another log gets one sentence and no bytes."""
     with pytest.raises(RefusedError) as refused:
         SegmentClient(server.address, timeout=5, log_id=b"x" * 16)
-    assert refused.value.reason is Reason.WRONG_LOG
+    assert refused.value.reason is WireRefusal.WRONG_LOG
 
 
 def test_a_segment_that_is_not_there_is_refused(server: SegmentServer) -> None:
     """The connection goes on after a refusal."""
     with SegmentClient(server.address, timeout=5) as client:
         entry = client.catalog()[0]
-        gone = wire.Entry.unpack(entry.pack())
+        gone = wire.SegmentEntry.unpack(entry.pack())
         object.__setattr__(gone, "first_sequence", 777_777)
         with pytest.raises(RefusedError, match="not found"):
             client.read(gone, at=0, size=10)
@@ -227,12 +227,12 @@ HOSTILE = {
     "half a body": HELLO[:-8],
     "wrong magic": b"NOPE" + HELLO[4:],
     "zeros": bytes(4096),
-    "a huge length": forged(Kind.HELLO, 2**32 - 1),
+    "a huge length": forged(WireKind.HELLO, 2**32 - 1),
     "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(64),
     "HELLO twice": HELLO + HELLO,
     "an answer instead of a request": HELLO + wire.message(wire.Data(0, 1 << 60)),
     "a request before HELLO": wire.message(wire.Catalog()),
-    "FRAMES to a server": HELLO + wire.pack(Kind.FRAMES, bytes(80)),
+    "FRAMES to a server": HELLO + wire.pack(WireKind.FRAMES, bytes(80)),
     "a position beyond everything": HELLO + wire.message(Fetch(1, 1, 2**63, 2**63)),
 }
 
@@ -265,7 +265,7 @@ def test_a_client_does_not_believe_a_hostile_server(source: BlockingLog, server:
         wire.message(wire.Data(8, 10), 1),
         wire.message(wire.Data(0, 10), 2) + bytes(10),
         wire.message(wire.Data(0, 10), 1) + bytes(3),
-        wire.message(wire.Ack(1, 1, 1, caught_up=True), 1),
+        wire.message(wire.ReplicaAck(1, 1, 1, caught_up=True), 1),
         b"",
     ]
     for answer in answers:
@@ -295,7 +295,7 @@ def test_a_storage_without_files_serves_too(tmp_path: Path) -> None:
         for _ in range(30):
             core.append_many(items())
         with SegmentServer(core, timeout=5) as server:
-            store = ReplicaStore(tmp_path / "copy", Options(segment_bytes=1 << 16))
+            store = ReplicaStore(tmp_path / "copy", LogOptions(segment_bytes=1 << 16))
             store.accept(server.welcome())
             wanted = sealed(server.address)
             fetcher(server.address).fetch_all(store, wanted, store.install)

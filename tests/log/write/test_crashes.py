@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lorogo_log import FormatError, NotFoundError, Reader, Record, Recovery
+from lorogo_log import FormatError, NotFoundError, Reader, Record, RecoveryMode
 from lorogo_log.format.batch import pack_value
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.recovery.recovery import recover
-from lorogo_log.write.engine import Engine, OpenSegment
+from lorogo_log.write.engine import OpenSegment, SegmentAppender
 from tests.log.simdisk import PowerCut, SimDisk
 
 Row = tuple[int, int, bytes, Any]  # sequence, time, key, value
@@ -27,10 +27,10 @@ class SimWriter:
 
     def __init__(self, disk: SimDisk, *, segment_bytes: int, ahead_bytes: int = 0) -> None:
         self.lock = disk.lock("append.lock", exclusive=True, wait_seconds=0)
-        self.recovered = recover(disk, Recovery.TAIL)
+        self.recovered = recover(disk, RecoveryMode.TAIL)
         head = self.recovered.head
         head.epoch += 1
-        self.engine = Engine(
+        self.engine = SegmentAppender(
             disk,
             head,
             log_id=self.recovered.log_id or bytes(16),

@@ -9,9 +9,18 @@ from collections.abc import Callable
 
 import pytest
 
-from lorogo_log import BlockingLog, DiskFullError, Failure, LogError, LogFailedError, Options, Reader, limits
-from lorogo_log.core import Stats
-from lorogo_log.recovery.recovery import Recovery, recover
+from lorogo_log import (
+    BlockingLog,
+    DiskFullError,
+    LogError,
+    LogFailedError,
+    LogOptions,
+    Reader,
+    WriteFailure,
+    limits,
+)
+from lorogo_log.core import LogStats
+from lorogo_log.recovery.recovery import RecoveryMode, recover
 from tests.log.one_thread import LoopWorkers
 from tests.log.simdisk import Fault, PowerCut, SimDisk
 
@@ -31,10 +40,10 @@ class Waiting:
         self.acknowledged: list[int] = []
         self.log = BlockingLog(
             "sim",
-            Options(
+            LogOptions(
                 segment_bytes=4096,
                 ahead_bytes=1024,
-                failure=Failure.call(self.failed.append, full=self._full),
+                failure=WriteFailure.call(self.failed.append, full=self._full),
                 **options,  # type: ignore[arg-type]  # whole numbers
             ),
             storage=disk,
@@ -57,7 +66,7 @@ class Waiting:
         for work in list(self.hands.waiting):
             self.hands._do(work)
 
-    def stats(self) -> Stats:
+    def stats(self) -> LogStats:
         return self.log.stats()
 
 
@@ -118,7 +127,7 @@ def test_wherever_a_write_finds_no_room_the_log_waits_and_goes_on(fault: Fault, 
             disk.plan.clear()
             disk.locks.clear()
             disk.workers = None
-            found = recover(disk, Recovery.TAIL)
+            found = recover(disk, RecoveryMode.TAIL)
             assert found.damage == [], (call, fault, later)
             assert crash or found.torn == []
             there = numbers(disk)
@@ -265,7 +274,7 @@ def test_a_log_that_is_closed_while_it_waits_opens_again() -> None:
 def test_without_a_wish_to_wait_a_full_disk_stops_the_log() -> None:
     """Only who says what to do meanwhile has a log that waits: a replica and a client's store stop."""
     disk = SimDisk()
-    log = BlockingLog("sim", Options(segment_bytes=4096, ahead_bytes=1024), storage=disk)
+    log = BlockingLog("sim", LogOptions(segment_bytes=4096, ahead_bytes=1024), storage=disk)
     assert log.append(0)
     disk.plan = {disk.calls + 1: "short"}
     with pytest.raises(LogFailedError, match="short write"):
@@ -284,7 +293,9 @@ def test_threads_wait_and_go_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
         if error is None:
             went_on.set()
 
-    options = Options(segment_bytes=4096, ahead_bytes=1024, failure=Failure.call(lambda _: None, full=full))
+    options = LogOptions(
+        segment_bytes=4096, ahead_bytes=1024, failure=WriteFailure.call(lambda _: None, full=full)
+    )
     with BlockingLog("sim", options, storage=disk) as log:
         assert log.append([0, VALUE]) == 1
         end = _only_writes(disk)
@@ -298,4 +309,4 @@ def test_threads_wait_and_go_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
         assert log.append(["after", VALUE]) == durable + 1
         assert reported == ["full", "goes on"]
         assert log.rotate()
-    assert recover(disk, Recovery.STRICT).damage == []
+    assert recover(disk, RecoveryMode.STRICT).damage == []

@@ -8,7 +8,7 @@ import pytest
 
 from lorogo_log import LogFailedError, MemoryStorage
 from lorogo_log.storage.disk import Directory
-from lorogo_log.write.engine import Engine, Head, OpenSegment
+from lorogo_log.write.engine import LogHead, OpenSegment, SegmentAppender
 from lorogo_log.write.sealer import Sealer
 
 
@@ -17,7 +17,9 @@ class Owner:
 
     def __init__(self) -> None:
         self.directory: Directory = MemoryStorage().directory("log", create=True)
-        self.engine = Engine(self.directory, Head(), log_id=bytes(16), segment_bytes=4096, ahead_bytes=0)
+        self.engine = SegmentAppender(
+            self.directory, LogHead(), log_id=bytes(16), segment_bytes=4096, ahead_bytes=0
+        )
         self.error: LogFailedError | None = None
         self.sealed: list[str] = []
         self.sealer = Sealer(

@@ -7,14 +7,14 @@ import pytest
 
 from lorogo_log import (
     BlockingLog,
-    Failure,
     LogClosedError,
     LogFailedError,
+    LogOptions,
     MemoryStorage,
-    Options,
     QueueFullError,
     Reader,
     Sync,
+    WriteFailure,
 )
 from lorogo_log.write.queue import DirectWaker
 from tests.log.one_thread import OneThreadStorage
@@ -38,7 +38,7 @@ def test_no_thread_is_started_whatever_is_asked() -> None:
     """Open, append, rotate, fence, flush, expire and close: all of it in the caller's thread."""
     before = threading.enumerate()
     storage = OneThreadStorage()
-    with BlockingLog("log", Options(segment_bytes=4096), storage=storage) as log:
+    with BlockingLog("log", LogOptions(segment_bytes=4096), storage=storage) as log:
         assert [log.append("x" * 1000) for _ in range(20)] == list(range(1, 21))
         assert log.rotate() is not None
         log.fence(9)
@@ -79,7 +79,7 @@ def test_an_order_comes_after_what_was_queued_before_it() -> None:
 def test_a_finished_segment_is_sealed_in_a_later_turn() -> None:
     """A batch that does not fit begins a segment; the old one is sealed later, and read meanwhile."""
     storage = OneThreadStorage()
-    log = BlockingLog("log", Options(segment_bytes=4096), storage=storage)
+    log = BlockingLog("log", LogOptions(segment_bytes=4096), storage=storage)
     storage.hands.turn()
     log.append("x" * 3000)
     log.append("y" * 3000)
@@ -109,7 +109,7 @@ def test_closing_writes_seals_and_unlocks_at_once() -> None:
 def test_a_full_queue_is_refused_until_a_turn_and_a_blocking_append_makes_room_itself() -> None:
     """`put` raises, `append` writes what is queued first: nobody waits for another thread."""
     storage = OneThreadStorage()
-    log = BlockingLog("log", Options(queue_items=2), storage=storage)
+    log = BlockingLog("log", LogOptions(queue_items=2), storage=storage)
     put(log, b"\x01")
     put(log, b"\x02")
     with pytest.raises(QueueFullError):
@@ -124,7 +124,7 @@ def test_a_disk_that_fails_stops_the_log_and_tells_everybody(call: int) -> None:
     disk = SimDisk()
     told: list[Exception] = []
     disk.workers = OneThreadStorage().hands
-    log = BlockingLog("sim", Options(failure=Failure.call(told.append)), storage=disk)
+    log = BlockingLog("sim", LogOptions(failure=WriteFailure.call(told.append)), storage=disk)
     disk.plan[call] = "eio"
     queued = put(log, b"\x01")
 
@@ -145,7 +145,7 @@ def test_a_disk_that_fails_stops_the_log_and_tells_everybody(call: int) -> None:
 def test_an_interval_syncs_when_its_time_is_over() -> None:
     """Without waiting for the sync an append is done; the sync follows in a turn of its own."""
     storage = OneThreadStorage()
-    log = BlockingLog("log", Options(sync=Sync.interval(5)), storage=storage)
+    log = BlockingLog("log", LogOptions(sync=Sync.interval(5)), storage=storage)
     put(log, b"\x01")
     storage.hands.turn()
     assert log.stats().syncs == 1

@@ -9,8 +9,8 @@ import pytest
 from loro import ExportMode, LoroDoc
 
 from lorogo_pipeline.audit import difference
-from lorogo_pipeline.audit.comparison import LiveDocument, Replayed, State, compare, judge, rows
-from lorogo_pipeline.audit.difference import BadRecord, Difference, Kind, Severity
+from lorogo_pipeline.audit.comparison import JournalDocument, LiveDocument, LiveState, compare, judge, rows
+from lorogo_pipeline.audit.difference import BadRecord, Difference, DifferenceKind, Severity
 from lorogo_pipeline.decode import content
 from lorogo_pipeline.tables.schemas import DOCUMENTS
 from lorogo_protocol import crdt
@@ -33,14 +33,14 @@ def written(*words: str, peer: int = ALICE, on: LoroDoc | None = None) -> LoroDo
 def served(doc: LoroDoc, *, where: str = "server", generation: int = 0) -> LiveDocument:
     replica = Replica(doc)
     here = replica.version()
-    return LiveDocument(HERE, State.LIVE, generation, here.vector, here.frontiers, where, replica=replica)
+    return LiveDocument(HERE, LiveState.LIVE, generation, here.vector, here.frontiers, where, replica=replica)
 
 
-def journalled(doc: LoroDoc, **other: object) -> Replayed:
+def journalled(doc: LoroDoc, **other: object) -> JournalDocument:
     replica = Replica(doc.fork())
     value = content.read(replica)
     here = replica.version()
-    made = Replayed(
+    made = JournalDocument(
         HERE,
         ends=crdt.counters(here.vector),
         frontiers=here.frontiers,
@@ -54,135 +54,171 @@ ONE = written("abc")
 TWO = written("def", peer=BOB, on=ONE)
 FORGED = written("abX")
 EMPTY = LoroDoc()
-GONE = LiveDocument(HERE, State.DELETED)
-ERASED = LiveDocument(HERE, State.ERASED)
-BROKEN = LiveDocument(HERE, State.UNREADABLE, problem="its digest is another")
+GONE = LiveDocument(HERE, LiveState.DELETED)
+ERASED = LiveDocument(HERE, LiveState.ERASED)
+BROKEN = LiveDocument(HERE, LiveState.UNREADABLE, problem="its digest is another")
 BAD = BadRecord("log1", "journal/00 at 7")
 UNDECODABLE = BadRecord("log2", "journal/00 at 8", "Decode error")
 
-SAME: list[tuple[str, Replayed | None, LiveDocument | None]] = [
+SAME: list[tuple[str, JournalDocument | None, LiveDocument | None]] = [
     ("the same", journalled(TWO), served(TWO)),
     ("nothing anywhere", None, None),
     ("empty on both sides", journalled(EMPTY), served(EMPTY)),
     ("empty, and not journalled", None, served(EMPTY)),
-    ("empty in the journals, not known", journalled(EMPTY), LiveDocument(HERE, State.UNKNOWN)),
+    ("empty in the journals, not known", journalled(EMPTY), LiveDocument(HERE, LiveState.UNKNOWN)),
     ("deleted on both sides", journalled(ONE, state="deleted"), GONE),
     ("deleted, and the journals are gone", None, GONE),
     ("erased, and nothing is left", None, ERASED),
-    ("erased on both sides", Replayed(HERE, "erased"), ERASED),
+    ("erased on both sides", JournalDocument(HERE, "erased"), ERASED),
     ("restored on both sides", journalled(ONE, generation=2), served(ONE, generation=2)),
 ]
 
-OTHER: list[tuple[str, Replayed | None, LiveDocument | None, list[Kind], str]] = [
-    ("served less", journalled(TWO), served(ONE), [Kind.MISSING_ON_SERVER], "0..2 of peer 22"),
-    ("served more", journalled(ONE), served(TWO), [Kind.MISSING_IN_JOURNAL], "0..2 of peer 22"),
-    ("waiting", journalled(ONE), served(TWO, where="store"), [Kind.MISSING_IN_JOURNAL], "wait in the WAL"),
+OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[DifferenceKind], str]] = [
+    ("served less", journalled(TWO), served(ONE), [DifferenceKind.MISSING_ON_SERVER], "0..2 of peer 22"),
+    ("served more", journalled(ONE), served(TWO), [DifferenceKind.MISSING_IN_JOURNAL], "0..2 of peer 22"),
+    (
+        "waiting",
+        journalled(ONE),
+        served(TWO, where="store"),
+        [DifferenceKind.MISSING_IN_JOURNAL],
+        "wait in the WAL",
+    ),
     (
         "both have what the other lacks",
         journalled(TWO),
         served(written("ghi", peer=33, on=ONE)),
-        [Kind.MISSING_ON_SERVER, Kind.MISSING_IN_JOURNAL],
+        [DifferenceKind.MISSING_ON_SERVER, DifferenceKind.MISSING_IN_JOURNAL],
         "of peer 22",
     ),
-    ("one letter", journalled(FORGED), served(ONE), [Kind.CONTENT_DIFFERS], '$.body ("abX" in the journals'),
+    (
+        "one letter",
+        journalled(FORGED),
+        served(ONE),
+        [DifferenceKind.CONTENT_DIFFERS],
+        '$.body ("abX" in the journals',
+    ),
     (
         "one letter, and served more",
         journalled(FORGED),
         served(TWO),
-        [Kind.CONTENT_DIFFERS, Kind.MISSING_IN_JOURNAL],
+        [DifferenceKind.CONTENT_DIFFERS, DifferenceKind.MISSING_IN_JOURNAL],
         "at the same version",
     ),
-    ("nobody serves it", journalled(ONE), None, [Kind.UNKNOWN_DOCUMENT], "0..2 of peer 11"),
+    ("nobody serves it", journalled(ONE), None, [DifferenceKind.UNKNOWN_DOCUMENT], "0..2 of peer 11"),
     (
         "the tombstone is lost",
         journalled(ONE, state="deleted"),
-        LiveDocument(HERE, State.UNKNOWN),
-        [Kind.UNKNOWN_DOCUMENT],
+        LiveDocument(HERE, LiveState.UNKNOWN),
+        [DifferenceKind.UNKNOWN_DOCUMENT],
         "its deletion",
     ),
-    ("no journal", None, served(ONE), [Kind.UNJOURNALLED_DOCUMENT], "no journal here has anything"),
-    ("deleted there", journalled(ONE), GONE, [Kind.DELETION_DIFFERS], "live in the journals"),
+    ("no journal", None, served(ONE), [DifferenceKind.UNJOURNALLED_DOCUMENT], "no journal here has anything"),
+    ("deleted there", journalled(ONE), GONE, [DifferenceKind.DELETION_DIFFERS], "live in the journals"),
     (
         "lives again",
         journalled(ONE, state="deleted"),
         served(ONE),
-        [Kind.DELETION_DIFFERS],
+        [DifferenceKind.DELETION_DIFFERS],
         "deleted in the journals (generation 0) and live",
     ),
-    ("still here", journalled(ONE), ERASED, [Kind.DELETION_DIFFERS], "still hold its content"),
-    ("erased here", Replayed(HERE, "erased"), served(ONE), [Kind.DELETION_DIFFERS], "erased in the journals"),
-    ("restored there", journalled(ONE), served(ONE, generation=1), [Kind.GENERATION_DIFFERS], "0 in the"),
-    ("restored here", journalled(ONE, generation=1), served(ONE), [Kind.GENERATION_DIFFERS], "1 in the"),
+    ("still here", journalled(ONE), ERASED, [DifferenceKind.DELETION_DIFFERS], "still hold its content"),
+    (
+        "erased here",
+        JournalDocument(HERE, "erased"),
+        served(ONE),
+        [DifferenceKind.DELETION_DIFFERS],
+        "erased in the journals",
+    ),
+    (
+        "restored there",
+        journalled(ONE),
+        served(ONE, generation=1),
+        [DifferenceKind.GENERATION_DIFFERS],
+        "0 in the",
+    ),
+    (
+        "restored here",
+        journalled(ONE, generation=1),
+        served(ONE),
+        [DifferenceKind.GENERATION_DIFFERS],
+        "1 in the",
+    ),
     (
         "deleted twice",
         journalled(ONE, state="deleted", generation=1),
         GONE,
-        [Kind.GENERATION_DIFFERS],
+        [DifferenceKind.GENERATION_DIFFERS],
         "1 in the",
     ),
     (
         "a record was changed by hand",
         journalled(ONE, problem="1 update: its bytes do not match its digest", bad=(BAD,)),
         served(TWO),
-        [Kind.BAD_DIGEST],
+        [DifferenceKind.BAD_DIGEST],
         "1 update does not match the digest: log1 in journal/00 at 7",
     ),
     (
         "two bad ones",
         journalled(ONE, bad=(BAD, UNDECODABLE, replace(UNDECODABLE, log_id="log3"))),
         served(ONE),
-        [Kind.BAD_DIGEST, Kind.DOES_NOT_DECODE],
+        [DifferenceKind.BAD_DIGEST, DifferenceKind.DOES_NOT_DECODE],
         "1 update does not match",
     ),
     (
         "does not decode",
         journalled(ONE, bad=(UNDECODABLE,)),
         served(ONE),
-        [Kind.DOES_NOT_DECODE],
+        [DifferenceKind.DOES_NOT_DECODE],
         "(Decode error)",
     ),
     (
         "a base is missing",
         journalled(ONE, problem="the snapshot is not here"),
         served(TWO),
-        [Kind.NOT_READABLE],
+        [DifferenceKind.NOT_READABLE],
         "the journals cannot give all of it: the snapshot is not here; the server has 3 operations",
     ),
     (
         "nothing of it can be used, and nobody serves it",
-        Replayed(HERE, problem="it builds on changes that are in none of these journals (1)"),
-        LiveDocument(HERE, State.UNKNOWN),
-        [Kind.NOT_READABLE],
+        JournalDocument(HERE, problem="it builds on changes that are in none of these journals (1)"),
+        LiveDocument(HERE, LiveState.UNKNOWN),
+        [DifferenceKind.NOT_READABLE],
         "the journals cannot give all of it: it builds on changes",
     ),
     (
         "some of it can be used, and nobody serves it",
         journalled(ONE, problem="the snapshot is not here"),
         None,
-        [Kind.UNKNOWN_DOCUMENT, Kind.NOT_READABLE],
+        [DifferenceKind.UNKNOWN_DOCUMENT, DifferenceKind.NOT_READABLE],
         "0..2 of peer 11",
     ),
-    ("the server's is damaged", journalled(ONE), BROKEN, [Kind.NOT_READABLE], "its digest is another"),
-    ("damaged, no journal", None, BROKEN, [Kind.NOT_READABLE], "the server cannot give all of it"),
+    (
+        "the server's is damaged",
+        journalled(ONE),
+        BROKEN,
+        [DifferenceKind.NOT_READABLE],
+        "its digest is another",
+    ),
+    ("damaged, no journal", None, BROKEN, [DifferenceKind.NOT_READABLE], "the server cannot give all of it"),
     (
         "damaged, and deleted here",
         journalled(ONE, state="deleted"),
         BROKEN,
-        [Kind.NOT_READABLE],
+        [DifferenceKind.NOT_READABLE],
         "its digest is another",
     ),
     (
         "servers gave up, and what is stored lacks something",
         journalled(TWO),
         replace(served(ONE, where="store"), problem="servers gave up"),
-        [Kind.MISSING_ON_SERVER, Kind.NOT_READABLE],
+        [DifferenceKind.MISSING_ON_SERVER, DifferenceKind.NOT_READABLE],
         "0..2 of peer 22",
     ),
 ]
 
 
 @pytest.mark.parametrize(("name", "replayed", "live"), SAME, ids=[case[0] for case in SAME])
-def test_no_difference(name: str, replayed: Replayed | None, live: LiveDocument | None) -> None:
+def test_no_difference(name: str, replayed: JournalDocument | None, live: LiveDocument | None) -> None:
     """What is equal, empty or gone on both sides gives no difference."""
     del name
     assert compare(replayed, live) == []
@@ -193,7 +229,11 @@ def test_no_difference(name: str, replayed: Replayed | None, live: LiveDocument 
     ("name", "replayed", "live", "kinds", "words"), OTHER, ids=[case[0] for case in OTHER]
 )
 def test_differences(
-    name: str, replayed: Replayed | None, live: LiveDocument | None, kinds: list[Kind], words: str
+    name: str,
+    replayed: JournalDocument | None,
+    live: LiveDocument | None,
+    kinds: list[DifferenceKind],
+    words: str,
 ) -> None:
     """Each fault is told as what it is, and as nothing else, with a sentence and with facts."""
     del name
@@ -225,7 +265,7 @@ def test_a_server_that_went_on_is_compared_at_the_journals_version() -> None:
     assert verdict.differences == ()
     assert verdict.uncompared == ""
     [one] = judge(journalled(FORGED), served(TWO), before={ALICE: 3}).differences
-    assert one.kind is Kind.CONTENT_DIFFERS
+    assert one.kind is DifferenceKind.CONTENT_DIFFERS
     assert (one.to_json()["journals"], one.to_json()["server"]) == ('"abX"', '"abc"')
 
 
@@ -262,7 +302,7 @@ def test_counters_add_up_in_any_order() -> None:
     [one] = compare(
         journalled(there, json=sums[0], content_hash=journalled(here).content_hash), served(there)
     )
-    assert (one.kind, one.to_json()["path"]) == (Kind.CONTENT_DIFFERS, "$.count")
+    assert (one.kind, one.to_json()["path"]) == (DifferenceKind.CONTENT_DIFFERS, "$.count")
 
 
 def test_empty_roots_are_no_difference() -> None:
@@ -275,10 +315,10 @@ def test_empty_roots_are_no_difference() -> None:
 def test_a_row_that_contradicts_itself_is_not_believed() -> None:
     """If a table's JSON is not what its hash is of, the contents differ, and no place is named."""
     [one] = compare(journalled(ONE, content_hash="0" * 64), served(ONE))
-    assert one.kind is Kind.CONTENT_DIFFERS
+    assert one.kind is DifferenceKind.CONTENT_DIFFERS
     assert one.to_json()["path"] is None
     [one] = compare(journalled(FORGED, json=None), served(ONE))
-    assert (one.kind, one.to_json()["path"]) == (Kind.CONTENT_DIFFERS, None)
+    assert (one.kind, one.to_json()["path"]) == (DifferenceKind.CONTENT_DIFFERS, None)
 
 
 def test_differences_have_an_order() -> None:
@@ -295,7 +335,7 @@ def test_differences_have_an_order() -> None:
     assert [one.severity for one in ordered] == sorted(one.severity for one in found)
     assert ordered[0].document_id == "another"
     assert broken.to_json()["document"] is None
-    assert {one.kind for one in found} == set(Kind)
+    assert {one.kind for one in found} == set(DifferenceKind)
     assert {one.severity for one in found} == set(Severity)
     assert isinstance(ordered[0], Difference)
 
@@ -332,7 +372,7 @@ def test_rows_come_from_the_table() -> None:
     batch = pa.RecordBatch.from_pylist(made, schema=DOCUMENTS)
     first, second, third = rows([batch], {"b": [BAD]})
     assert [one.bad for one in (first, second, third)] == [(), (BAD,), ()]
-    assert first == Replayed(HERE, "live", 1, {2**64 - 1: 3}, b"\x00", "ab", "{}")
+    assert first == JournalDocument(HERE, "live", 1, {2**64 - 1: 3}, b"\x00", "ab", "{}")
     assert (second.document_id, second.problem, second.json) == ("b", "why", None)
     assert third.problem == "the journals do not have all of it"
     many = pa.RecordBatch.from_pylist([{**row, "document_id": str(n)} for n in range(200)], schema=DOCUMENTS)

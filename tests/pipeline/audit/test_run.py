@@ -11,8 +11,8 @@ from loro import LoroDoc
 from lorogo_client.connection import new_nanoid
 from lorogo_pipeline.audit import live_documents
 from lorogo_pipeline.audit.audit_report import AuditReport
-from lorogo_pipeline.audit.comparison import Replayed, State
-from lorogo_pipeline.audit.live_documents import LookFailed, LookSettings
+from lorogo_pipeline.audit.comparison import JournalDocument, LiveState
+from lorogo_pipeline.audit.live_documents import LiveReadFailed, LiveReadSettings
 from lorogo_pipeline.audit.run import Again, audit
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
@@ -21,12 +21,12 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Record, UpdateRecord
 from lorogo_protocol.status import Down, Failed, Up
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.nats import connection
 from lorogo_transport.nats.embedded import EmbeddedNats
-from lorogo_transport.rpc.calls import Budget, Responder
+from lorogo_transport.rpc.calls import ReplyBudget, Responder
 from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 from tests.pipeline.living import everything, serving, write
@@ -39,9 +39,9 @@ PAUSES = (0.05, 0.2, 0.5)
 
 async def audited(
     url: str,
-    replayed: dict[str, Replayed],
+    replayed: dict[str, JournalDocument],
     reread: Again | None,
-    settings: LookSettings | None = None,
+    settings: LiveReadSettings | None = None,
     told: list[tuple[str, int, int]] | None = None,
 ) -> AuditReport:
     async with live_documents.live(url, settings) as live:
@@ -125,15 +125,15 @@ async def test_through_servers_every_document_is_asked_of_an_owner(
     names = await everything(url, data)
     async with serving(url, data / "worker-1"):
         replayed = replay(data)
-        replayed["nowhere"] = Replayed("nowhere")
-        report = await audited(url, replayed, again(data), LookSettings(through_servers=True))
+        replayed["nowhere"] = JournalDocument("nowhere")
+        report = await audited(url, replayed, again(data), LiveReadSettings(through_servers=True))
         assert (kinds(report), report.skipped) == ({}, ())
         assert report.asked == len(names - {"gone", "erased"})
         seen = {one.document_id: one async for one in live_documents.look(url, ["plain", "gone", "nowhere"])}
     assert seen["plain"].where == "server"
     assert seen["plain"].value() == {"body": "one two "}
-    assert seen["gone"].state is State.DELETED
-    assert seen["nowhere"].state is State.UNKNOWN
+    assert seen["gone"].state is LiveState.DELETED
+    assert seen["nowhere"].state is LiveState.UNKNOWN
     assert "nowhere" not in await statuses(url)
 
 
@@ -235,12 +235,12 @@ async def test_an_owner_that_gives_something_else_is_told(
             SystemClock(),
             serve,
             spawn=lambda work: begun.append(tasks.create_task(work)),
-            budget=Budget(1 << 20),
+            budget=ReplyBudget(1 << 20),
         )
         begun: list[asyncio.Task[None]] = []
         await transport.bus.subscribe(subjects.calls("one"), responder.on_message)
         await transport.bus.barrier()
-        report = await audited(url, replay(data), None, LookSettings(call_seconds=0.1))
+        report = await audited(url, replay(data), None, LiveReadSettings(call_seconds=0.1))
         for task in begun:
             task.cancel()
     assert kinds(report) == {"one": [kind]}
@@ -249,7 +249,7 @@ async def test_an_owner_that_gives_something_else_is_told(
 
 async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats) -> None:
     """An audit against the wrong NATS says so, and compares nothing."""
-    with pytest.raises(LookFailed, match="no lorogo server has ever run"):
+    with pytest.raises(LiveReadFailed, match="no lorogo server has ever run"):
         async with live_documents.live(fresh_nats.url):
             pytest.fail("there is nothing to look at")
 
@@ -259,7 +259,7 @@ async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: Em
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
-    async with live_documents.live(url, LookSettings(reconnect_seconds=0.2)) as live:
+    async with live_documents.live(url, LiveReadSettings(reconnect_seconds=0.2)) as live:
         await fresh_nats.stop()
         with pytest.raises(Disconnected, match="audit again when it is there"):
             await audit(replay(data).values(), live, again=None)
@@ -294,14 +294,14 @@ class Tampering:
     async def change(self, name: str, **facts: int) -> None:
         head = await self.store.head(name)
         assert head is not None
-        changed = replace(SnapshotFacts.parse(head.facts), **facts)  # type: ignore[arg-type]
+        changed = replace(SnapshotMetadata.parse(head.facts), **facts)  # type: ignore[arg-type]
         await self.store.put_facts_on(head, name, changed.render())
 
     async def put(self, name: str, doc: LoroDoc) -> None:
         head = await self.store.head(name)
         assert head is not None
         await self.wal.purge(subjects.wal(name))
-        facts = SnapshotFacts.parse(head.facts).render()
+        facts = SnapshotMetadata.parse(head.facts).render()
         await self.store.put(name, Replica(doc).snapshot(), facts, expected_revision=head.revision)
 
     async def forge(self, name: str, now: str) -> None:
@@ -478,10 +478,10 @@ async def test_a_document_that_cannot_be_looked_at_is_skipped_with_its_reason(
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
-    odd = {**replay(data), "no id!": Replayed("no id!", ends={1: 1})}
+    odd = {**replay(data), "no id!": JournalDocument("no id!", ends={1: 1})}
     report = await audited(url, odd, None)
     assert [one.document_id for one in report.skipped] == ["no id!"]
     assert (report.equal, report.clean, report.differences) == (1, False, ())
-    slow = await audited(url, replay(data), None, LookSettings(document_seconds=0.0))
+    slow = await audited(url, replay(data), None, LiveReadSettings(document_seconds=0.0))
     assert [one.reason for one in slow.skipped] == ["one could not be looked at: it took longer than 0 s"]
     assert "1 not compared" in slow.sentence

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loro import Configure, ExpandType, ExportMode, LoroDoc, LoroMap, LoroText, StyleConfigMap, VersionVector
 
 from lorogo_pipeline.decode.changes import batch_of, change_rows, changes
-from lorogo_pipeline.decode.fold import Row, fold_document
+from lorogo_pipeline.decode.fold import ReplayRow, fold_document
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol import crdt
@@ -18,7 +18,7 @@ from tests.pipeline.decode.test_fold import base, row, typed
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session
 
 
-def rows_of(rows: list[Row]) -> list[dict[str, Any]]:
+def rows_of(rows: list[ReplayRow]) -> list[dict[str, Any]]:
     folded = fold_document("doc", rows)
     assert folded is not None and folded.replica is not None
     found = change_rows(folded, 8)
@@ -138,7 +138,7 @@ def test_a_trimmed_snapshot() -> None:
 def test_a_deleted_document_keeps_its_changes() -> None:
     """Who changed what is history, until it is erased."""
     _, updates = typed("ab")
-    gone = Row("deleted", START + SECOND * 9, None, None, 0, None, None, None, 0, None, None, None)
+    gone = ReplayRow("deleted", START + SECOND * 9, None, None, 0, None, None, None, 0, None, None, None)
     folded = fold_document("doc", [row(updates[0]), gone])
     assert folded is not None and folded.deleted
     assert [(one["log_id"], one["inserted"]) for one in change_rows(folded, 8)] == [("log-1", 2)]

@@ -15,9 +15,9 @@ from loro import ExportMode, LoroDoc, LoroList, LoroMap, LoroText, VersionVector
 from lorogo_pipeline.decode import fold as folding
 from lorogo_pipeline.decode.fold import (
     INPUT,
-    Folded,
+    DocumentReplay,
     FoldOptions,
-    Row,
+    ReplayRow,
     by_document,
     document_row,
     fold,
@@ -30,10 +30,10 @@ from tests.pipeline.journals import SECOND, START, Author, Made, made, session, 
 NOW = FoldOptions(None, 8)
 
 
-def row(one: Made, **other: Any) -> Row:
+def row(one: Made, **other: Any) -> ReplayRow:
     """An update as the fold sees it."""
     record = one.record
-    found = Row(
+    found = ReplayRow(
         kind="update",
         accepted_ns=one.at_ns,
         epoch=record.epoch,
@@ -50,16 +50,16 @@ def row(one: Made, **other: Any) -> Row:
     return found._replace(**other)
 
 
-def event(kind: str, at_ns: int, generation: int = 0) -> Row:
-    return Row(kind, at_ns, None, None, generation, None, None, None, 0, None, None, None)
+def event(kind: str, at_ns: int, generation: int = 0) -> ReplayRow:
+    return ReplayRow(kind, at_ns, None, None, generation, None, None, None, 0, None, None, None)
 
 
-def base(doc: LoroDoc, at_ns: int, *, shallow: bool = False, content: bool = True) -> Row:
+def base(doc: LoroDoc, at_ns: int, *, shallow: bool = False, content: bool = True) -> ReplayRow:
     mode = ExportMode.ShallowSnapshot(doc.oplog_frontiers) if shallow else ExportMode.Snapshot()
     body = doc.export(mode)
     kept = body if content else b""
     vector = doc.oplog_vv.encode()
-    return Row("base", at_ns, 1, 0, 0, None, digest(body), True, len(kept), None, vector, kept)
+    return ReplayRow("base", at_ns, 1, 0, 0, None, digest(body), True, len(kept), None, vector, kept)
 
 
 def typed(*words: str, peer: int = 1) -> tuple[Author, list[Made]]:
@@ -72,12 +72,12 @@ def typed(*words: str, peer: int = 1) -> tuple[Author, list[Made]]:
     return author, found
 
 
-def text_of(folded: Folded | None) -> str:
+def text_of(folded: DocumentReplay | None) -> str:
     assert folded is not None and folded.replica is not None
     return str(folded.replica.settled().get_text("text").to_string())
 
 
-def state_of(rows: list[Row], as_of_ns: int | None = None) -> dict[str, Any]:
+def state_of(rows: list[ReplayRow], as_of_ns: int | None = None) -> dict[str, Any]:
     folded = fold_document("doc", rows, as_of_ns)
     assert folded is not None
     return document_row(folded, FoldOptions(as_of_ns, 8))
@@ -92,7 +92,7 @@ def batches(updates: list[Made], rows: int = 7) -> Iterator[pa.RecordBatch]:
     yield from table.to_batches(max_chunksize=rows)
 
 
-def named(one: Row) -> dict[str, Any]:
+def named(one: ReplayRow) -> dict[str, Any]:
     facts = one._asdict()
     return facts | {"bytes": facts.pop("size")}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lorogo_log.format.batch import Batch, encode, pack_value
 from lorogo_pipeline.decode.records import record_rows, span_column
-from lorogo_pipeline.decode.segments import Reading, Wanted, find_segments
+from lorogo_pipeline.decode.segments import JournalFilter, SegmentReading, find_segments
 from lorogo_pipeline.tables.schemas import RECORDS
 from lorogo_protocol import records
 from lorogo_protocol.digest import digest
@@ -51,7 +51,7 @@ def rows_of(
     values: list[bytes], *, keys: list[bytes] | None = None, payload: bool = True
 ) -> list[dict[str, Any]]:
     found = []
-    for batch in record_rows([batch_of(values, keys)], "log/0", Wanted(), payload=payload):
+    for batch in record_rows([batch_of(values, keys)], "log/0", JournalFilter(), payload=payload):
         assert batch.schema == RECORDS
         batch.validate(full=True)
         found += batch.to_pylist()
@@ -277,7 +277,7 @@ def test_one_bad_record_among_a_thousand(tmp_path: Path) -> None:
         made.raw(b"doc-bad", huge, START)
         made.add(*updates[500:])
     (facts,) = find_segments([str(tmp_path)])
-    batches = list(record_rows(Reading(facts).batches(), facts.log, Wanted()))
+    batches = list(record_rows(SegmentReading(facts).batches(), facts.log, JournalFilter()))
     table = pa.Table.from_batches(batches)
     kinds = table["kind"].to_pylist()
     assert kinds.count("update") == len(good) and kinds.count("malformed") == 1
@@ -297,7 +297,7 @@ def test_frames_after_cleaning_keep_their_sequences(tmp_path: Path) -> None:
     found = [
         sequence
         for facts in find_segments([str(path)])
-        for rows in record_rows(Reading(facts).batches(), facts.log, Wanted())
+        for rows in record_rows(SegmentReading(facts).batches(), facts.log, JournalFilter())
         for sequence in rows["log_sequence"].to_pylist()
     ]
     assert found == left and 0 < len(left) < 60
@@ -309,7 +309,7 @@ def test_a_record_with_other_bytes(tmp_path: Path) -> None:
     with Journal(tmp_path / "log") as made:
         made.add(*updates[:3], with_payload(updates[3], b"not Loro's"))
     (facts,) = find_segments([str(tmp_path)])
-    (rows,) = record_rows(Reading(facts).batches(), facts.log, Wanted())
+    (rows,) = record_rows(SegmentReading(facts).batches(), facts.log, JournalFilter())
     assert rows["digest_ok"].to_pylist() == [True, True, True, False]
 
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
 from lorogo_pipeline.decode.records import record_rows
-from lorogo_pipeline.decode.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
+from lorogo_pipeline.decode.segments import (
+    FAIL,
+    SKIP,
+    JournalFilter,
+    SegmentFacts,
+    SegmentReading,
+    find_segments,
+    gaps,
+)
 from lorogo_pipeline.errors import BadOption, DamagedJournal
 from lorogo_server.journal.archive import ArchiveError
 from lorogo_server.recovery.restore_sources import NoSource
@@ -38,10 +46,10 @@ def as_after_a_crash(path: Path, updates: list[Made], to: Path) -> Path:
 
 
 def told(
-    facts: SegmentFacts, wanted: Wanted | None = None, damaged: str = SKIP
+    facts: SegmentFacts, wanted: JournalFilter | None = None, damaged: str = SKIP
 ) -> tuple[list[int], list[str]]:
     """The sequences that a segment gives, and what is told of it."""
-    reading = Reading(facts, wanted or Wanted(), damaged)
+    reading = SegmentReading(facts, wanted or JournalFilter(), damaged)
     found = [record.sequence for batch in reading.batches() for record in batch.records()]
     return found, reading.damage
 
@@ -67,7 +75,7 @@ def flip(path: Path, at: int) -> None:
 
 def frame_starts(path: Path) -> list[int]:
     (facts,) = [one for one in find_segments([str(path.parent)]) if one.copies[0].name == path.name]
-    return [batch.position for batch in Reading(facts).batches()]
+    return [batch.position for batch in SegmentReading(facts).batches()]
 
 
 @pytest.fixture
@@ -155,7 +163,7 @@ def test_a_log_that_was_opened_many_times(tmp_path: Path) -> None:
     rows = [
         batch.num_rows
         for facts in find_segments([str(tmp_path)])
-        for batch in record_rows(Reading(facts).batches(), facts.log, Wanted())
+        for batch in record_rows(SegmentReading(facts).batches(), facts.log, JournalFilter())
     ]
     assert sum(rows) == 9
 
@@ -207,7 +215,7 @@ def test_a_damaged_index(tmp_path: Path) -> None:
     (segment,) = segments(path)
     flip(segment, segment.stat().st_size - 140)
     (facts,) = find_segments([str(path)])
-    found, damage = told(facts, Wanted(keys=frozenset([b"doc-0001"])))
+    found, damage = told(facts, JournalFilter(keys=frozenset([b"doc-0001"])))
     assert set(found) >= {one.record.sequence for one in updates if one.document_id == "doc-0001"}
     assert damage == []
 
@@ -421,7 +429,7 @@ def test_filters_give_what_a_full_read_gives(
     mixed: Path, keys: frozenset[bytes] | None, since: int | None, until: int | None
 ) -> None:
     """Whatever is asked for by key and time: the index leads to exactly the records that match."""
-    wanted = Wanted(
+    wanted = JournalFilter(
         keys,
         None if since is None else START + since * SECOND,
         None if until is None else START + until * SECOND,
@@ -430,7 +438,7 @@ def test_filters_give_what_a_full_read_gives(
     everything_there = [
         (record.sequence, record.key, record.time)
         for facts in found
-        for batch in Reading(facts).batches()
+        for batch in SegmentReading(facts).batches()
         for record in batch.records()
     ]
     expected = [
@@ -445,7 +453,7 @@ def test_filters_give_what_a_full_read_gives(
         sequence
         for facts in found
         if not wanted.misses(facts)
-        for rows in record_rows(Reading(facts, wanted).batches(), facts.log, wanted)
+        for rows in record_rows(SegmentReading(facts, wanted).batches(), facts.log, wanted)
         for sequence in rows["log_sequence"].to_pylist()
     ]
     assert got == expected
@@ -455,8 +463,8 @@ def test_the_index_spares_reading(mixed: Path) -> None:
     """A key that stands in one block only is read from there."""
     sealed = find_segments([str(mixed)])[0]
     whole, _ = told(sealed)
-    some, _ = told(sealed, Wanted(since_ns=START + 45 * SECOND))
-    none, _ = told(sealed, Wanted(keys=frozenset([b"nobody"])))
+    some, _ = told(sealed, JournalFilter(since_ns=START + 45 * SECOND))
+    none, _ = told(sealed, JournalFilter(keys=frozenset([b"nobody"])))
     assert none == [] and len(some) < len(whole)
-    assert Wanted(since_ns=START + 100 * SECOND).misses(sealed)
-    assert Wanted(until_ns=START - 100 * SECOND).misses(sealed)
+    assert JournalFilter(since_ns=START + 100 * SECOND).misses(sealed)
+    assert JournalFilter(until_ns=START - 100 * SECOND).misses(sealed)

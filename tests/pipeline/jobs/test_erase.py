@@ -12,7 +12,7 @@ from lorogo_pipeline.errors import BadOption, LakeBusy, PipelineError
 from lorogo_pipeline.jobs import erase as erasing
 from lorogo_pipeline.jobs.erase import TABLES
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.records import ErasedRecord, RestoredRecord
 from tests.pipeline.journals import SECOND, START, Journal, journal, session
@@ -153,7 +153,7 @@ def test_the_proof_looks_everywhere(pipeline: Pipeline) -> None:
 def test_a_file_that_comes_back_meanwhile(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is one that cannot be removed."""
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "remove", lambda self, name: None)
+        patched.setattr(LakeFiles, "remove", lambda self, name: None)
         assert not pipeline.erase([GONE]).proved
     assert pipeline.erase([GONE]).proved
 

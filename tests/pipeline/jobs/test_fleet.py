@@ -14,10 +14,10 @@ from lorogo_pipeline.jobs import fleet
 from lorogo_pipeline.jobs.fleet import compact_fleet
 from lorogo_pipeline.jobs.fleet_report import (
     FleetOptions,
+    FleetProgress,
     FleetReport,
     FleetStopped,
     InvalidOptions,
-    Progress,
 )
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import Ack
@@ -27,8 +27,8 @@ from lorogo_server.compaction import compaction
 from lorogo_server.compaction.purges import purge_prefix
 from lorogo_server.identity import HomeInUse
 from lorogo_server.journal.disk_journal import JournalStopped
-from lorogo_server.ownership.epoch import Epochs
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.ownership.epoch import EpochTracker
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.nats.streams import JetStreamStream
@@ -69,7 +69,7 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
     async with world.server():
         await world.write(names)
     assert await world.counts() == dict.fromkeys(names, 5)
-    told: list[Progress] = []
+    told: list[FleetProgress] = []
     report = await compact_fleet(world.url, world.options(), told.append)
     assert report.failures == []
     assert (report.documents, report.cold, report.compacted, report.skipped) == (200, 200, 200, {})
@@ -87,7 +87,7 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
             head = await server.context.snapshots.head(name)
             assert head is not None
             assert head.size > 0
-            assert SnapshotFacts.parse(head.facts).epoch == server.context.epochs.current
+            assert SnapshotMetadata.parse(head.facts).epoch == server.context.epochs.current
         assert await world.texts(names) == expected(names)
         await world.write(names[:3], 1, first=5)
         assert await world.texts(names[:3]) == expected(names[:3], 6)
@@ -303,7 +303,7 @@ async def test_another_epoch_stops_the_purge(world: World, monkeypatch: pytest.M
     names = names_of(5)
     async with world.server():
         await world.write(names)
-    epochs = Epochs(world.transport)
+    epochs = EpochTracker(world.transport)
 
     async def rewind() -> None:
         await epochs.check()
@@ -443,7 +443,7 @@ async def test_a_journal_that_stops_ends_the_job(world: World, monkeypatch: pyte
     async with world.server():
         await world.write(names)
 
-    async def cover(_: object) -> compaction.Covering:
+    async def cover(_: object) -> compaction.VerifiedSnapshot:
         raise JournalStopped("no space left")
 
     monkeypatch.setattr(compaction, "cover", cover)
@@ -459,7 +459,7 @@ async def test_one_job_per_folder(world: World) -> None:
         await world.write(["a"])
     second: list[asyncio.Task[FleetReport]] = []
 
-    def tell(_: Progress) -> None:
+    def tell(_: FleetProgress) -> None:
         second.append(asyncio.create_task(compact_fleet(world.url, world.options())))
 
     await compact_fleet(world.url, world.options(), tell)

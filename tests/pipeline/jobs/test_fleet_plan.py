@@ -5,8 +5,17 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_pipeline.jobs.fleet_plan import FAILED, WARM, Prefix, Rest, Seen, choose, keep_from, plan
-from lorogo_protocol.lease import Entry
+from lorogo_pipeline.jobs.fleet_plan import (
+    FAILED,
+    WARM,
+    DocumentActivity,
+    PurgeEstimate,
+    PurgePrefix,
+    choose,
+    keep_from,
+    plan,
+)
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 
 NAMES = ("a", "b", "c", "d")
@@ -42,14 +51,14 @@ def worlds(draw: st.DrawFn) -> World:
     return World(tuple(stream), unneeded)
 
 
-def grown(world: World) -> Prefix:
+def grown(world: World) -> PurgePrefix:
     """The prefix as the job finds it: the stream is read no further than it goes."""
     keep = {
         name: keep_from(before, world.newest(name))
         for name, before in world.unneeded.items()
         if before and world.newest(name)
     }
-    prefix = Prefix(keep)
+    prefix = PurgePrefix(keep)
     for sequence, name in world.stream:
         if not prefix.take(sequence, name, 10):
             break
@@ -86,9 +95,9 @@ def test_every_document_ends_by_the_fewest_purges(world: World, messages_min: in
     for name, before in world.unneeded.items():
         end = keep_from(before, world.newest(name))
         count = sum(owner == name and sequence < end for sequence, owner in world.stream)
-        removable[name] = Rest(count, 10 * count)
+        removable[name] = PurgeEstimate(count, 10 * count)
     purges = plan(prefix, removable, messages_min=messages_min, bytes_min=bytes_min)
-    without = plan(Prefix({}), removable, messages_min=messages_min, bytes_min=bytes_min)
+    without = plan(PurgePrefix({}), removable, messages_min=messages_min, bytes_min=bytes_min)
     assert not without.prefix
     assert len(purges.one_by_one) + purges.prefix <= len(without.one_by_one)
     for name, rest in removable.items():
@@ -98,20 +107,20 @@ def test_every_document_ends_by_the_fewest_purges(world: World, messages_min: in
             assert stays > 0
         else:
             assert stays == 0 or (stays + 1 <= messages_min and 10 * stays <= bytes_min)
-            assert purges.left.get(name, Rest(0, 0)).messages == stays
+            assert purges.left.get(name, PurgeEstimate(0, 0)).messages == stays
 
 
 def test_a_prefix_that_has_ended_grows_no_more() -> None:
     """What follows a message that must stay, stays."""
-    prefix = Prefix({"a": 9})
+    prefix = PurgePrefix({"a": 9})
     assert prefix.take(3, "a", 1)
     assert not prefix.take(4, "b", 1)
     assert not prefix.take(5, "a", 1)
     assert (prefix.before, prefix.messages) == (4, {"a": 1})
 
 
-def seen(name: str, newest: int, newest_ns: int, status: Status | None) -> Seen:
-    return Seen(name, 5, newest, newest_ns, None if status is None else Entry(status, 1))
+def seen(name: str, newest: int, newest_ns: int, status: Status | None) -> DocumentActivity:
+    return DocumentActivity(name, 5, newest, newest_ns, None if status is None else StatusEntry(status, 1))
 
 
 def test_the_coldest_comes_first_and_the_warm_do_not_come() -> None:

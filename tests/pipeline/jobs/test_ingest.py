@@ -17,7 +17,7 @@ import pytest
 
 from lorogo_pipeline.decode.segments import FAIL, SKIP
 from lorogo_pipeline.errors import BadOption, DamagedJournal, LakeBusy, PipelineError
-from lorogo_pipeline.jobs.ingest import Ingested
+from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.tables import parquet
 from lorogo_pipeline.tables.lake import Lake
@@ -49,7 +49,7 @@ class Ingest:
         settings = Settings(str(lake or self.lake), tuple(map(str, journals)), buckets=4, damaged=damaged)
         return build(self.spark, settings)
 
-    def __call__(self, *journals: Path | str, lake: Path | None = None, damaged: str = SKIP) -> Ingested:
+    def __call__(self, *journals: Path | str, lake: Path | None = None, damaged: str = SKIP) -> IngestReport:
         return self.pipeline(*journals, lake=lake, damaged=damaged).ingest()
 
 
@@ -132,7 +132,7 @@ def test_whatever_the_order(
 def test_nothing_yet(ingest: Ingest, tmp_path: Path) -> None:
     """A journal that is still empty makes an empty lake."""
     (tmp_path / "journal").mkdir()
-    assert ingest(tmp_path / "journal") == Ingested()
+    assert ingest(tmp_path / "journal") == IngestReport()
     assert tables_of(ingest.lake, *INGESTED) == {name: [] for name in INGESTED}
 
 
@@ -328,7 +328,7 @@ def test_erased_documents_never_come(ingest: Ingest, tmp_path: Path, when: str) 
         "together": [[tmp_path / "journal", tmp_path / "other"]],
         "after": [[tmp_path / "journal"], [tmp_path / "other"]],
     }
-    done = Ingested()
+    done = IngestReport()
     for places in order[when]:
         done += ingest(*places)
     assert done.erased == mine + 1
@@ -503,9 +503,11 @@ def test_killed_and_run_again(ingest: Ingest, tmp_path: Path) -> None:
 
 def test_what_an_ingest_says() -> None:
     """Two runs together, and as JSON."""
-    both = Ingested(segments=1, updates=2, damage=["a"]) + Ingested(segments=2, updates=3, damage=["b"])
+    both = IngestReport(segments=1, updates=2, damage=["a"]) + IngestReport(
+        segments=2, updates=3, damage=["b"]
+    )
     assert (both.segments, both.updates, both.damage, both.changed) == (3, 5, ["a", "b"], True)
-    assert both.to_json()["updates"] == 5 and not Ingested(repeated=4).changed
+    assert both.to_json()["updates"] == 5 and not IngestReport(repeated=4).changed
 
 
 def test_a_record_of_a_key_that_is_no_id(ingest: Ingest, tmp_path: Path) -> None:

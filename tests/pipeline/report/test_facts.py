@@ -10,8 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lorogo_pipeline.report import queries
 from lorogo_pipeline.report.facts import UnknownTimeZone, gather, report
-from lorogo_pipeline.report.model import Big, Busy, Lake, Peer, Reason, Totals, Trouble
-from lorogo_pipeline.report.periods import Step
+from lorogo_pipeline.report.model import (
+    BusyDocument,
+    DocumentProblem,
+    LakeSummary,
+    LargeDocument,
+    Peer,
+    ReasonCount,
+    ReportTotals,
+)
+from lorogo_pipeline.report.periods import PeriodLength
 from lorogo_pipeline.tables import schemas
 
 NOW = datetime(2026, 11, 10, 12, tzinfo=UTC)
@@ -143,9 +151,9 @@ def elsewhere(spark: SparkSession) -> Iterator[None]:
 
 def test_all_facts_of_a_small_lake(tables: dict[str, DataFrame]) -> None:
     """Every number of the page is the one that counting by hand gives."""
-    facts = gather(tables, now=NOW, lake=Lake("lake", {"updates": 2}))
-    assert (facts.first, facts.last, facts.step) == (hours(0, 9), hours(5, 9), Step.DAY)
-    assert facts.totals == Totals(
+    facts = gather(tables, now=NOW, lake=LakeSummary("lake", {"updates": 2}))
+    assert (facts.first, facts.last, facts.step) == (hours(0, 9), hours(5, 9), PeriodLength.DAY)
+    assert facts.totals == ReportTotals(
         updates=6, bytes=1407, ops=41, documents=3, peers=3, acked=100, refused=4,
         p50_us=facts.totals.p50_us, p99_us=facts.totals.p99_us, servers=2, deleted=1, restored=0, erased=1,
     )  # fmt: skip
@@ -168,18 +176,18 @@ def test_all_facts_of_a_small_lake(tables: dict[str, DataFrame]) -> None:
     assert facts.peers == (Peer("1", 31, 26, 5), Peer(MAX, 6, 6, 0))
     assert (facts.peers_ops, facts.peers_from_changes) == (37, True)
     assert facts.busiest == (
-        Busy("a", 3, 300, 36, (2, 0, 1, 0, 0, 0)),
-        Busy("c", 2, 107, 4, (0, 0, 0, 0, 0, 2)),
-        Busy("b", 1, 1000, 1, (1, 0, 0, 0, 0, 0)),
+        BusyDocument("a", 3, 300, 36, (2, 0, 1, 0, 0, 0)),
+        BusyDocument("c", 2, 107, 4, (0, 0, 0, 0, 0, 2)),
+        BusyDocument("b", 1, 1000, 1, (1, 0, 0, 0, 0, 0)),
     )
-    assert facts.biggest == (Big("a", 400, 30, 3), Big("b", 90, 1, 1, live=False))
+    assert facts.biggest == (LargeDocument("a", 400, 30, 3), LargeDocument("b", 90, 1, 1, live=False))
     assert facts.reasons == (
-        Reason("not-owner", 3, (2, 0, 0, 0, 0, 1)),
-        Reason("</svg>", 1, (1, 0, 0, 0, 0, 0)),
+        ReasonCount("not-owner", 3, (2, 0, 0, 0, 0, 1)),
+        ReasonCount("</svg>", 1, (1, 0, 0, 0, 0, 0)),
     )
     assert (facts.digest_wrong, facts.undecodable, facts.in_future) == (1, 1, 0)
-    assert facts.damaged == (Trouble("c", digest_wrong=1, undecodable=1),)
-    assert facts.incomplete == (Trouble("b", problem="peer 1 from 0 is missing"),)
+    assert facts.damaged == (DocumentProblem("c", digest_wrong=1, undecodable=1),)
+    assert facts.incomplete == (DocumentProblem("b", problem="peer 1 from 0 is missing"),)
     kept = facts.materialised
     assert kept is not None
     assert (kept.documents, kept.live, kept.chars, kept.snapshot_bytes, kept.incomplete) == (2, 1, 31, 490, 1)
@@ -232,12 +240,12 @@ def test_an_empty_lake_has_a_friendly_page(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("length", "step", "periods"),
     [
-        (timedelta(minutes=-1), Step.HOUR, 1),
-        (timedelta(days=400), Step.WEEK, 59),
-        (timedelta(days=20_000), Step.YEAR, 55),
+        (timedelta(minutes=-1), PeriodLength.HOUR, 1),
+        (timedelta(days=400), PeriodLength.WEEK, 59),
+        (timedelta(days=20_000), PeriodLength.YEAR, 55),
     ],
 )
-def test_any_length_of_time(spark: SparkSession, length: timedelta, step: Step, periods: int) -> None:
+def test_any_length_of_time(spark: SparkSession, length: timedelta, step: PeriodLength, periods: int) -> None:
     """A minute is an hour, 400 days are weeks, a clock that was once at 1972 makes years: none is lost."""
     updates = table(spark, "updates", [update("a", hours(0, 9)), update("b", hours(0, 9) - length)])
     facts = gather({"updates": updates}, now=NOW)

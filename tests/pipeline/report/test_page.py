@@ -9,19 +9,19 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lorogo_pipeline.report.model import (
-    Big,
-    Busy,
-    Lake,
-    Materialised,
+    BusyDocument,
+    DocumentProblem,
+    DocumentTotals,
+    LakeSummary,
+    LargeDocument,
     Peer,
     Period,
-    Reason,
+    ReasonCount,
     ReportFacts,
-    Totals,
-    Trouble,
+    ReportTotals,
 )
 from lorogo_pipeline.report.page import render
-from lorogo_pipeline.report.periods import Step
+from lorogo_pipeline.report.periods import PeriodLength
 
 FIRST = datetime(2026, 11, 2, 9, 15, tzinfo=UTC)
 NAME = "</td></svg><script>alert('x')</script>\x00"
@@ -37,23 +37,23 @@ def facts(name: str = "notes", days: int = 3) -> ReportFacts:
     )
     history = tuple(range(days))
     return ReportFacts(
-        lake=Lake(name, {"updates": 7, "answers": 3}),
+        lake=LakeSummary(name, {"updates": 7, "answers": 3}),
         made_at=datetime(2026, 12, 1, 12, tzinfo=UTC),
         tz="UTC",
-        step=Step.DAY,
+        step=PeriodLength.DAY,
         first=FIRST,
         last=FIRST + timedelta(days=days - 1),
-        totals=Totals(30, 1500, 120, 3, 3, 30, 3, 900.0, 5000.0, 1),
+        totals=ReportTotals(30, 1500, 120, 3, 3, 30, 3, 900.0, 5000.0, 1),
         periods=periods,
         week=tuple(tuple(range(24)) for _ in range(7)),
         peers=(Peer(name, 100, 90, 10), Peer("18446744073709551615", 10, 10, 0)),
         peers_ops=120,
         peers_from_changes=True,
-        busiest=(Busy(name, 20, 1000, 80, history),),
-        biggest=(Big(name, 4000, 300, 20), Big("gone", 10, 3, 1, live=False)),
-        reasons=(Reason(name, 2, history), Reason("not-owner", 1, history)),
+        busiest=(BusyDocument(name, 20, 1000, 80, history),),
+        biggest=(LargeDocument(name, 4000, 300, 20), LargeDocument("gone", 10, 3, 1, live=False)),
+        reasons=(ReasonCount(name, 2, history), ReasonCount("not-owner", 1, history)),
         has_answers=True,
-        materialised=Materialised(3, 2, 303, 4010, 0, FIRST + timedelta(days=days)),
+        materialised=DocumentTotals(3, 2, 303, 4010, 0, FIRST + timedelta(days=days)),
     )
 
 
@@ -80,7 +80,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize(
     "page",
-    [render(facts()), render(facts(NAME)), render(ReportFacts(Lake(NAME), FIRST, "UTC"))],
+    [render(facts()), render(facts(NAME)), render(ReportFacts(LakeSummary(NAME), FIRST, "UTC"))],
     ids=["plain", "hostile", "empty"],
 )
 def test_the_page_loads_nothing(page: str) -> None:
@@ -149,7 +149,7 @@ def test_what_the_header_says() -> None:
 
 def test_an_empty_lake_says_what_to_do() -> None:
     """Without anything ingested the page has no charts, but the three commands, with this lake's name."""
-    page = render(ReportFacts(Lake("my lake"), FIRST, "UTC"))
+    page = render(ReportFacts(LakeSummary("my lake"), FIRST, "UTC"))
     assert "nothing in this lake yet" in page
     for command in ("ingest --journal", "materialise --lake", "report --lake"):
         assert command in page
@@ -167,20 +167,20 @@ def test_nothing_wrong_is_said_too() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"digest_wrong": 2, "damaged": (Trouble("hurt", 2, 0),)}, ["2 updates whose bytes", "hurt"]),
-        ({"undecodable": 1, "damaged": (Trouble("odd", 0, 1),)}, ["1 update with the right digest", "odd"]),
+        ({"digest_wrong": 2, "damaged": (DocumentProblem("hurt", 2, 0),)}, ["2 updates whose bytes", "hurt"]),
+        ({"undecodable": 1, "damaged": (DocumentProblem("odd", 0, 1),)}, ["1 update with the right digest", "odd"]),
         ({"in_future": 3}, ["3 updates accepted later than this report was made"]),
-        ({"lake": Lake("x", problems=("segment <3> is torn",))}, ["segment &lt;3&gt; is torn"]),
+        ({"lake": LakeSummary("x", problems=("segment <3> is torn",))}, ["segment &lt;3&gt; is torn"]),
         ({"materialised": None, "biggest": ()}, ["not put together yet", "Not known until"]),
         (
             {
-                "materialised": Materialised(3, 3, 1, 1, 9, FIRST, updates_since=4, documents_missing=1),
-                "incomplete": (Trouble("half", problem="peer 7 from 3 is missing"),),
+                "materialised": DocumentTotals(3, 3, 1, 1, 9, FIRST, updates_since=4, documents_missing=1),
+                "incomplete": (DocumentProblem("half", problem="peer 7 from 3 is missing"),),
             },
             ["half</bdi>: peer 7 from 3 is missing", "and 8 more", "4 updates came", "1 edited document is"],
         ),
         ({"has_answers": False, "reasons": ()}, ["nothing is known of latencies"]),
-        ({"totals": Totals(updates=1, erased=1)}, ["1 document erased for good"]),
+        ({"totals": ReportTotals(updates=1, erased=1)}, ["1 document erased for good"]),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_called_out(change: dict[str, object], words: list[str]) -> None:
@@ -205,7 +205,9 @@ def test_only_answers_or_only_updates_make_a_page() -> None:
     whole = facts()
     quiet = tuple(replace(one, updates=0, bytes=0, ops=0, documents=0, peers=0) for one in whole.periods)
     page = render(
-        replace(whole, totals=Totals(acked=5, p50_us=1.0, p99_us=2.0), periods=quiet, busiest=(), peers=())
+        replace(
+            whole, totals=ReportTotals(acked=5, p50_us=1.0, p99_us=2.0), periods=quiet, busiest=(), peers=()
+        )
     )
     assert "How servers answered" in page
     assert "When people work" not in page

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_pipeline.report.periods import Step, after, marks, name, start_of, starts, step_for
+from lorogo_pipeline.report.periods import PeriodLength, after, marks, name, start_of, starts, step_for
 
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2262, 1, 1))  # noqa: DTZ001 - local
 
@@ -29,16 +29,16 @@ def test_periods_cover_the_time(first: datetime, length: timedelta) -> None:
 @pytest.mark.parametrize(
     ("days", "step"),
     [
-        (0, Step.HOUR),
-        (3, Step.HOUR),
-        (4, Step.DAY),
-        (92, Step.DAY),
-        (400, Step.WEEK),
-        (1000, Step.MONTH),
-        (9000, Step.YEAR),
+        (0, PeriodLength.HOUR),
+        (3, PeriodLength.HOUR),
+        (4, PeriodLength.DAY),
+        (92, PeriodLength.DAY),
+        (400, PeriodLength.WEEK),
+        (1000, PeriodLength.MONTH),
+        (9000, PeriodLength.YEAR),
     ],
 )
-def test_longer_times_have_longer_periods(days: int, step: Step) -> None:
+def test_longer_times_have_longer_periods(days: int, step: PeriodLength) -> None:
     """A day is shown by hours, a quarter by days, a year by weeks, then months, then years."""
     first = datetime(2026, 1, 1)  # noqa: DTZ001 - local
     assert step_for(first, first + timedelta(days=days)) is step

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.testing import assertDataFrameEqual
 
-from lorogo_pipeline.decode.segments import Wanted
+from lorogo_pipeline.decode.segments import JournalFilter
 from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.sources.journal_source import JournalReader, narrowed, parse_options
 from lorogo_pipeline.sources.registration import register
@@ -243,7 +243,7 @@ def test_options() -> None:
         {"PATH": "a, memory://b", "Payload": "FALSE", "damaged": "skip", "since": "5", "documents": "x,y"}
     )
     assert found.paths == ("a", "memory://b") and not found.payload and found.damaged == "skip"
-    assert found.wanted == Wanted(frozenset([b"x", b"y"]), 5, None)
+    assert found.wanted == JournalFilter(frozenset([b"x", b"y"]), 5, None)
 
 
 NS = ("accepted_ns",)
@@ -254,32 +254,35 @@ ID = ("document_id",)
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ([], Wanted()),
-        ([EqualTo(ID, "a")], Wanted(frozenset([b"a"]))),
-        ([In(ID, ("a", None, "b")), EqualTo(ID, "b")], Wanted(frozenset([b"b"]))),
-        ([EqualTo(ID, "a"), EqualTo(ID, "b")], Wanted(frozenset())),
-        ([EqualTo(ID, "a\ufffdb")], Wanted()),
-        ([In(ID, ("a", "\ufffd"))], Wanted()),
-        ([GreaterThan(NS, 7), GreaterThanOrEqual(NS, 7), LessThan(NS, 20)], Wanted(None, 8, 19)),
-        ([LessThanOrEqual(NS, 9), EqualTo(NS, 8)], Wanted(None, 8, 8)),
-        ([GreaterThan(AT, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))], Wanted(None, SECOND + 1000, None)),
-        ([LessThan(AT, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))], Wanted(None, None, SECOND - 1)),
+        ([], JournalFilter()),
+        ([EqualTo(ID, "a")], JournalFilter(frozenset([b"a"]))),
+        ([In(ID, ("a", None, "b")), EqualTo(ID, "b")], JournalFilter(frozenset([b"b"]))),
+        ([EqualTo(ID, "a"), EqualTo(ID, "b")], JournalFilter(frozenset())),
+        ([EqualTo(ID, "a\ufffdb")], JournalFilter()),
+        ([In(ID, ("a", "\ufffd"))], JournalFilter()),
+        ([GreaterThan(NS, 7), GreaterThanOrEqual(NS, 7), LessThan(NS, 20)], JournalFilter(None, 8, 19)),
+        ([LessThanOrEqual(NS, 9), EqualTo(NS, 8)], JournalFilter(None, 8, 8)),
+        (
+            [GreaterThan(AT, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))],
+            JournalFilter(None, SECOND + 1000, None),
+        ),
+        ([LessThan(AT, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))], JournalFilter(None, None, SECOND - 1)),
         (
             [EqualTo(AT, datetime(1970, 1, 1, 2, 0, 1, tzinfo=timezone(timedelta(hours=2))))],
-            Wanted(None, SECOND, SECOND + 999),
+            JournalFilter(None, SECOND, SECOND + 999),
         ),
-        ([GreaterThan(NS, "odd"), StringContains(ID, "a"), EqualTo(("kind",), "update")], Wanted()),
+        ([GreaterThan(NS, "odd"), StringContains(ID, "a"), EqualTo(("kind",), "update")], JournalFilter()),
     ],
 )
-def test_what_filters_ask_for(filters: list[Filter], expected: Wanted) -> None:
+def test_what_filters_ask_for(filters: list[Filter], expected: JournalFilter) -> None:
     """Filters become keys and times; those that cannot are left to Spark."""
-    assert narrowed(Wanted(), filters) == expected
+    assert narrowed(JournalFilter(), filters) == expected
 
 
 def test_a_time_without_a_zone() -> None:
     """A time whose zone nobody tells may be any: nothing is lost by it."""
     naive = datetime(2026, 11, 6, 21, 20)  # noqa: DTZ001 - that is the point
-    wanted = narrowed(Wanted(), [GreaterThan(AT, naive), LessThan(AT, naive)])
+    wanted = narrowed(JournalFilter(), [GreaterThan(AT, naive), LessThan(AT, naive)])
     assert wanted.since_ns is not None and wanted.until_ns is not None
     assert wanted.since_ns <= START - 14 * 3600 * SECOND and wanted.until_ns >= START + 12 * 3600 * SECOND
 

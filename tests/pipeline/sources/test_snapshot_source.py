@@ -17,14 +17,14 @@ from lorogo_pipeline.sources.snapshot_rows import (
     PARTITION_BYTES,
     WINDOW_BYTES,
     WINDOW_HEADS,
-    Share,
+    DocumentShare,
+    FetchWindow,
     SnapshotOptions,
-    Window,
     shares,
 )
 from lorogo_pipeline.tables.schemas import SNAPSHOTS, spark_schema
 from lorogo_protocol.subjects import SNAPSHOT_STREAM
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import JetStreamTransport, connect
@@ -33,7 +33,7 @@ from lorogo_transport.stores.snapshots import CHUNK_BYTES, SnapshotDamaged, Snap
 from lorogo_transport.stores.topology import specs
 
 AnyTransport = JetStreamTransport | MemoryTransport
-FACTS = SnapshotFacts(sequence=7, epoch=2, frontiers=b"\x01", lease=5, generation=1)
+FACTS = SnapshotMetadata(sequence=7, epoch=2, frontiers=b"\x01", lease=5, generation=1)
 BIG = os.urandom(3 * CHUNK_BYTES)
 
 
@@ -57,7 +57,7 @@ async def fill(transport: AnyTransport, count: int) -> SnapshotStore:
     for some in range(0, count - 2, 50):
         await asyncio.gather(*(put(number) for number in range(some, min(some + 50, count - 2))))
     await store.put("big", BIG, FACTS.render(), expected_revision=0)
-    gone = SnapshotFacts(generation=2, deleted_ns=1_800_000_000 * 10**9, erased_ns=1)
+    gone = SnapshotMetadata(generation=2, deleted_ns=1_800_000_000 * 10**9, erased_ns=1)
     await store.put("gone", b"", gone.render(), expected_revision=0)
     return store
 
@@ -108,7 +108,7 @@ def test_windows() -> None:
     def head(name: str, size: int) -> SnapshotHead:
         return SnapshotHead(name, 1, name, size, 1, "")
 
-    window = Window()
+    window = FetchWindow()
     small = [head(f"s{number}", 1) for number in range(WINDOW_HEADS + 1)]
     assert [window.add(each) for each in small] == [[]] * WINDOW_HEADS + [small[:-1]]
     large = [head("l1", WINDOW_BYTES + 1), head("l2", WINDOW_BYTES)]
@@ -137,7 +137,7 @@ async def test_a_snapshot_that_is_replaced_meanwhile(monkeypatch: pytest.MonkeyP
             yield head
 
     monkeypatch.setattr(SnapshotStore, "heads", late)
-    found = [row async for row in read_rows(transport, SnapshotOptions(), Share())]
+    found = [row async for row in read_rows(transport, SnapshotOptions(), DocumentShare())]
     assert {row["document_id"]: row["payload"] for row in found}["big"] == b"new"
     assert len(found) == 4
 

@@ -4,10 +4,10 @@ import pytest
 
 from lorogo_pipeline.sources.errors import BadSourceOption, StreamChanged
 from lorogo_pipeline.sources.stream_ranges import (
-    Offset,
-    Range,
-    Seen,
+    SequenceRange,
+    StreamOffset,
     StreamOptions,
+    WalBounds,
     batch_ranges,
     check_unchanged,
     initial,
@@ -16,7 +16,7 @@ from lorogo_pipeline.sources.stream_ranges import (
 )
 from lorogo_protocol.errors import InvalidDocumentId
 
-ANEW = Seen(epoch=1, first=1, last=4, created=200)
+ANEW = WalBounds(epoch=1, first=1, last=4, created=200)
 
 
 def test_no_options() -> None:
@@ -87,7 +87,7 @@ def test_options_of_the_other_reader() -> None:
         StreamOptions.parse({"startingoffset": "latest"}).for_batch()
 
 
-def spans(ranges: list[Range] | None) -> list[tuple[int, int]] | None:
+def spans(ranges: list[SequenceRange] | None) -> list[tuple[int, int]] | None:
     return None if ranges is None else [(each.first, each.last) for each in ranges]
 
 
@@ -111,7 +111,7 @@ def test_ranges_of_a_batch(
 ) -> None:
     """The WAL is cut into ranges of so many sequences; what is not there is not read."""
     parsed = StreamOptions.parse({"partition_messages": "4", **options})
-    found = batch_ranges(parsed, Seen(2, first, last, 77))
+    found = batch_ranges(parsed, WalBounds(2, first, last, 77))
     assert spans(found) == expected
     assert all((each.epoch, each.created) == (2, 77) for each in found)
 
@@ -123,45 +123,51 @@ def test_ranges_of_a_batch(
 def test_where_a_query_begins(starting: str, sequence: int) -> None:
     """At the first message, at the next one to come, or at the sequence named."""
     options = StreamOptions.parse({"startingoffset": starting})
-    assert initial(options, Seen(3, 5, 10, 77)) == Offset(3, sequence, 77)
+    assert initial(options, WalBounds(3, 5, 10, 77)) == StreamOffset(3, sequence, 77)
 
 
 def test_a_query_cannot_begin_in_the_future() -> None:
     """A first sequence that is far from existing would look like a stream that lost messages."""
     with pytest.raises(BadSourceOption, match="the WAL ends at 10"):
-        initial(StreamOptions.parse({"startingoffset": "12"}), Seen(3, 5, 10, 77))
+        initial(StreamOptions.parse({"startingoffset": "12"}), WalBounds(3, 5, 10, 77))
 
 
-SEEN = Seen(epoch=2, first=5, last=30, created=100)
+SEEN = WalBounds(epoch=2, first=5, last=30, created=100)
 
 
 @pytest.mark.parametrize(
     ("start", "seen", "most", "end", "ranges"),
     [
         # the same epoch
-        (Offset(2, 30, 100), SEEN, None, Offset(2, 30, 100), []),
-        (Offset(2, 20, 100), SEEN, None, Offset(2, 30, 100), [(21, 30)]),
-        (Offset(2, 20, 100), SEEN, 4, Offset(2, 24, 100), [(21, 24)]),
-        (Offset(2, 28, 100), SEEN, 4, Offset(2, 30, 100), [(29, 30)]),
-        (Offset(2, 0, 100), SEEN, 4, Offset(2, 8, 100), [(5, 8)]),  # purged: it begins at what is there
-        (Offset(2, 20, 0), SEEN, None, Offset(2, 30, 100), [(21, 30)]),
+        (StreamOffset(2, 30, 100), SEEN, None, StreamOffset(2, 30, 100), []),
+        (StreamOffset(2, 20, 100), SEEN, None, StreamOffset(2, 30, 100), [(21, 30)]),
+        (StreamOffset(2, 20, 100), SEEN, 4, StreamOffset(2, 24, 100), [(21, 24)]),
+        (StreamOffset(2, 28, 100), SEEN, 4, StreamOffset(2, 30, 100), [(29, 30)]),
+        (
+            StreamOffset(2, 0, 100),
+            SEEN,
+            4,
+            StreamOffset(2, 8, 100),
+            [(5, 8)],
+        ),  # purged: it begins at what is there
+        (StreamOffset(2, 20, 0), SEEN, None, StreamOffset(2, 30, 100), [(21, 30)]),
         # servers recorded a new epoch
-        (Offset(1, 20, 100), SEEN, None, Offset(2, 30, 100), [(5, 30)]),
-        (Offset(1, 20, 100), SEEN, 10, Offset(2, 14, 100), [(5, 14)]),
-        (Offset(1, 99, 100), SEEN, None, Offset(2, 30, 100), [(5, 30)]),
+        (StreamOffset(1, 20, 100), SEEN, None, StreamOffset(2, 30, 100), [(5, 30)]),
+        (StreamOffset(1, 20, 100), SEEN, 10, StreamOffset(2, 14, 100), [(5, 14)]),
+        (StreamOffset(1, 99, 100), SEEN, None, StreamOffset(2, 30, 100), [(5, 30)]),
         # nobody has noticed yet: the stream ends before us, or was made anew
-        (Offset(2, 40, 100), SEEN, None, Offset(3, 30, 100), [(5, 30)]),
-        (Offset(1, 2, 100), ANEW, None, Offset(2, 4, 200), [(1, 4)]),
-        (Offset(1, 9, 100), ANEW, 3, Offset(2, 3, 200), [(1, 3)]),
-        (Offset(1, 9, 100), Seen(1, 1, 0, 200), None, Offset(2, 0, 200), []),
+        (StreamOffset(2, 40, 100), SEEN, None, StreamOffset(3, 30, 100), [(5, 30)]),
+        (StreamOffset(1, 2, 100), ANEW, None, StreamOffset(2, 4, 200), [(1, 4)]),
+        (StreamOffset(1, 9, 100), ANEW, 3, StreamOffset(2, 3, 200), [(1, 3)]),
+        (StreamOffset(1, 9, 100), WalBounds(1, 1, 0, 200), None, StreamOffset(2, 0, 200), []),
         # and when they do, nothing is read twice
-        (Offset(2, 4, 200), Seen(2, 1, 6, 200), None, Offset(2, 6, 200), [(5, 6)]),
+        (StreamOffset(2, 4, 200), WalBounds(2, 1, 6, 200), None, StreamOffset(2, 6, 200), [(5, 6)]),
         # a record that was lost, or is behind us, does not take us back
-        (Offset(2, 4, 200), Seen(1, 1, 6, 200), None, Offset(2, 6, 200), [(5, 6)]),
+        (StreamOffset(2, 4, 200), WalBounds(1, 1, 6, 200), None, StreamOffset(2, 6, 200), [(5, 6)]),
     ],
 )
 def test_the_next_batch(
-    start: Offset, seen: Seen, most: int | None, end: Offset, ranges: list[tuple[int, int]]
+    start: StreamOffset, seen: WalBounds, most: int | None, end: StreamOffset, ranges: list[tuple[int, int]]
 ) -> None:
     """A batch goes on where the last one ended; a new epoch is read from its first sequence on."""
     assert latest(start, seen, messages_max=most) == end
@@ -170,15 +176,15 @@ def test_the_next_batch(
 
 def test_the_end_is_stable() -> None:
     """When nothing happens, the end of a batch stays where it is: a query that takes what is there ends."""
-    end = latest(Offset(1, 9, 100), ANEW, messages_max=None)
+    end = latest(StreamOffset(1, 9, 100), ANEW, messages_max=None)
     assert latest(end, ANEW, messages_max=None) == end
     assert latest(end, ANEW, messages_max=1) == end
 
 
-@pytest.mark.parametrize("seen", [ANEW, Seen(1, 1, 20, 200), Seen(1, 1, 8, 100)])
-def test_a_batch_that_was_planned_before_the_stream_was_made_anew(seen: Seen) -> None:
+@pytest.mark.parametrize("seen", [ANEW, WalBounds(1, 1, 20, 200), WalBounds(1, 1, 8, 100)])
+def test_a_batch_that_was_planned_before_the_stream_was_made_anew(seen: WalBounds) -> None:
     """It gives nothing: its sequences are other messages now, and the next batch begins with all of them."""
-    start, end = Offset(1, 5, 100), Offset(1, 9, 100)
+    start, end = StreamOffset(1, 5, 100), StreamOffset(1, 9, 100)
     assert stream_ranges(StreamOptions(), start, end, seen) is None
     following = latest(end, seen, messages_max=None)
     assert spans(stream_ranges(StreamOptions(), end, following, seen)) == [(1, seen.last)]
@@ -187,7 +193,7 @@ def test_a_batch_that_was_planned_before_the_stream_was_made_anew(seen: Seen) ->
 @pytest.mark.parametrize(("last", "created", "changed"), [(9, 100, False), (8, 100, True), (20, 200, True)])
 def test_a_stream_that_changes_under_a_reader(last: int, created: int, changed: bool) -> None:
     """Rows of a stream that was made anew, or lost its end, while it was read do not count."""
-    given = Range(5, 9, epoch=1, created=100)
+    given = SequenceRange(5, 9, epoch=1, created=100)
     if not changed:
         check_unchanged(given, last, created)
         return
@@ -197,9 +203,9 @@ def test_a_stream_that_changes_under_a_reader(last: int, created: int, changed: 
 
 def test_offsets_as_json() -> None:
     """An offset is a small object of numbers; one that is not ours is refused."""
-    offset = Offset(2, 30, 100)
+    offset = StreamOffset(2, 30, 100)
     assert offset.as_json() == {"epoch": 2, "sequence": 30, "created": 100}
-    assert Offset.parse(offset.as_json()) == offset
-    assert Offset.parse({"epoch": 1, "sequence": 5}) == Offset(1, 5, 0)
+    assert StreamOffset.parse(offset.as_json()) == offset
+    assert StreamOffset.parse({"epoch": 1, "sequence": 5}) == StreamOffset(1, 5, 0)
     with pytest.raises(BadSourceOption, match="belong to another query"):
-        Offset.parse({"index": 3})
+        StreamOffset.parse({"index": 3})

@@ -11,7 +11,7 @@ from lorogo_pipeline.sources.stream_reader import NoWal, exact, seen
 from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import RequestTimeout
-from lorogo_transport.ports import Stored, Stream
+from lorogo_transport.ports import StoredMessage, Stream
 from tests.pipeline.wal import memory_wal, pieces, update
 
 
@@ -27,7 +27,9 @@ class Laggard:
     def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
-    async def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+    async def read(
+        self, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[StoredMessage]:
         async for stored in self.stream.read(subject, first=first, last=last):
             if stored.sequence > self.has:
                 break

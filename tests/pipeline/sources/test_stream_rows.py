@@ -8,20 +8,20 @@ from dataclasses import replace
 import pytest
 
 from lorogo_pipeline.sources.stream_ranges import StreamOptions
-from lorogo_pipeline.sources.stream_rows import LookBack, RowMaker, Updates
+from lorogo_pipeline.sources.stream_rows import LookbackAssembler, RangeAssembler, RowMaker
 from lorogo_protocol import limits
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.digest import digest
 from lorogo_protocol.subjects import wal
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from tests.pipeline.wal import memory_wal, message, messages, pieces, read, store, update
 
 MAKER = RowMaker(epoch=3, payload=True)
 HELLO = update("hello " * 20)
 
 
-def rows_of(found: list[Stored], **limits_: int) -> tuple[list[Mapping[str, object]], Updates]:
-    updates = Updates(MAKER, **limits_)
+def rows_of(found: list[StoredMessage], **limits_: int) -> tuple[list[Mapping[str, object]], RangeAssembler]:
+    updates = RangeAssembler(MAKER, **limits_)
     return [row for stored in found if (row := updates.add(stored)) is not None], updates
 
 
@@ -92,7 +92,7 @@ def test_an_update_that_was_sent_again(count: int) -> None:
 def test_a_message_that_is_no_chunk(headers: dict[str, str], problem: str) -> None:
     """A message with headers that make no sense is a row of its own, and disturbs no other."""
     chunks = pieces(HELLO, "log1", 2)
-    stray = Stored(wal("d"), 2, 5, b"xyz", headers)
+    stray = StoredMessage(wal("d"), 2, 5, b"xyz", headers)
     rows, _ = rows_of([message(chunks[0], 1), stray, message(chunks[1], 3)])
     assert [row["kind"] for row in rows] == ["malformed", "update"]
     assert problem in str(rows[0]["problem"])
@@ -139,7 +139,7 @@ def test_too_large() -> None:
 
 def test_without_payload() -> None:
     """Without payloads everything else is there."""
-    updates = Updates(RowMaker(epoch=1, payload=False))
+    updates = RangeAssembler(RowMaker(epoch=1, payload=False))
     row = updates.add(message(pieces(HELLO, "log1", 1)[0], 1))
     assert row is not None
     assert "payload" not in row
@@ -152,7 +152,7 @@ def test_cut_at_the_end() -> None:
     rows, updates = rows_of(chunks)
     assert rows == []
     ((document_id, opens),) = updates.unfinished()
-    back = LookBack(MAKER, opens, updates.given, first=1)
+    back = LookbackAssembler(MAKER, opens, updates.given, first=1)
     assert [back.add(stored) for stored in chunks] == [None, None]
     assert (document_id, list(opens), back.open_finals, list(back.give_up())) == ("d", ["log1"], {}, [])
 
@@ -164,7 +164,7 @@ def test_little_room() -> None:
     stream = messages(first + [(document, pair[1]) for document, pair in chunks])
     rows, updates = rows_of(stream, held_updates_max=2)
     for document_id, opens in updates.unfinished():
-        back = LookBack(MAKER, opens, updates.given, first=1)
+        back = LookbackAssembler(MAKER, opens, updates.given, first=1)
         own = [stored for stored in stream if stored.subject == wal(document_id)]
         rows += [row for stored in own if (row := back.add(stored)) is not None]
         assert list(back.give_up()) == []

@@ -18,7 +18,7 @@ from pyspark import SparkContext
 
 from lorogo_pipeline.spark import package_zip, session, session_conf, workers
 from lorogo_pipeline.spark.session import NoSpark, open_session
-from lorogo_pipeline.spark.session_conf import GIB, Door
+from lorogo_pipeline.spark.session_conf import GIB, SessionOrigin
 from tests.pipeline import clusters
 
 if TYPE_CHECKING:
@@ -30,16 +30,18 @@ CHILD = Path(__file__).parents[1] / "session_child.py"
 @pytest.mark.parametrize(
     ("remote", "active", "environ", "door"),
     [
-        (None, False, {}, Door.OURS),
-        ("sc://h:1", False, {}, Door.REMOTE),
-        (None, False, {"SPARK_REMOTE": "sc://h:1"}, Door.REMOTE),
-        (None, True, {}, Door.GIVEN),
-        (None, True, {"SPARK_REMOTE": "sc://h:1"}, Door.GIVEN),
-        (None, False, {"PYSPARK_GATEWAY_PORT": "1"}, Door.GIVEN),
-        (None, False, {"SPARK_ENV_LOADED": "1"}, Door.GIVEN),
+        (None, False, {}, SessionOrigin.OURS),
+        ("sc://h:1", False, {}, SessionOrigin.REMOTE),
+        (None, False, {"SPARK_REMOTE": "sc://h:1"}, SessionOrigin.REMOTE),
+        (None, True, {}, SessionOrigin.GIVEN),
+        (None, True, {"SPARK_REMOTE": "sc://h:1"}, SessionOrigin.GIVEN),
+        (None, False, {"PYSPARK_GATEWAY_PORT": "1"}, SessionOrigin.GIVEN),
+        (None, False, {"SPARK_ENV_LOADED": "1"}, SessionOrigin.GIVEN),
     ],
 )
-def test_who_makes_the_session(remote: str | None, active: bool, environ: dict[str, str], door: Door) -> None:
+def test_who_makes_the_session(
+    remote: str | None, active: bool, environ: dict[str, str], door: SessionOrigin
+) -> None:
     """What was asked for; else the one that is there; else ours."""
     assert session_conf.door(remote, active, environ) is door
 

@@ -8,7 +8,7 @@ import pytest
 
 from lorogo_pipeline.tables import parquet
 from lorogo_pipeline.tables.bucket_merge import settle_bucket
-from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile
 from lorogo_pipeline.tables.schemas import EVENTS
 from lorogo_pipeline.tables.table_rows import identity
@@ -33,12 +33,12 @@ class Bucket:
     """Bucket 3 of the table `events`."""
 
     def __init__(self, folder: Path) -> None:
-        self.files = Files(str(folder))
+        self.files = LakeFiles(str(folder))
         self._number = 0
 
     def write(self, *rows: dict[str, Any]) -> DataFile:
         self._number += 1
-        writer = parquet.Writer(self.files, f"run{self._number}")
+        writer = parquet.DataFileWriter(self.files, f"run{self._number}")
         writer.put("events", 3, pa.Table.from_pylist(list(rows), schema=EVENTS))
         return writer.written["events"][0]
 

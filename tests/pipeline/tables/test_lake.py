@@ -16,14 +16,14 @@ import pytest
 from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake, OtherVersion, PipelineError
 from lorogo_pipeline.tables import lake as lakes
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.files import FREE_BYTES_MIN, Files
+from lorogo_pipeline.tables.files import FREE_BYTES_MIN, LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, Lake, file_name
 from lorogo_pipeline.tables.schemas import EVENTS
 
 
 def write(lake: Lake, run: str, ids: list[str], *, bucket: int = 0) -> DataFile:
     """A data file of `events` that nobody committed yet."""
-    writer = parquet.Writer(lake.files, run)
+    writer = parquet.DataFileWriter(lake.files, run)
     rows = [
         {
             "document_id": one,
@@ -290,7 +290,7 @@ def test_too_little_room(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PipelineError, match=r"has 64 MiB left and this job needs about 1024 MiB: make room"):
         lake.files.require_space(1 << 30)
     with pytest.raises(PipelineError, match="make room"):
-        Files(lake.files.at("not/yet/there")).require_space(1 << 30)
+        LakeFiles(lake.files.at("not/yet/there")).require_space(1 << 30)
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def commit_for_ever(lake: Lake) -> None:
 
 def test_a_full_disk(small_disk: Path) -> None:
     """A disk that is full in the middle is told in a sentence; the table is what it was."""
-    files = Files(str(small_disk / "lake"))
+    files = LakeFiles(str(small_disk / "lake"))
     with pytest.raises(PipelineError, match="MiB left and this job needs about 64 MiB"):
         Lake.open(files.root, create=True)
     with files.create("lake.json") as file:

@@ -10,7 +10,7 @@ import xxhash
 
 from lorogo_log.format.batch import pack_value
 from lorogo_pipeline.decode.records import record_rows
-from lorogo_pipeline.decode.segments import Wanted
+from lorogo_pipeline.decode.segments import JournalFilter
 from lorogo_pipeline.tables.schemas import ANSWERS, EVENTS, RECORDS, TABLES, UPDATES
 from lorogo_pipeline.tables.table_rows import BEST, KEYS, ORDER, bucket_of, identity, rows_of
 from lorogo_protocol import records
@@ -31,7 +31,7 @@ def table_rows(*found: tuple[str, Record], source: str = "journal") -> dict[str,
     """The rows of tables that these records give, of eight buckets."""
     values = [pack_value(records.encode(record)) for _, record in found]
     batch = batch_of(values, [key.encode() for key, _ in found])
-    (rows,) = record_rows([batch], "log/0", Wanted())
+    (rows,) = record_rows([batch], "log/0", JournalFilter())
     return rows_of(rows, 8, source=source)
 
 

@@ -8,8 +8,8 @@ from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server
 from lorogo_server.compaction import compaction
-from lorogo_server.compaction.purges import Held, NotHeld, purge_one, purge_prefix
-from lorogo_server.registry import NotTaken
+from lorogo_server.compaction.purges import PurgeCandidate, PurgeRefused, purge_one, purge_prefix
+from lorogo_server.registry import NotAcquired
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import NoResponders
 from tests.journals import in_memory
@@ -36,7 +36,7 @@ async def test_a_server_that_takes_no_inits_takes_documents_itself(
     writer = Writer()
     await probe.accept(other, writer.type("hello"))
     assert await probe.value(other) == {"body": "hello"}
-    with pytest.raises(NotTaken, match="serves it"):
+    with pytest.raises(NotAcquired, match="serves it"):
         await server.take(other)
     host.stop("the test")
     await host.closed.wait()
@@ -52,13 +52,13 @@ async def test_what_another_server_owns_is_not_taken(serve: Serve, probe: Probe,
     await serve()
     entry = await probe.start(unique)
     job = await serve(QUICK, takes_inits=False)
-    with pytest.raises(NotTaken, match="it is up") as refused:
+    with pytest.raises(NotAcquired, match="it is up") as refused:
         await job.take(unique)
     assert refused.value.again_seconds == 0
     assert (await probe.status(unique)).token == entry.token
     starting = f"{unique}-starting"
     await probe.move(starting)
-    with pytest.raises(NotTaken, match="it is starting") as refused:
+    with pytest.raises(NotAcquired, match="it is starting") as refused:
         await job.take(starting)
     assert 0 < refused.value.again_seconds <= QUICK.stale_seconds
 
@@ -70,7 +70,7 @@ async def test_a_purge_waits_for_its_word(serve: Serve, probe: Probe, unique: st
     writer = Writer()
     for word in "abc":
         await probe.accept(unique, writer.type(word))
-    held = Held(host, await compaction.cover(host))
+    held = PurgeCandidate(host, await compaction.cover(host))
     assert await probe.wal.count(subjects.wal(unique)) == 3
     assert host.wal_messages == 3
     await probe.accept(unique, writer.type("d"))
@@ -84,7 +84,7 @@ async def test_a_snapshot_in_doubt_makes_the_plan_void(serve: Serve, probe: Prob
     server = await serve(QUICK, takes_inits=False)
     host = await server.take(unique)
     await probe.accept(unique, Writer().type("x"))
-    held = Held(host, await compaction.cover(host))
+    held = PurgeCandidate(host, await compaction.cover(host))
     assert held.unneeded_before() > 0
     for doubts, must in ((True, False), (False, True)):
         host.doubts_snapshot, host.must_store = doubts, must
@@ -98,11 +98,11 @@ async def test_a_newer_snapshot_makes_the_plan_void(serve: Serve, probe: Probe, 
     """Whoever compacted, deleted or took the document over since has the say."""
     server = await serve(QUICK, takes_inits=False)
     names = [f"{unique}-{number}" for number in range(3)]
-    held: dict[str, Held] = {}
+    held: dict[str, PurgeCandidate] = {}
     for name in names:
         host = await server.take(name)
         await probe.accept(name, Writer().type("x"))
-        held[name] = Held(host, await compaction.cover(host))
+        held[name] = PurgeCandidate(host, await compaction.cover(host))
         assert held[name].unneeded_before() > 0
     await probe.call("compact", names[0])
     await probe.call("delete", names[1])
@@ -111,13 +111,13 @@ async def test_a_newer_snapshot_makes_the_plan_void(serve: Serve, probe: Probe, 
     before = max(one.covering.before for one in held.values())
     for name in names:
         assert held[name].unneeded_before() == 0
-        with pytest.raises(NotHeld) as refused:
+        with pytest.raises(PurgeRefused) as refused:
             await purge_prefix(server.context, held, before=before, removed={name: 1})
         assert refused.value.documents == {name}
         assert await probe.wal.count(subjects.wal(name)) == 1
 
 
-def _ended(held: Held) -> Callable[[], Awaitable[bool]]:
+def _ended(held: PurgeCandidate) -> Callable[[], Awaitable[bool]]:
     async def look() -> bool:
         return held.host.lease.ended and held.host.closed.is_set()
 
@@ -136,7 +136,7 @@ async def test_one_purge_for_many(memory: MemoryNats) -> None:
         for word in "xyz":
             for name, writer in writers.items():
                 await probe.accept(name, writer.type(word))
-        held = {name: Held(host, await compaction.cover(host)) for name, host in hosts.items()}
+        held = {name: PurgeCandidate(host, await compaction.cover(host)) for name, host in hosts.items()}
         assert await purge_prefix(server.context, held, before=5, removed={"a": 2, "b": 2}) == 4
         assert [hosts[name].wal_messages for name in "ab"] == [1, 1]
         assert await probe.wal.subjects(subjects.wal("*")) == {subjects.wal("a"): 1, subjects.wal("b"): 1}
@@ -152,15 +152,15 @@ async def test_a_lease_that_cannot_be_confirmed_purges_nothing(memory: MemoryNat
         Probe(memory.connect()) as probe,
         Server(transport, QUICK, takes_inits=False, **in_memory()) as server,
     ):
-        held: dict[str, Held] = {}
+        held: dict[str, PurgeCandidate] = {}
         for name in ("a", "b"):
             host = await server.take(name)
             writer = Writer()
             await probe.accept(name, writer.type("x"))
             await probe.accept(name, writer.type("y"))
-            held[name] = Held(host, await compaction.cover(host))
+            held[name] = PurgeCandidate(host, await compaction.cover(host))
         held["b"].host.lease.lose("the test")
-        with pytest.raises(NotHeld) as refused:
+        with pytest.raises(PurgeRefused) as refused:
             await purge_prefix(server.context, held, before=4, removed={"a": 2, "b": 1})
         assert refused.value.documents == {"b"}
         assert await probe.wal.count(subjects.wal("*")) == 4

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_server.compaction.wal_usage import Level
+from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import Stream, StreamState
 from tests.server.support import QUICK, Writer, until
@@ -19,7 +19,7 @@ EMPTY = StreamState(0, 0, 0, 0, 0, 100)
 
 def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> None:
     """At 70 % of the limit, not again while it stays there, and again after it was below."""
-    level = Level()
+    level = WalUsage()
     with caplog.at_level(logging.INFO, logger="lorogo_server.compaction.wal_usage"):
         for size in (69, 70, 99, 100, 50, 71):
             level.see(replace(EMPTY, bytes=size))
@@ -32,7 +32,7 @@ def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize("limit", [-1, 0])
 def test_without_a_limit_there_is_no_alarm(limit: int) -> None:
     """A stream may grow as the disk allows."""
-    level = Level()
+    level = WalUsage()
     level.see(replace(EMPTY, bytes=10**12, bytes_max=limit))
     assert (level.full, level.high) == (0.0, False)
 
@@ -69,12 +69,12 @@ class Wal:
         return self.told
 
 
-async def left(level: Level, wal: Wal, now: float) -> int | None:
+async def left(level: WalUsage, wal: Wal, now: float) -> int | None:
     return await level.left(cast("Stream", wal), now=now)
 
 
 async def test_many_who_ask_at_once_are_one_look() -> None:
-    wal, level = Wal(900, 1000), Level()
+    wal, level = Wal(900, 1000), WalUsage()
     assert await asyncio.gather(*(left(level, wal, 5.0) for _ in range(100))) == [100] * 100
     assert wal.looks == 1
     assert (level.full, level.high) == (0.9, True)
@@ -85,8 +85,8 @@ async def test_many_who_ask_at_once_are_one_look() -> None:
 
 async def test_what_is_not_known_is_not_said() -> None:
     """Neither without a limit, nor when JetStream does not answer, nor from an older look."""
-    assert await left(Level(), Wal(900, -1), 5.0) is None
-    wal, level = Wal(900, 1000), Level()
+    assert await left(WalUsage(), Wal(900, -1), 5.0) is None
+    wal, level = Wal(900, 1000), WalUsage()
     assert await left(level, wal, 5.0) == 100
     wal.silent = True
     assert await left(level, wal, 6.0) is None

@@ -15,9 +15,9 @@ from lorogo_server import Server
 from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Intake, Poisoned
-from lorogo_server.sandbox.decode_sandbox import Taster, untasted
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, untasted
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from tests.server.support import QUICK, Probe, Writer
 from tests.server.worlds import World
 
@@ -25,19 +25,19 @@ _STEPS = 20
 
 
 @pytest.fixture
-def long_update(monkeypatch: pytest.MonkeyPatch) -> Stored:
+def long_update(monkeypatch: pytest.MonkeyPatch) -> StoredMessage:
     """A message with an update that is worked out in many steps."""
     monkeypatch.setattr(steps, "STEP_OPERATIONS", 100)
     update = Writer().type("x" * (_STEPS * 100 + 1))
     (part,) = chunks.split(update, "id", chunk_bytes_max=100_000)
-    return Stored("s", 1, 1, part.data, part.headers())
+    return StoredMessage("s", 1, 1, part.data, part.headers())
 
 
 def _intake() -> Intake:
     return Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
 
 
-async def test_others_run_between_two_steps_of_an_import(long_update: Stored) -> None:
+async def test_others_run_between_two_steps_of_an_import(long_update: StoredMessage) -> None:
     """Each step returns to the event loop; the effects follow the last one."""
     intake, turns, done = _intake(), 0, False
 
@@ -58,7 +58,7 @@ async def test_others_run_between_two_steps_of_an_import(long_update: Stored) ->
 
 
 async def test_others_run_between_an_import_and_its_first_step(
-    long_update: Stored, monkeypatch: pytest.MonkeyPatch
+    long_update: StoredMessage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An import into the history and the first step may each take long."""
     events, walk = list[str](), steps.walk
@@ -82,7 +82,7 @@ async def test_others_run_between_an_import_and_its_first_step(
 
 
 async def test_a_panic_in_a_step_refuses_the_update(
-    long_update: Stored, monkeypatch: pytest.MonkeyPatch
+    long_update: StoredMessage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a panic inside the import does: nothing is ACKed, and the document is loaded again."""
 
@@ -101,9 +101,9 @@ async def test_a_repetition_is_not_refused_for_a_panic_over_another_update(
     """Reconciliation leaves out what an owner refused as invalid: an update that was ACKed must not be."""
     intake, update = _intake(), Writer().type("x" * 20_000)
 
-    def sent(sequence: int, log_id: str) -> Stored:
+    def sent(sequence: int, log_id: str) -> StoredMessage:
         (part,) = chunks.split(update, log_id, chunk_bytes_max=100_000)
-        return Stored("s", sequence, sequence, part.data, part.headers())
+        return StoredMessage("s", sequence, sequence, part.data, part.headers())
 
     def panics(_: Replica) -> None:
         raise CrdtPanic("a forged update is in the history")
@@ -124,9 +124,9 @@ async def test_no_update_is_refused_for_a_panic_that_may_be_over_another(
     """Several updates wait to be worked out, and Loro panics: the host loads the document again."""
     intake, writer = _intake(), Writer()
 
-    def sent(sequence: int, text: str) -> Stored:
+    def sent(sequence: int, text: str) -> StoredMessage:
         (part,) = chunks.split(writer.type(text), f"id-{sequence}", chunk_bytes_max=1_000_000)
-        return Stored("s", sequence, sequence, part.data, part.headers())
+        return StoredMessage("s", sequence, sequence, part.data, part.headers())
 
     def panics(_: Replica) -> None:
         raise CrdtPanic("a forged update is in the history")
@@ -181,7 +181,7 @@ async def test_an_update_over_which_loro_panics_once_is_accepted(
     assert await probe.value("doc") == {"body": "hello"}
 
 
-class _Waiting(Taster):
+class _Waiting(DecodeSandbox):
     """Decodes one by one what is above the portions' size, and waits for a word before it answers."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import Reply
 from lorogo_server.compaction import compaction
-from lorogo_server.document.intake import Refused
+from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import Disconnected
 from tests.server.slow_writes import before_a_trim, writing_slowly
@@ -41,7 +41,7 @@ async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
     await probe.start("doc")
     answers = server.hosts["doc"].answers
 
-    async def in_vain(_lease: Lease, no: Refused, _still_so: Callable[[], bool]) -> bool:
+    async def in_vain(_lease: Lease, no: RefusedUpdate, _still_so: Callable[[], bool]) -> bool:
         tried.extend(no.sequences)
         return False
 
@@ -50,7 +50,7 @@ async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
         await probe.put("doc", probe.split(b"garbage %d" % number))
     await until(lambda: so(tried == [1, 2]))
 
-    async def while_it_is_loaded(_lease: Lease, no: Refused, _still_so: Callable[[], bool]) -> bool:
+    async def while_it_is_loaded(_lease: Lease, no: RefusedUpdate, _still_so: Callable[[], bool]) -> bool:
         tried.extend(no.sequences)
         answers.forget_quarantine()
         return False

@@ -20,7 +20,7 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings, scheduler
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
-from lorogo_server.recovery.restore_run import Report, Wanted, restore
+from lorogo_server.recovery.restore_run import RestoreReport, RestoreRequest, restore
 from lorogo_server.recovery.restore_sources import find
 from lorogo_server.settings import InvalidSettings
 from lorogo_testing.memory_nats import MemoryNats
@@ -326,7 +326,7 @@ async def test_reconciliation_makes_no_row_and_no_document_of_them(world: World)
         assert {head.document_id async for head in server.context.snapshots.list()} <= {"doc"}
         await world.probe.start("doc")
         assert await world.probe.value("doc") == {"body": "abc"}
-    place = journal_scan.Place("00", world.folder / "worker-0" / "journal" / "00")
+    place = journal_scan.JournalFolder("00", world.folder / "worker-0" / "journal" / "00")
     assert {entry.document_id for entry in journal_scan.entries(place)} == {"doc"}
     assert list(journal_scan.entries(place, key=ANSWERS_KEY.decode())) == []
     sequence = next(
@@ -350,13 +350,13 @@ async def test_the_ledger_covers_what_it_covered(world: World) -> None:
         assert server.journal.logs[0].stats().durable_sequence == before
 
 
-async def restored(world: World, wanted: Wanted | None = None) -> Report:
+async def restored(world: World, wanted: RestoreRequest | None = None) -> RestoreReport:
     scratch = world.folder / "scratch"
     scratch.mkdir(exist_ok=True)
     return await restore(
         MemoryNats().connect(),
         find(str(world.folder)),
-        wanted or Wanted(),
+        wanted or RestoreRequest(),
         settings=ServerSettings(),
         clock=SystemClock(),
         new_id=lambda: str(nanoid.generate()),
@@ -386,7 +386,7 @@ async def test_an_erasure_leaves_them(world: World) -> None:
         await told(server)
         before = world.answers()
         await world.probe.call("delete", "doc", purge=True)
-        place = journal_scan.Place("00", world.folder / "worker-0" / "journal" / "00")
+        place = journal_scan.JournalFolder("00", world.folder / "worker-0" / "journal" / "00")
 
         async def erased() -> bool:
             left = [entry.record for entry in journal_scan.entries(place, key="doc")]
@@ -448,7 +448,7 @@ async def test_pages_of_the_feed_have_none_and_nobody_is_woken_for_them(world: W
         caller = Caller(world.probe.bus, SystemClock(), nanoid.generate)
         await caller.start()
 
-        async def page(**arguments: object) -> pages.Page:
+        async def page(**arguments: object) -> pages.FeedPage:
             (journal,) = server.journal.ids() if server.journal is not None else ()
             subject = subjects.server_feed(server.server_id)
             return pages.decode(await caller.ask(subject, {"journal": journal, **arguments}, timeout=WAIT))
@@ -483,8 +483,8 @@ async def test_pages_of_the_feed_have_none_and_nobody_is_woken_for_them(world: W
 def test_a_page_that_has_one_is_read_without_it() -> None:
     """Also where a server of another version sends it."""
     record = records.encode(AnswersRecord("server", 1, 2, 1, (1,), {}))
-    deleted = pages.Entry(7, 3, "doc", records.DeletedRecord(1, 0, 1))
-    body = pages.encode(pages.Page((deleted,), "9:0:0", end=True))
+    deleted = pages.PageEntry(7, 3, "doc", records.DeletedRecord(1, 0, 1))
+    body = pages.encode(pages.FeedPage((deleted,), "9:0:0", end=True))
     rows = msgpack.unpackb(body["records"])
     body["records"] = msgpack.packb([[6, 2, "-answers", record], *rows], use_bin_type=True)
-    assert pages.decode(body) == pages.Page((deleted,), "9:0:0", end=True)
+    assert pages.decode(body) == pages.FeedPage((deleted,), "9:0:0", end=True)

@@ -3,13 +3,15 @@
 import pytest
 
 from lorogo_server.document import backlog
-from lorogo_server.document.backlog import Backlog, Heard
-from lorogo_transport.ports import Stored
+from lorogo_server.document.backlog import Backlog, QueuedMessage
+from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.republish import Republished
 
 
-def heard(sequence: int, data: bytes = b"1234") -> Heard:
-    return Heard(Republished(Stored("loro.wal.doc", sequence, 0, data), sequence - 1), 0.0, None)
+def heard(sequence: int, data: bytes = b"1234") -> QueuedMessage:
+    return QueuedMessage(
+        Republished(StoredMessage("loro.wal.doc", sequence, 0, data), sequence - 1), 0.0, None
+    )
 
 
 def test_copies_are_taken_in_the_order_in_which_they_were_heard() -> None:

@@ -12,11 +12,11 @@ from lorogo_protocol.crdt import Replica
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_server.document.history import DatedVersion, History, decode, encode
-from lorogo_server.document.intake import Accepted, Intake, Refused
+from lorogo_server.document.intake import Accepted, Intake, RefusedUpdate
 from lorogo_server.rpc import methods
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.headers import encode_headers
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from tests.server.support import QUICK, Writer, until
 from tests.server.worlds import World
 
@@ -69,7 +69,9 @@ def test_refused_updates_leave_no_dated_versions() -> None:
             h.DIGEST: digest(payload),
         }
         minute_ns = sequence * 60 * 1_000_000_000
-        intake.take(Stored(subjects.wal("doc"), sequence, minute_ns, payload, headers), float(sequence))
+        intake.take(
+            StoredMessage(subjects.wal("doc"), sequence, minute_ns, payload, headers), float(sequence)
+        )
 
     take(good)
     for _ in range(5):
@@ -89,7 +91,7 @@ def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
     tails: list[int] = []
     for sequence, payload in enumerate((waits, needed, other.type("more"), other.type("and more")), 1):
         headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
-        effects = intake.take(Stored(subjects.wal("doc"), sequence, 1, payload, headers), 1.0)
+        effects = intake.take(StoredMessage(subjects.wal("doc"), sequence, 1, payload, headers), 1.0)
         assert isinstance(effects, list)
         chain += [(one.previous, one.update.sequence) for one in effects if isinstance(one, Accepted)]
         tails.append(intake.tail)
@@ -105,11 +107,11 @@ def test_a_waiting_update_that_was_read_late_expires_in_its_own_time() -> None:
     intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
     for sequence, (payload, now) in enumerate(((writer.type("heard"), 10.0), (writer.type("read"), 5.0)), 1):
         headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
-        intake.take(Stored(subjects.wal("doc"), sequence, 1, payload, headers), now)
+        intake.take(StoredMessage(subjects.wal("doc"), sequence, 1, payload, headers), now)
     due = intake.next_deadline()
     assert due == 5.0 + QUICK.pending_seconds
     (given_up,) = intake.tick(due)
-    assert isinstance(given_up, Refused)
+    assert isinstance(given_up, RefusedUpdate)
     assert given_up.sequences == (2,)
     assert intake.next_deadline() == 10.0 + QUICK.pending_seconds
 
@@ -118,7 +120,7 @@ def test_a_waiting_update_that_was_read_late_expires_in_its_own_time() -> None:
 def test_metadata_fits_into_a_message(versions: int, heads: int) -> None:
     """What only informs is left out where it does not fit, oldest first; what decides always stays."""
     dated = [DatedVersion(number, b"f" * 100, number) for number in range(1, versions + 1)]
-    facts = SnapshotFacts(
+    facts = SnapshotMetadata(
         sequence=7,
         epoch=2,
         frontiers=b"h" * heads,
@@ -130,7 +132,7 @@ def test_metadata_fits_into_a_message(versions: int, heads: int) -> None:
     )
     rendered = facts.render()
     assert len(json.dumps(rendered)) < 512 * 1024  # half of what NATS takes by default
-    read = SnapshotFacts.parse(rendered)
+    read = SnapshotMetadata.parse(rendered)
     assert replace(read, frontiers=b"", trim=b"", dated="") == replace(
         facts, frontiers=b"", trim=b"", dated=""
     )

@@ -12,7 +12,7 @@ from lorogo_log import read_file
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol import subjects
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server.document import loading
@@ -24,18 +24,18 @@ from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.worlds import PATIENCE, World
 
 
-async def load_until_up_or_condemned(probe: Probe, times: int) -> list[Entry]:
+async def load_until_up_or_condemned(probe: Probe, times: int) -> list[StatusEntry]:
     """Have it loaded as a client does whose loads fail; the status after each."""
-    seen: list[Entry] = []
+    seen: list[StatusEntry] = []
     entry = await probe.statuses.read("doc")
     while len(seen) < times and not (entry is not None and isinstance(entry.status, Failed | Up)):
         wish = rules.wish(entry, seen_seconds=1e9)
-        assert isinstance(wish, rules.Start)
+        assert isinstance(wish, rules.RequestStart)
         before = "" if entry is None else entry.trace
         operation = await probe.move("doc", wish.retry_count)
         await probe.init("doc", operation.encode())
 
-        async def ended(before: str = before) -> Entry | None:
+        async def ended(before: str = before) -> StatusEntry | None:
             now = await probe.status("doc")
             done = isinstance(now.status, Down | Failed | Up) or now.trace not in ("", before)
             return now if done else None
@@ -255,7 +255,7 @@ async def test_only_failed_loads_lead_to_error(
     """A load that ran and failed is counted in LORO_FAILURES; more than the limit are ERROR."""
 
     async def fails(*_: Any, **__: Any) -> Loaded:
-        raise loading.LoadFailed("its bytes are gone")
+        raise loading.DocumentLoadFailed("its bytes are gone")
 
     monkeypatch.setattr(lorogo_server.document.host, "load", fails)
     await memory.server(replace(QUICK, retries_max=1))
@@ -274,7 +274,7 @@ async def test_a_load_that_the_connection_interrupted_has_not_failed(
     async def fails(*_: Any, **__: Any) -> Loaded:
         line.cut()
         line.heal()
-        raise loading.LoadFailed("it was not loaded in time")
+        raise loading.DocumentLoadFailed("it was not loaded in time")
 
     monkeypatch.setattr(lorogo_server.document.host, "load", fails)
     entries = await load_until_up_or_condemned(memory.probe, 3)

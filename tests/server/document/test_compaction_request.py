@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from lorogo_server.document.compaction_request import Due
+from lorogo_server.document.compaction_request import CompactionRequest
 
 
 def test_the_first_reason_stays_until_it_was_tried() -> None:
-    due = Due(100.0, random.Random(1))
+    due = CompactionRequest(100.0, random.Random(1))
     assert (due.why, due.tried_at) == ("", 100.0)
     due.want("the WAL is long")
     due.want("daily")
@@ -20,6 +20,6 @@ def test_the_first_reason_stays_until_it_was_tried() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_not_all_are_due_at_once(seed: int) -> None:
     """Each has its own part of the time, from a half to one and a half."""
-    due = Due(100.0, random.Random(seed))
+    due = CompactionRequest(100.0, random.Random(seed))
     assert 105.0 <= due.again_at(10.0) <= 115.0
-    assert due.again_at(10.0) != Due(100.0, random.Random(seed + 1)).again_at(10.0)
+    assert due.again_at(10.0) != CompactionRequest(100.0, random.Random(seed + 1)).again_at(10.0)

@@ -10,7 +10,7 @@ from loro import EphemeralStore
 
 from lorogo_protocol import chunks, limits, subjects
 from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembler, Room
+from lorogo_protocol.chunks import ChunkAssembler, MemoryBudget
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB
 from lorogo_protocol.reasons import Reason
@@ -18,7 +18,7 @@ from lorogo_protocol.replies import Ack
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Effect, Intake
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.ports import Message, Stored
+from lorogo_transport.ports import Message, StoredMessage
 from lorogo_transport.rpc import calls
 from tests.server.closed_world import QUIET, ClosedWorld, closed_world, mint
 from tests.server.support import QUICK, Writer
@@ -104,7 +104,7 @@ async def test_a_load_takes_what_is_stored_however_much_others_hold(tight: Close
 
 def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
     """As at a load, while the stream is read from its beginning; live the room counts again."""
-    room = Room(1)
+    room = MemoryBudget(1)
     intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
     intake.go_live()
     intake.share(room, lambda digest: False)
@@ -113,7 +113,7 @@ def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
     def take(payload: bytes) -> list[Effect]:
         effects: list[Effect] = []
         for chunk in chunks.split(payload, f"u{len(payload)}", chunk_bytes_max=50):
-            stored = Stored(subjects.wal("doc"), next(sequences), 1, chunk.data, chunk.headers())
+            stored = StoredMessage(subjects.wal("doc"), next(sequences), 1, chunk.data, chunk.headers())
             taken = intake.take(stored, 0.0)
             assert isinstance(taken, list)
             effects += taken
@@ -128,20 +128,24 @@ def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
 
 def test_a_room_forgets_what_nobody_holds_any_more() -> None:
     """What is let go makes room at once, and what ends without a word at the next measurement."""
-    room = Room(1000)
-    one, other = Assembler(room=room), Assembler(room=room)
+    room = MemoryBudget(1000)
+    one, other = ChunkAssembler(room=room), ChunkAssembler(room=room)
     for number in range(9):
         assert one.add(chunks.Chunk(f"a{number}", 0, bytes(100)), sequence=number + 1, now=0.0) is None
     assert other.add(chunks.Chunk("b0", 0, bytes(100)), sequence=1, now=0.0) is None
     no = other.add(chunks.Chunk("b1", 0, bytes(200)), sequence=2, now=0.0)
-    assert isinstance(no, chunks.Rejected)
+    assert isinstance(no, chunks.AssemblyRejected)
     assert (no.log_id, no.reason, other.unfinished_bytes) == ("b1", Reason.CHUNK_MISSING, 100)
     assert len(one.expire(61.0)) == 9
     assert other.add(chunks.Chunk("b2", 0, bytes(700)), sequence=3, now=0.0) is None
-    assert isinstance(other.add(chunks.Chunk("b3", 0, bytes(300)), sequence=4, now=0.0), chunks.Rejected)
+    assert isinstance(
+        other.add(chunks.Chunk("b3", 0, bytes(300)), sequence=4, now=0.0), chunks.AssemblyRejected
+    )
     del other
-    third = Assembler(room=room)
-    assert isinstance(third.add(chunks.Chunk("c", 0, bytes(950)), sequence=1, now=0.0), chunks.Rejected)
+    third = ChunkAssembler(room=room)
+    assert isinstance(
+        third.add(chunks.Chunk("c", 0, bytes(950)), sequence=1, now=0.0), chunks.AssemblyRejected
+    )
     room.measured(0)
     assert third.add(chunks.Chunk("c", 0, bytes(950)), sequence=1, now=0.0) is None
 

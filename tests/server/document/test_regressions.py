@@ -14,7 +14,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_protocol.lease import Entry, Reclaim
+from lorogo_protocol.lease import Reclaim, StatusEntry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
@@ -22,16 +22,15 @@ from lorogo_server import Server
 from lorogo_server.compaction import compaction, deletion
 from lorogo_server.document.document_journal import Journalling
 from lorogo_server.document.host import Host
-from lorogo_server.document.intake import Intake
-from lorogo_server.document.intake import Refused as IntakeRefused
+from lorogo_server.document.intake import Intake, RefusedUpdate
 from lorogo_server.document.wal_bounds import covered_through, first_needed
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.child_process import Fork
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.stream import MemoryStream
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
 from tests.server.slow_writes import before_a_trim, from_the_past, writing_slowly
 from tests.server.support import QUICK, Probe, Serve, Writer, so, until
@@ -108,8 +107,8 @@ async def test_what_an_owner_stores_after_a_takeover_does_not_count(
         await late
     head = await second.context.snapshots.head("doc")
     assert head is not None
-    assert SnapshotFacts.parse(head.facts).lease == taken.token
-    assert not SnapshotFacts.parse(head.facts).deleted
+    assert SnapshotMetadata.parse(head.facts).lease == taken.token
+    assert not SnapshotMetadata.parse(head.facts).deleted
     await second.stop()
     await first.stop()
     await memory.server()
@@ -158,9 +157,9 @@ async def test_only_who_heard_all_overrules_a_down(
     await memory.probe.start("doc")
     lease = lease_of(server, token=50)
     if renewed:
-        assert lease.heard(Entry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
+        assert lease.heard(StatusEntry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
     lease.suspended = cut_off
-    assert lease.heard(Entry(Down(0), 60)) == (Reclaim(60) if overruled else None)
+    assert lease.heard(StatusEntry(Down(0), 60)) == (Reclaim(60) if overruled else None)
     assert lease.ended is not overruled
 
 
@@ -195,7 +194,7 @@ async def test_what_was_refused_before_a_restore_stays_out_though_a_replica_lags
 
     async def lagging(
         stream: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
-    ) -> AsyncIterator[Stored]:
+    ) -> AsyncIterator[StoredMessage]:
         old = {one.sequence: one for one in before} if subject == subjects.wal("doc") else {}
         for sequence, stored in old.items():
             if first <= sequence:
@@ -402,7 +401,7 @@ async def test_a_copy_that_follows_what_is_nowhere_is_asked_about(
     copy = await copies.get()
     asked, last = 0, MemoryStream.last
 
-    async def counted(self: MemoryStream, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    async def counted(self: MemoryStream, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         nonlocal asked
         asked += 1
         return await last(self, subject, timeout=timeout)
@@ -690,7 +689,7 @@ async def test_a_refusal_that_comes_before_a_lost_confirmation_is_no_complaint(
         await refused.wait()
         raise OutcomeUnknown("no confirmation")
 
-    async def told(no: IntakeRefused, epoch: int) -> None:
+    async def told(no: RefusedUpdate, epoch: int) -> None:
         await refuse(no, epoch)
         refused.set()
 
@@ -902,7 +901,7 @@ async def test_a_document_that_was_deleted_meanwhile_need_not_be_stored(memory: 
     host = server.hosts["doc"]
     head = await snapshots.head("doc")
     assert head is not None
-    facts = replace(SnapshotFacts.parse(head.facts), deleted_ns=1)
+    facts = replace(SnapshotMetadata.parse(head.facts), deleted_ns=1)
     await snapshots.put_facts_on(head, "doc", facts.render())
     host.must_store = True
     host.doubt_stored()

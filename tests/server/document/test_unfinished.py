@@ -8,12 +8,12 @@ import pytest
 
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
-from lorogo_protocol.chunks import Assembler, Chunk
+from lorogo_protocol.chunks import Chunk, ChunkAssembler
 from lorogo_protocol.limits import KIB, MIB
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import ServerSettings
-from lorogo_server.compaction.wal_usage import Level
+from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_server.document import backlog, host
 from lorogo_server.document.host import Host
 from lorogo_transport.nats.wire import Handler
@@ -185,7 +185,7 @@ async def test_chunks_of_a_document_that_is_not_open_leave_a_wal_that_is_nearly_
 
 def test_an_unfinished_update_is_dropped_when_too_much_came_since() -> None:
     """Its own bytes count, those of whole updates, and those of an update that is too large to be held."""
-    assembler = Assembler(update_bytes_max=100)
+    assembler = ChunkAssembler(update_bytes_max=100)
     for sequence, log_id in enumerate(("small", "large", "large", "large"), start=1):
         assembler.add(Chunk(log_id, sequence, bytes(60)), sequence=sequence, now=0.0)
     assert assembler.expire(0.0, span_bytes_max=240) == []
@@ -202,6 +202,6 @@ def test_an_unfinished_update_is_dropped_when_too_much_came_since() -> None:
     [(-1, 256), (0, 256), (64, 64), (128, 64), (256, 64), (512, 128), (1024, 256), (8192, 256)],
 )
 def test_one_document_has_a_share_of_the_wal(wal: int, share: int) -> None:
-    level = Level()
+    level = WalUsage()
     level.see(StreamState(0, 0, 0, 0, 0, bytes_max=wal * MIB if wal > 0 else wal))
     assert level.document_share(ServerSettings()) == share * MIB

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from lorogo_protocol import records
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import AnswersRecord
-from lorogo_server.journal.ack_metrics import Tally
+from lorogo_server.journal.ack_metrics import AckMetrics
 
 answers = st.lists(st.one_of(st.integers(0, 2**40), st.sampled_from(Reason)), max_size=20)
 
 
-def count(tally: Tally, *answered: int | Reason) -> None:
+def count(tally: AckMetrics, *answered: int | Reason) -> None:
     for one in answered:
         if isinstance(one, Reason):
             tally.refused(one)
@@ -21,7 +21,7 @@ def count(tally: Tally, *answered: int | Reason) -> None:
 
 def test_a_record_says_what_was_answered_since_the_one_before() -> None:
     """ACKs by how long they took, NACKs by reason; from the last look until now."""
-    tally = Tally("server", 100)
+    tally = AckMetrics("server", 100)
     count(tally, 0, 5, 7, 1000, Reason.DELETED, Reason.TOO_LARGE, Reason.DELETED)
     counts = (1, 0, 0, 2, *[0] * 6, 1)
     assert tally.take(200) == AnswersRecord("server", 100, 200, 4, counts, {"deleted": 2, "too-large": 1})
@@ -31,7 +31,7 @@ def test_a_record_says_what_was_answered_since_the_one_before() -> None:
 
 def test_where_nothing_was_answered_there_is_no_record() -> None:
     """A quiet minute leaves nothing; the next record begins behind it."""
-    tally = Tally("server", 100)
+    tally = AckMetrics("server", 100)
     assert tally.take(200) is None
     count(tally, 1)
     assert tally.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {})
@@ -42,7 +42,7 @@ def test_where_nothing_was_answered_there_is_no_record() -> None:
 
 def test_a_clock_that_is_set_back_makes_no_record_that_ends_before_it_begins() -> None:
     """Then it begins and ends now, and the next goes on from there."""
-    tally = Tally("server", 1000)
+    tally = AckMetrics("server", 1000)
     count(tally, 1)
     assert tally.take(400) == AnswersRecord("server", 400, 400, 1, (0, 1), {})
     count(tally, 1)
@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_back_makes_no_record_that_ends_before_it_begins() -
 
 def test_what_could_not_be_written_is_in_the_next_record() -> None:
     """Nothing is lost, and nothing told twice."""
-    tally = Tally("server", 100)
+    tally = AckMetrics("server", 100)
     count(tally, 1, 9, Reason.DELETED)
     record = tally.take(200)
     assert record is not None
@@ -65,7 +65,7 @@ def test_what_could_not_be_written_is_in_the_next_record() -> None:
 @given(st.lists(st.tuples(answers, st.booleans()), max_size=8))
 def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reason], bool]]) -> None:
     """However often it is taken, and given back: each answer is told once, in a record that can be read."""
-    tally, now, acked = Tally("server", 0), 0, 0
+    tally, now, acked = AckMetrics("server", 0), 0, 0
     reasons: dict[str, int] = {}
     for answered, kept in [*rounds, ([], True)]:
         count(tally, *answered)
@@ -91,7 +91,7 @@ def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reaso
 
 def test_the_statistics_are_of_the_whole_life() -> None:
     """Totals and estimates, whatever was taken; no estimate where nothing was ACKed."""
-    tally = Tally("server", 0)
+    tally = AckMetrics("server", 0)
     nothing = {"acked": 0, "nacked": {}, "ack_us_counts": [], "ack_us_sum": 0}
     assert tally.stats() == {**nothing, "ack_us_p50": None, "ack_us_p99": None}
     count(tally, *[100] * 98, 5_000, 5_000, Reason.DELETED)

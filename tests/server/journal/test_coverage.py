@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lorogo_log import FileStorage
 from lorogo_server.journal import coverage
-from lorogo_server.journal.coverage import NOTHING, Covered, Ledger
+from lorogo_server.journal.coverage import NOTHING, CoverageEntry, JournalCoverage
 
 IDS = (b"a" * 16, b"b" * 16)
 
@@ -28,28 +28,30 @@ def test_covered_is_up_to_a_sequence_and_time_of_one_epoch(
     epoch: int, sequence: int, time_ns: int, known: bool
 ) -> None:
     """Sequences of another epoch mean something else, and so do those of a WAL that was made anew."""
-    assert Covered("x", 1, 5, 9).has(epoch, sequence, time_ns) is known
+    assert CoverageEntry("x", 1, 5, 9).has(epoch, sequence, time_ns) is known
 
 
 def test_what_is_not_known_is_nothing() -> None:
     """Nothing covers nothing, not even the first sequence."""
-    assert Ledger(IDS).of("doc") == NOTHING
+    assert JournalCoverage(IDS).of("doc") == NOTHING
     assert not NOTHING.has(1, 1, 1)
 
 
 @given(
-    st.dictionaries(st.text(max_size=10), st.builds(Covered, st.text(max_size=5), *[st.integers(0, 99)] * 3))
+    st.dictionaries(
+        st.text(max_size=10), st.builds(CoverageEntry, st.text(max_size=5), *[st.integers(0, 99)] * 3)
+    )
 )
-def test_it_comes_back_as_it_was_written(entries: dict[str, Covered]) -> None:
+def test_it_comes_back_as_it_was_written(entries: dict[str, CoverageEntry]) -> None:
     """Every entry is there again."""
-    back = coverage.decode(Ledger(IDS, entries).encode(), IDS)
+    back = coverage.decode(JournalCoverage(IDS, entries).encode(), IDS)
     assert {name: back.of(name) for name in entries} == entries
     assert len(back) == len(entries)
 
 
 def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
     """Every flipped bit and every truncation gives an empty ledger, as does another journal's."""
-    good = Ledger(IDS, {"doc": Covered("x", 1, 5)}).encode()
+    good = JournalCoverage(IDS, {"doc": CoverageEntry("x", 1, 5)}).encode()
     for place in range(len(good)):
         assert len(coverage.decode(good[:place], IDS)) == 0
         bad = bytearray(good)
@@ -60,13 +62,13 @@ def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
     assert len(coverage.read(directory, IDS)) == 0
     coverage.write(directory, good)
     assert (tmp_path / "ledger").read_bytes() == good
-    assert coverage.read(directory, IDS).of("doc") == Covered("x", 1, 5)
+    assert coverage.read(directory, IDS).of("doc") == CoverageEntry("x", 1, 5)
 
 
 def test_forgetting_one_or_all() -> None:
     """After records were removed, a document, or everything, is not covered any more."""
-    book = Ledger(IDS, {"a": Covered("x", 1, 5), "b": Covered("y", 1, 5)})
+    book = JournalCoverage(IDS, {"a": CoverageEntry("x", 1, 5), "b": CoverageEntry("y", 1, 5)})
     book.forget("a")
-    assert (book.of("a"), book.of("b")) == (NOTHING, Covered("y", 1, 5))
+    assert (book.of("a"), book.of("b")) == (NOTHING, CoverageEntry("y", 1, 5))
     book.forget()
     assert len(book) == 0

@@ -13,7 +13,7 @@ import nanoid
 import pytest
 
 from lorogo_client import ClientSettings, NotServed
-from lorogo_client.delivery.starter import Starter
+from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_log import Directory, DiskFullError, FileStorage, LogFailedError, Reader
 from lorogo_log.storage.disk import DiskFull
 from lorogo_protocol import records, subjects
@@ -32,11 +32,11 @@ from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document import intake as intake_module
 from lorogo_server.journal import coverage, journal_scan
-from lorogo_server.journal.coverage import NOTHING, Covered
+from lorogo_server.journal.coverage import NOTHING, CoverageEntry
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, reason
-from lorogo_server.journal.journal_scan import Place
+from lorogo_server.journal.journal_scan import JournalFolder
 from lorogo_server.ownership import epoch
-from lorogo_server.ownership.epoch import Known
+from lorogo_server.ownership.epoch import KnownPosition
 from lorogo_server.settings import InvalidSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
@@ -390,13 +390,13 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
 
     journal = DiskJournal(tmp_path / "journal")
     await journal.open()
-    journal.cover("doc", Covered("", 1, 5, 5))
+    journal.cover("doc", CoverageEntry("", 1, 5, 5))
     with monkeypatch.context() as patch:
         patch.setattr(coverage, "write", full)
         assert not await journal.save_ledger()
     assert await journal.save_ledger()
     found = coverage.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
-    assert found.of("doc") == Covered("", 1, 5, 5)
+    assert found.of("doc") == CoverageEntry("", 1, 5, 5)
     await journal.close()
 
 
@@ -414,7 +414,7 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
 
     journal = DiskJournal(tmp_path / "journal")
     await journal.open()
-    journal.cover("doc", Covered("base", 1, 5, 5))
+    journal.cover("doc", CoverageEntry("base", 1, 5, 5))
     monkeypatch.setattr(coverage, "write", first_late)
     timer = asyncio.create_task(journal.save_ledger())
     assert await asyncio.to_thread(begun.wait, 10)
@@ -431,11 +431,11 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
 def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
     """What is remembered is at least what was remembered before."""
     directory = FileStorage().directory(tmp_path, create=False)
-    for known in (Known(2, 5, 1), Known(2, 4, 1), Known(1, 9, 1)):
+    for known in (KnownPosition(2, 5, 1), KnownPosition(2, 4, 1), KnownPosition(1, 9, 1)):
         epoch.remember(directory, known)
-        assert epoch.recalled(directory) == Known(2, 5, 1)
-    epoch.remember(directory, Known(3, 0, 0))
-    assert epoch.recalled(directory) == Known(3, 0, 0)
+        assert epoch.recalled(directory) == KnownPosition(2, 5, 1)
+    epoch.remember(directory, KnownPosition(3, 0, 0))
+    assert epoch.recalled(directory) == KnownPosition(3, 0, 0)
 
 
 async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_pat
             assert journal.covered("doc") == NOTHING
             await probe.start("doc")
             assert await probe.value("doc") == {"body": writer.text}
-        found = [entry.record for entry in journal_scan.entries(Place("00", folder))]
+        found = [entry.record for entry in journal_scan.entries(JournalFolder("00", folder))]
         assert {record.log_id for record in found if isinstance(record, UpdateRecord)} == {
             ack.log_id for ack in acks
         }
@@ -516,7 +516,7 @@ async def test_a_client_learns_in_time_that_no_server_can_take_its_document() ->
         disk.break_()
         await probe.put("doc", probe.split(Writer().type("lost?")))
         await until(lambda: so(not server.ready and not server.hosts))
-        starter = Starter(
+        starter = DocumentStarter(
             nats.connect("client"), SystemClock(), random.Random(1), nanoid.generate, ClientSettings()
         )
         with pytest.raises(NotServed, match=r"none of the servers on NATS \(1\) takes documents.*status"):

@@ -8,7 +8,7 @@ import pytest
 
 from lorogo_protocol import pages, subjects
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.pages import Page, Start
+from lorogo_protocol.pages import FeedPage, FeedStart
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
 from lorogo_transport.clock import SystemClock
@@ -28,7 +28,7 @@ class Asking:
         (self.journal,) = server.journal.ids()
         self.caller = Caller(world.probe.bus, SystemClock(), nanoid.generate)
 
-    async def page(self, **arguments: object) -> Page:
+    async def page(self, **arguments: object) -> FeedPage:
         subject = subjects.server_feed(self.server.server_id)
         body = {"journal": self.journal, **arguments}
         return pages.decode(await self.caller.ask(subject, body, timeout=WAIT))
@@ -63,7 +63,7 @@ async def test_pages_follow_each_other(asking: Asking) -> None:
     whole = await asking.page()
     assert whole.end
     assert len(whole.entries) == 20
-    after, found, turns = "", list[pages.Entry](), 0
+    after, found, turns = "", list[pages.PageEntry](), 0
     while True:
         page = await asking.page(after=after, bytes_max=200)
         found += page.entries
@@ -103,9 +103,9 @@ async def test_starting_points(asking: Asking) -> None:
     assert (await asking.page(time_ns=last.time_ns)).entries[-1] == last
     assert (await asking.page(epoch=1, sequence=entries[1].record.sequence)).entries == entries[2:]  # type: ignore[union-attr]  # updates
     none = await asking.page(time_ns=last.time_ns + 10**12)
-    assert none == Page((), none.next, end=True)
+    assert none == FeedPage((), none.next, end=True)
     assert int(none.next.split(":")[0]) == last.place + 1
-    assert Start().everything
+    assert FeedStart().everything
 
 
 @pytest.mark.parametrize(

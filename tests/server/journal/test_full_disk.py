@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.errors import NotPossible
+from lorogo_chaos.errors import FaultUnavailable
 from lorogo_chaos.processes.disks import SmallDisk
 from lorogo_client import NotServed, ServerFull
 from lorogo_client.inspection.health import health
 from lorogo_log import Reader, limits
-from lorogo_log.recovery.recovery import Recovery, recover
+from lorogo_log.recovery.recovery import RecoveryMode, recover
 from lorogo_log.storage.disk import FileStorage
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down
@@ -90,7 +90,7 @@ async def test_a_server_goes_on_when_its_disk_has_room(world: Full, partitions: 
     await server.stop()
     for number in range(partitions):
         directory = disk.directory(f"one/journal/{number:02d}", create=False)
-        found = recover(directory, Recovery.STRICT)
+        found = recover(directory, RecoveryMode.STRICT)
         assert (found.damage, found.torn) == ([], [])
         list(Reader(directory).read())
 
@@ -158,7 +158,7 @@ async def test_a_real_disk_is_filled_and_freed(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path / "data", 16 << 20)
     try:
         await disk.mount()
-    except NotPossible as error:
+    except FaultUnavailable as error:
         pytest.skip(str(error))
     try:
         nats, settings = MemoryNats(), replace(QUICK, journal_segment_bytes=1 << 20)
@@ -180,7 +180,7 @@ async def test_a_real_disk_is_filled_and_freed(tmp_path: Path) -> None:
             assert await probe.value("doc") == {"body": writer.text}
             assert server.stats()["journal_damage"] == 0
         found = recover(
-            FileStorage().directory(disk.folder / "journal" / "00", create=False), Recovery.STRICT
+            FileStorage().directory(disk.folder / "journal" / "00", create=False), RecoveryMode.STRICT
         )
         assert (found.damage, found.torn) == ([], [])
         assert not list((disk.folder / "journal" / "00").glob("*.broken"))

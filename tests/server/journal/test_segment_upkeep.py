@@ -17,13 +17,13 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal import coverage
-from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 from lorogo_server.journal.erasures import Erasures
 from lorogo_server.journal.record_sorter import decode
-from lorogo_server.journal.segment_upkeep import Keeping
+from lorogo_server.journal.segment_upkeep import SegmentUpkeep
 from lorogo_server.recovery.restore import gather, rebuild
 from lorogo_server.recovery.restore_sources import find
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from tests.server.support import QUICK, Probe, Writer, until
@@ -75,7 +75,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(nats, tmp_path, probe)
 
 
-def kept(server: Server) -> Keeping:
+def kept(server: Server) -> SegmentUpkeep:
     assert server._keeping is not None
     return server._keeping
 
@@ -143,7 +143,7 @@ async def test_an_erased_document_leaves_nothing_but_its_tombstone(world: World)
         answer = await world.probe.call("delete", "secret", purge=True)
         head = await server.context.snapshots.head("secret")
         assert head is not None
-        facts = SnapshotFacts.parse(head.facts)
+        facts = SnapshotMetadata.parse(head.facts)
         assert (head.size, facts.erased_ns, facts.deleted) == (0, answer["erased_ns"], True)
         snapshots = world.nats.connect()
         chunks = await snapshots.stream(subjects.SNAPSHOT_STREAM).subjects("$O.*.C.>")
@@ -320,7 +320,7 @@ async def test_a_partition_that_is_no_longer_open_is_shipped_and_expires(world: 
 
         async def shipped() -> bool:
             await kept(server).look()
-            files = Archive(url).files("server-one/01")
+            files = ArchiveStorage(url).files("server-one/01")
             return before <= {name.rpartition("/")[2] for name in files}
 
         await until(shipped)
@@ -357,12 +357,12 @@ async def test_what_is_written_is_sealed_and_shipped_after_a_while(world: World)
     async with world.serving(settings=replace(QUICK, archive=url)) as server:
         await fill(world, "minutes", "one ", "two ")
         await kept(server).look()
-        assert Archive(url).files() == {}
+        assert ArchiveStorage(url).files() == {}
         world.clock.ahead += 301
 
         async def shipped() -> bool:
             await kept(server).look()
-            return bool(Archive(url).files()) and len(world.records(url, "minutes")) == 2
+            return bool(ArchiveStorage(url).files()) and len(world.records(url, "minutes")) == 2
 
         await until(shipped)
         assert server.stats()["archive"] == "open"
@@ -380,7 +380,7 @@ async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
 
     async with world.serving(settings=settings) as server:
         with monkeypatch.context() as patch:
-            patch.setattr(Archive, "write", away)
+            patch.setattr(ArchiveStorage, "write", away)
             await fill(world, "minutes", "one ")
             world.clock.ahead += 2 * 86_400  # due: to be sealed, shipped and expired
             await world.probe.start("minutes")
@@ -396,7 +396,7 @@ async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
 
         async def back() -> bool:
             await kept(server).look()
-            return server.stats()["archive"] == "open" and bool(Archive(url).files())
+            return server.stats()["archive"] == "open" and bool(ArchiveStorage(url).files())
 
         await until(back)
         assert len(world.records(url, "minutes")) >= 1

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, Options
+from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.maintenance.sealed_segments import clean
-from lorogo_server.journal.archive import Archive, ArchiveError
-from lorogo_server.journal.shipment import MANIFEST, Manifest, NotShipped, Shelf, to_ship
+from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
+from lorogo_server.journal.shipment import MANIFEST, Manifest, PartitionArchive, ShipmentMismatch, to_ship
 from lorogo_server.recovery.restore_sources import find
 from tests.cli.support import lorogo, refused, said, said_json
 
@@ -27,7 +27,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[BlockingLog]:
     """A log with two sealed segments and one that is open."""
-    with BlockingLog(tmp_path / "journal" / "00", Options(segment_bytes=1 << 20)) as log:
+    with BlockingLog(tmp_path / "journal" / "00", LogOptions(segment_bytes=1 << 20)) as log:
         for _ in range(2):
             log.append_many((b"a", ["x", 1, n]) for n in range(50))
             log.append_many((b"b", ["x", 1, n]) for n in range(50))
@@ -45,7 +45,7 @@ def seal(log: BlockingLog, count: int) -> None:
         time.sleep(0.005)
 
 
-def ship(shelf: Shelf, log: BlockingLog) -> list[str]:
+def ship(shelf: PartitionArchive, log: BlockingLog) -> list[str]:
     names = [info.name for info in to_ship(shelf, log.reader)]
     assert all(shelf.put(log.directory, name) for name in names)
     return names
@@ -53,11 +53,11 @@ def ship(shelf: Shelf, log: BlockingLog) -> list[str]:
 
 def test_sealed_segments_arrive_whole_and_once(url: str, journal: BlockingLog) -> None:
     """What is sealed is copied with a manifest; a second run, and another process, copy nothing more."""
-    shelf = Shelf(Archive(url), "server", "00")
+    shelf = PartitionArchive(ArchiveStorage(url), "server", "00")
     names = ship(shelf, journal)
     assert len(names) == 2
     assert ship(shelf, journal) == []
-    assert ship(Shelf(Archive(url), "server", "00"), journal) == []
+    assert ship(PartitionArchive(ArchiveStorage(url), "server", "00"), journal) == []
     for name in names:
         there = b"".join(shelf.archive.read(f"server/00/{name}"))
         file = journal.directory.open(name)
@@ -69,7 +69,7 @@ def test_sealed_segments_arrive_whole_and_once(url: str, journal: BlockingLog) -
 
 def test_a_restore_reads_an_archive_like_a_journal(url: str, journal: BlockingLog) -> None:
     """Every record of the shipped segments is found below the URL, and by document."""
-    ship(Shelf(Archive(url), "server", "00"), journal)
+    ship(PartitionArchive(ArchiveStorage(url), "server", "00"), journal)
     (source,) = find(url)
     assert len(list(source.records())) == 200
     assert {record.key for record in source.records("b")} == {b"b"}
@@ -81,19 +81,19 @@ def test_a_copy_that_was_broken_off_is_made_again(
     url: str, journal: BlockingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a copy has no manifest, so it is not taken for one."""
-    write = Archive.write
+    write = ArchiveStorage.write
 
-    def half(archive: Archive, name: str, pieces: Iterator[bytes]) -> None:
+    def half(archive: ArchiveStorage, name: str, pieces: Iterator[bytes]) -> None:
         write(archive, name, iter([next(pieces)[:1000]]))
         raise ArchiveError("the store went away")
 
-    shelf = Shelf(Archive(url), "server", "00")
+    shelf = PartitionArchive(ArchiveStorage(url), "server", "00")
     first = to_ship(shelf, journal.reader)[0].name
     with monkeypatch.context() as patch:
-        patch.setattr(Archive, "write", half)
+        patch.setattr(ArchiveStorage, "write", half)
         with pytest.raises(ArchiveError):
             shelf.put(journal.directory, first)
-    again = Shelf(Archive(url), "server", "00")
+    again = PartitionArchive(ArchiveStorage(url), "server", "00")
     assert first not in again.known()
     assert first in ship(again, journal)
     assert len(list(find(url)[0].records())) == 200
@@ -103,22 +103,22 @@ def test_a_store_that_changes_bytes_is_found_out(
     url: str, journal: BlockingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not read back as it was written is not called shipped."""
-    read = Archive.read
+    read = ArchiveStorage.read
 
-    def flipped(archive: Archive, name: str) -> Iterator[bytes]:
+    def flipped(archive: ArchiveStorage, name: str) -> Iterator[bytes]:
         for piece in read(archive, name):
             yield b"X" + piece[1:]
 
-    shelf = Shelf(Archive(url), "server", "00")
-    monkeypatch.setattr(Archive, "read", flipped)
-    with pytest.raises(NotShipped):
+    shelf = PartitionArchive(ArchiveStorage(url), "server", "00")
+    monkeypatch.setattr(ArchiveStorage, "read", flipped)
+    with pytest.raises(ShipmentMismatch):
         ship(shelf, journal)
-    assert Shelf(Archive(url), "server", "00").known() == {}
+    assert PartitionArchive(ArchiveStorage(url), "server", "00").known() == {}
 
 
 def test_a_rewritten_segment_replaces_its_copy(url: str, journal: BlockingLog) -> None:
     """What was cleaned here is cleaned there with the next shipping."""
-    shelf = Shelf(Archive(url), "server", "00")
+    shelf = PartitionArchive(ArchiveStorage(url), "server", "00")
     names = ship(shelf, journal)
     clean(journal.directory, lambda _, record: record.key == b"a")
     assert ship(shelf, journal) == names
@@ -128,14 +128,14 @@ def test_a_rewritten_segment_replaces_its_copy(url: str, journal: BlockingLog) -
 def test_a_store_without_a_driver_is_told_in_a_sentence() -> None:
     """An unknown scheme, or one whose package is not installed, says what is missing."""
     with pytest.raises(ArchiveError, match="nowhere://x"):
-        Archive("nowhere://x")
+        ArchiveStorage("nowhere://x")
 
 
 @pytest.mark.parametrize("url", ["nowhere://ann:geheim@host/x", "ftp://ann:geheim@127.0.0.1:1/x"])
 def test_a_password_is_in_nothing_that_is_said(url: str) -> None:
     """Sentences about a store go to logs, statuses and dashboards: whether it cannot be or is only away."""
     with pytest.raises(ArchiveError) as told:
-        Archive(url)
+        ArchiveStorage(url)
     assert "geheim" not in str(told.value)
     assert "://...@" in str(told.value)
 

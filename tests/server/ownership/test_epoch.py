@@ -1,7 +1,7 @@
 """The epoch of the WAL: a stream that went back is found out, also when it has grown since."""
 
 from lorogo_protocol import subjects
-from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.stores import topology
@@ -20,7 +20,7 @@ async def grow(wal: Stream, count: int) -> None:
         await wal.append(subjects.wal("doc"), b"")
 
 
-async def see(epochs: Epochs, wal: Stream, sequence: int) -> None:
+async def see(epochs: EpochTracker, wal: Stream, sequence: int) -> None:
     stored = await wal.get(sequence)
     assert stored is not None
     epochs.saw(stored.sequence, stored.time_ns)
@@ -29,7 +29,7 @@ async def see(epochs: Epochs, wal: Stream, sequence: int) -> None:
 async def test_what_is_heard_after_a_reconnect_does_not_hide_what_was_lost_before_it() -> None:
     """The witness is kept until it was compared: the stream has grown beyond it while we were away."""
     nats, line, wal = await world()
-    epochs = Epochs(line)
+    epochs = EpochTracker(line)
     await epochs.check()
     await grow(wal, 5)
     await see(epochs, wal, 5)
@@ -48,7 +48,7 @@ async def test_what_is_heard_after_a_reconnect_does_not_hide_what_was_lost_befor
 async def test_what_was_heard_in_doubt_is_a_witness_too() -> None:
     """The stream goes back a second time before anybody could ask it: both times count."""
     nats, line, wal = await world()
-    epochs = Epochs(line)
+    epochs = EpochTracker(line)
     await epochs.check()
     epochs.doubt()
     await grow(wal, 5)
@@ -63,7 +63,7 @@ async def test_what_was_heard_in_doubt_is_a_witness_too() -> None:
 async def test_no_more_witnesses_are_held_than_can_be_asked() -> None:
     """Of a connection that is lost again and again the first and the last are kept."""
     _, line, wal = await world()
-    epochs = Epochs(line)
+    epochs = EpochTracker(line)
     await grow(wal, 100)
     for sequence in range(1, 101):
         await see(epochs, wal, sequence)
@@ -76,7 +76,7 @@ async def test_no_more_witnesses_are_held_than_can_be_asked() -> None:
 async def test_a_connection_that_is_lost_during_a_check_is_in_doubt_after_it() -> None:
     """Only a check that began after the last doubt settles it."""
     nats, line, wal = await world()
-    epochs = Epochs(line)
+    epochs = EpochTracker(line)
     await grow(wal, 5)
     await epochs.check()
     judge = epochs._judge
@@ -98,7 +98,7 @@ async def test_a_connection_that_is_lost_during_a_check_is_in_doubt_after_it() -
 async def test_the_witness_of_another_does_not_stand_for_ours() -> None:
     """A server that came after the loss recorded what it saw; ours is asked all the same."""
     nats, line, wal = await world()
-    ours, other = Epochs(line), Epochs(line)
+    ours, other = EpochTracker(line), EpochTracker(line)
     await grow(wal, 5)
     await ours.check()
     nats.rewind(subjects.WAL_STREAM, 2)
@@ -115,7 +115,7 @@ async def test_the_witness_of_another_does_not_stand_for_ours() -> None:
 async def test_two_witnesses_of_one_sequence_are_both_asked() -> None:
     """What another recorded after the loss may have the very sequence that we knew before it."""
     nats, line, wal = await world()
-    ours, other = Epochs(line), Epochs(line)
+    ours, other = EpochTracker(line), EpochTracker(line)
     await grow(wal, 5)
     await ours.check()
     nats.rewind(subjects.WAL_STREAM, 2)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_protocol.lease import Entry, Failures
+from lorogo_protocol.lease import Failures, StatusEntry
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import ServerSettings, streams
 from lorogo_server.ownership.lease import Lease, LeaseLost
@@ -45,7 +45,7 @@ class Owner:
             "doc", status, expected_revision=revision, server=server, lease=lease
         )
 
-    async def now(self) -> Entry | None:
+    async def now(self) -> StatusEntry | None:
         return await self.statuses.read("doc")
 
 

@@ -28,22 +28,22 @@ from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction import compaction
 from lorogo_server.document.host import Host
-from lorogo_server.document.loading import LoadFailed
+from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
-from lorogo_server.journal.journal_scan import Entry
+from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery import reconcile, reconcile_repair
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.recovery.reconcile_publish import Publisher
-from lorogo_server.recovery.reconcile_repair import Mended, Repair
-from lorogo_server.recovery.reconcile_table import Row
-from lorogo_server.recovery.recovery import Recovery
+from lorogo_server.recovery.reconcile_repair import Repair, RepairOutcome
+from lorogo_server.recovery.reconcile_table import JournalledDocument
+from lorogo_server.recovery.recovery import DocumentRecovery
 from lorogo_server.sandbox.decode_sandbox import FORGED, SUSPECTED
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_testing.stream import MemoryStream
 from lorogo_transport.errors import RequestTimeout, TransportError
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores import topology
 from tests.server.support import QUICK, Probe, Writer, so, until
 from tests.server.suspicion import Suspicious
@@ -495,7 +495,7 @@ async def test_a_trimmed_snapshot_of_another_hand_is_merged_by_the_owner(world: 
     first = await world.server()
     await world.probe.start("doc")
     await later_trimmed_base(world)
-    place = journal_scan.Place("01", world.data / "worker-1" / "journal" / "00")
+    place = journal_scan.JournalFolder("01", world.data / "worker-1" / "journal" / "00")
     (entry,) = journal_scan.entries(place)
     assert isinstance(entry.record, BaseRecord)
     head = await first.context.snapshots.head("doc")
@@ -604,7 +604,7 @@ def cannot_read(patch: pytest.MonkeyPatch, trouble: Exception, *patterns: str) -
 
     async def read(
         self: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
-    ) -> AsyncIterator[Stored]:
+    ) -> AsyncIterator[StoredMessage]:
         if subject in patterns:
             raise trouble
         async for stored in real(self, subject, first=first, last=last):
@@ -733,7 +733,7 @@ async def test_what_memory_lacks_is_brought_back_after_memory_was_stored(
     world.lose(WAL, SNAPSHOTS, STATUS)
     second = await world.server()
     with monkeypatch.context() as patch:
-        patch.setattr(Recovery, "recover", served_at_once)
+        patch.setattr(DocumentRecovery, "recover", served_at_once)
         await world.probe.start("doc")  # empty: nothing was reconciled yet
     world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
     await reconciled(second)
@@ -851,7 +851,7 @@ async def no_passes(_: Reconciler) -> None:
     await asyncio.Event().wait()
 
 
-async def served_at_once(_: Recovery, _document_id: str, _taken_from: str = "") -> tuple[str, ...]:
+async def served_at_once(_: DocumentRecovery, _document_id: str, _taken_from: str = "") -> tuple[str, ...]:
     """As by a server that has none of the journals, and reaches no server that has."""
     return ()
 
@@ -859,9 +859,11 @@ async def served_at_once(_: Recovery, _document_id: str, _taken_from: str = "") 
 def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
     real, calls = Repair.mend, itertools.count()
 
-    async def mend(self: Repair, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
+    async def mend(
+        self: Repair, document_id: str, entries: Sequence[ScannedRecord], row: JournalledDocument
+    ) -> RepairOutcome:
         if next(calls):
-            raise LoadFailed("others keep storing snapshots of it")
+            raise DocumentLoadFailed("others keep storing snapshots of it")
         return await real(self, document_id, entries, row)
 
     patch.setattr(Repair, "mend", mend)
@@ -870,7 +872,7 @@ def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
 def fail_second_window(patch: pytest.MonkeyPatch) -> None:
     real = journal_scan.entries
 
-    def entries(place: journal_scan.Place, *, key: str = "", **rest: int) -> Iterator[Entry]:
+    def entries(place: journal_scan.JournalFolder, *, key: str = "", **rest: int) -> Iterator[ScannedRecord]:
         found = real(place, key=key, from_sequence=rest.get("from_sequence", 0))
         if not key:
             yield from found
@@ -1024,7 +1026,7 @@ async def test_what_a_lagging_replica_shows_is_not_taken_for_stored(
 
     async def lag(
         self: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
-    ) -> AsyncIterator[Stored]:
+    ) -> AsyncIterator[StoredMessage]:
         nonlocal lagging
         if self._name == WAL and lagging:
             lagging -= 1
@@ -1101,7 +1103,7 @@ async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
     assert figures(second, "republished", "tombstones_restored", "tombstones_contradicted") == (0, 1, 0)
     head = await second.context.snapshots.head("doc")
     assert head is not None
-    assert SnapshotFacts.parse(head.facts).deleted
+    assert SnapshotMetadata.parse(head.facts).deleted
     await second.stop()
 
     world.lose(SNAPSHOTS)  # and comes back as it was before the deletion
@@ -1114,7 +1116,7 @@ async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
     await reconciled(third)
     head = await third.context.snapshots.head("doc")
     assert head is not None
-    assert SnapshotFacts.parse(head.facts).deleted
+    assert SnapshotMetadata.parse(head.facts).deleted
     assert world.count() == 0
 
 
@@ -1136,7 +1138,7 @@ async def test_an_owner_that_knows_of_a_deletion_does_not_forget_it_with_nats(wo
     assert host.loaded.intake.deleted
     head = await server.context.snapshots.head("doc")
     assert head is not None
-    assert SnapshotFacts.parse(head.facts).deleted
+    assert SnapshotMetadata.parse(head.facts).deleted
 
 
 async def test_a_restore_holds_though_nats_loses_it_before_it_is_read(
@@ -1181,11 +1183,11 @@ async def test_what_was_erased_does_not_come_back(world: World) -> None:
     assert figures(third, "republished", "tombstones_restored") == (0, 1)
     head = await third.context.snapshots.head("doc")
     assert head is not None
-    assert SnapshotFacts.parse(head.facts).erased_ns
+    assert SnapshotMetadata.parse(head.facts).erased_ns
     assert world.count() == 0
 
 
-def stored_again(world: World, before: dict[int, Stored]) -> None:
+def stored_again(world: World, before: dict[int, StoredMessage]) -> None:
     """The bucket is as it was at an earlier time, and nothing of now is in it."""
     store = world.nats.store(SNAPSHOTS)
     for message in store.newest("$O.>", 0):
@@ -1215,7 +1217,7 @@ async def test_an_old_snapshot_of_what_was_erased_is_buried_without_content(worl
         await world.probe.call("delete", "doc")
         before = dict(world.nats.store(SNAPSHOTS)._messages)
     await world.probe.call("delete", "doc", purge=True)
-    journal = journal_scan.Place("00", world.data / "worker-0" / "journal" / "00")
+    journal = journal_scan.JournalFolder("00", world.data / "worker-0" / "journal" / "00")
 
     async def clean() -> bool:
         return all(isinstance(entry.record, ErasedRecord) for entry in journal_scan.entries(journal))
@@ -1233,7 +1235,7 @@ async def test_an_old_snapshot_of_what_was_erased_is_buried_without_content(worl
     assert figures(second, "tombstones_contradicted") == (0,)
     head = await second.context.snapshots.head("doc")
     assert head is not None
-    facts = SnapshotFacts.parse(head.facts)
+    facts = SnapshotMetadata.parse(head.facts)
     assert facts.deleted
     assert facts.erased_ns
     assert facts.generation == (past == "restored")
@@ -1258,7 +1260,7 @@ async def test_erasing_twice_removes_what_came_back(world: World) -> None:
     head = await first.context.snapshots.head("doc")
     assert head is not None
     assert head.size
-    facts = replace(SnapshotFacts.parse(head.facts), erased_ns=7)
+    facts = replace(SnapshotMetadata.parse(head.facts), erased_ns=7)
     await first.context.snapshots.put_facts_on(head, "doc", facts.render())
     await world.probe.start("doc")
     assert await world.probe.call("delete", "doc", purge=True) == {"erased_ns": 7}
@@ -1326,7 +1328,7 @@ async def test_what_was_acked_in_a_new_life_comes_back_and_nothing_of_the_life_b
     world.lose(WAL, SNAPSHOTS, STATUS)
     second = await world.server(settings=replace(QUICK, reconcile_every_seconds=3600.0))
     with monkeypatch.context() as patch:
-        patch.setattr(Recovery, "recover", served_at_once)
+        patch.setattr(DocumentRecovery, "recover", served_at_once)
         await world.probe.start("doc")
     anew = Writer()
     await world.probe.accept("doc", anew.type("anew "))
@@ -1369,7 +1371,7 @@ async def test_a_restored_document_lives(world: World) -> None:
     await world.is_whole()
     head = await second.context.snapshots.head("doc")
     assert head is not None
-    assert SnapshotFacts.parse(head.facts).generation == 1
+    assert SnapshotMetadata.parse(head.facts).generation == 1
 
 
 async def bury(server: Server, generation: int) -> None:
@@ -1377,7 +1379,7 @@ async def bury(server: Server, generation: int) -> None:
     snapshots = server.context.snapshots
     head = await snapshots.head("doc")
     assert head is not None
-    facts = replace(SnapshotFacts.parse(head.facts), generation=generation, deleted_ns=time.time_ns())
+    facts = replace(SnapshotMetadata.parse(head.facts), generation=generation, deleted_ns=time.time_ns())
     await snapshots.put_facts("doc", facts.render(), expected_revision=head.revision)
 
 
@@ -1393,7 +1395,7 @@ async def test_a_tombstone_of_an_earlier_life_does_not_end_a_restored_document(w
     await world.probe.call("compact", "doc")
     head = await server.context.snapshots.head("doc")
     assert head is not None
-    facts = SnapshotFacts.parse(head.facts)
+    facts = SnapshotMetadata.parse(head.facts)
     assert (facts.generation, facts.deleted) == (1, False)
     assert await world.probe.value("doc") == {"body": world.writer.text}
 
@@ -1423,7 +1425,7 @@ async def test_the_revision_of_a_bucket_that_was_made_anew_is_not_believed(world
     assert host.loaded.intake.deleted
     kept = await snapshots.head("doc")
     assert kept is not None
-    assert SnapshotFacts.parse(kept.facts).deleted
+    assert SnapshotMetadata.parse(kept.facts).deleted
 
 
 async def test_an_owner_that_finds_a_tombstone_has_nothing_to_store(world: World) -> None:
@@ -1502,10 +1504,12 @@ async def test_what_waits_for_another_journal_is_not_forgotten_over_a_forged_upd
     server = await reconciled(await world.server())
     assert server.reconciler is not None
     entries = [
-        Entry("doc", UpdateRecord(1, n, f"log-{n}", digest(data), 1, 0, crdt.spans(data), data), n, n, 0)
+        ScannedRecord(
+            "doc", UpdateRecord(1, n, f"log-{n}", digest(data), 1, 0, crdt.spans(data), data), n, n, 0
+        )
         for n, data in enumerate((waiting, forged), start=1)
     ]
-    mended = await server.reconciler._repair.mend("doc", entries, Row())
+    mended = await server.reconciler._repair.mend("doc", entries, JournalledDocument())
     assert (mended.published, mended.rejected, mended.waiting) == (0, 1, 1)
 
 

@@ -12,9 +12,9 @@ import pytest
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_server import Server
-from lorogo_server.journal.journal_scan import Place
-from lorogo_server.recovery.reconcile import Reconciler, Stored
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.journal.journal_scan import JournalFolder
+from lorogo_server.recovery.reconcile import Reconciler, StoredDocumentState
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.recovery.test_restore_sources import restored
 from tests.server.support import QUICK, Writer, so, until
@@ -37,10 +37,10 @@ async def machine(world: World, name: str) -> Server:
     return await reconciled(await world.server(settings=ALONE))
 
 
-async def facts(server: Server) -> SnapshotFacts:
+async def facts(server: Server) -> SnapshotMetadata:
     head = await server.context.snapshots.head("doc")
     assert head is not None
-    return SnapshotFacts.parse(head.facts)
+    return SnapshotMetadata.parse(head.facts)
 
 
 async def value(world: World) -> object:
@@ -324,8 +324,8 @@ async def test_who_lists_late_takes_a_restore_for_no_new_life(
     await visit(world, "two", "restore")
     one = await machine(world, "one")
 
-    async def lagging(_: Reconciler) -> dict[str, Stored]:
-        return {"doc": Stored(revision=1, messages=5)}
+    async def lagging(_: Reconciler) -> dict[str, StoredDocumentState]:
+        return {"doc": StoredDocumentState(revision=1, messages=5)}
 
     assert one.reconciler is not None
     one.reconciler.table.forget_complete()
@@ -468,7 +468,7 @@ async def test_a_server_starts_on_an_empty_nats_beside_a_journal_that_cannot_be_
     world.lose(WAL, SNAPSHOTS, STATUS)
     line, reads = world.nats.connect("server"), 0
 
-    async def fails(self: Reconciler) -> list[Place]:
+    async def fails(self: Reconciler) -> list[JournalFolder]:
         nonlocal reads
         reads += 1
         if cut:

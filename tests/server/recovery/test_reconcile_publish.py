@@ -4,7 +4,7 @@ from lorogo_protocol import chunks, subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord
-from lorogo_server.context import Context
+from lorogo_server.context import ServerContext
 from lorogo_server.recovery.reconcile_publish import Publisher
 from tests.server.support import Writer
 from tests.server.worlds import World
@@ -13,7 +13,7 @@ _CHUNK_BYTES = 100_000
 
 
 async def published(
-    context: Context, updates: list[UpdateRecord], refused: set[tuple[str, str]]
+    context: ServerContext, updates: list[UpdateRecord], refused: set[tuple[str, str]]
 ) -> list[str]:
     """The log ids under which the WAL has these updates then."""
     replica = Replica()

@@ -16,8 +16,8 @@ from lorogo_protocol.records import (
     UpdateRecord,
 )
 from lorogo_server.recovery.reconcile_lives import behind, outlives
-from lorogo_server.recovery.reconcile_table import Row, Table, decode, includes
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.recovery.reconcile_table import JournalledDocument, JournalTable, decode, includes
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 
 MINUTE = 60 * 1_000_000_000
 
@@ -26,8 +26,8 @@ def update(peer: int, end: int, generation: int = 0) -> UpdateRecord:
     return UpdateRecord(1, 1, "log", "1", 1, generation, ((peer, 0, end),), b"")
 
 
-def folded(*records: DocumentRecord, time_ns: int = 100) -> Row:
-    table = Table()
+def folded(*records: DocumentRecord, time_ns: int = 100) -> JournalledDocument:
+    table = JournalTable()
     for number, record in enumerate(records):
         table.fold("doc", record, time_ns, "journal/00", number)
     return table.rows["doc"]
@@ -103,7 +103,7 @@ def test_an_erasure_knows_its_lease_and_generation(turned: bool) -> None:
 
 def test_a_new_record_makes_a_document_be_compared_again() -> None:
     """And one that says nothing new does not."""
-    table = Table()
+    table = JournalTable()
     table.fold("doc", update(1, 5), 100, "journal/00", 1)
     row = table.rows["doc"]
     row.complete = (3, 4)
@@ -123,7 +123,7 @@ def test_a_version_has_no_holes() -> None:
 
 def test_reading_begins_where_it_was_ten_minutes_ago() -> None:
     """The end of a journal that another process writes may be torn off, and its sequences used again."""
-    table = Table()
+    table = JournalTable()
     assert table.begin("journal/00", b"log") == 0
     table.ended("journal/00", 100, 20 * MINUTE, 10 * MINUTE)
     assert table.begin("journal/00", b"log") == 0
@@ -134,8 +134,8 @@ def test_reading_begins_where_it_was_ten_minutes_ago() -> None:
     assert table.begin("journal/00", b"another log") == 0
 
 
-def filled() -> Table:
-    table = Table()
+def filled() -> JournalTable:
+    table = JournalTable()
     table.fold("doc", update(2**63, 5), 100, "journal/00", 1)
     table.fold("gone", DeletedRecord(7, 0, 50), 100, "journal/00", 2)
     table.begin("journal/00", b"log")
@@ -166,7 +166,7 @@ def test_a_damaged_table_is_an_empty_one(place: int) -> None:
 
 def test_what_was_told_is_not_told_again() -> None:
     """An update that can never come back is noted once; the oldest notes make room."""
-    table = Table()
+    table = JournalTable()
     assert table.reject("doc", "a", "1")
     assert not table.reject("doc", "a", "1")
     for number in range(10_000):
@@ -203,7 +203,7 @@ def test_a_deletion_that_is_told_of_late_ends_no_later_life() -> None:
 def test_a_restore_counts_though_a_life_before_had_as_high_a_generation() -> None:
     """What it undoes is a deletion of before; one that is later by lease and time stands."""
     before: list[DocumentRecord] = [update(1, 5, generation=3), DeletedRecord(7, 0, 150)]
-    table = Table()
+    table = JournalTable()
     for record in before:
         table.fold("doc", record, 100, "journal/00", 1)
     row = table.rows["doc"]
@@ -219,7 +219,7 @@ def test_a_restore_counts_though_a_life_before_had_as_high_a_generation() -> Non
 
 def test_what_a_new_life_builds_on_is_not_forsaken() -> None:
     """Changes of the former life within its reach came with it; others stay gone."""
-    row = Row({1: 5, 2: 4}, floor=7, floor_ns=50)
+    row = JournalledDocument({1: 5, 2: 4}, floor=7, floor_ns=50)
     later = UpdateRecord(1, 1, "log", "1", 8, 0, ((3, 0, 1),), b"")
     assert not row.forsakes(update(1, 5), 100)
     assert row.forsakes(update(1, 6), 100)
@@ -235,7 +235,7 @@ LEASE = st.integers(0, 9)
 
 @given(
     st.builds(
-        Row,
+        JournalledDocument,
         generation=GENERATION,
         deleted_ns=st.sampled_from([0, 50]),
         erased_ns=st.sampled_from([0, 0, 50]),
@@ -243,14 +243,14 @@ LEASE = st.integers(0, 9)
         edited_ns=st.sampled_from([40, 50, 60]),
     ),
     st.builds(
-        SnapshotFacts,
+        SnapshotMetadata,
         generation=GENERATION,
         deleted_ns=st.sampled_from([0, 50]),
         deleted_by=LEASE,
         erased_ns=st.sampled_from([0, 0, 50]),
     ),
 )
-def test_who_outlives_whom(row: Row, facts: SnapshotFacts) -> None:
+def test_who_outlives_whom(row: JournalledDocument, facts: SnapshotMetadata) -> None:
     """Nothing erased or deleted outlives anything; lease and time decide, where it is told by whom."""
     late = row.generation > facts.generation
     later = row.edited > facts.deleted_by and row.edited_ns > facts.deleted_ns if facts.deleted_by else late
@@ -269,7 +269,7 @@ def test_an_erased_document_does_not_live_again() -> None:
 
 def test_the_floor_of_a_new_life_is_kept() -> None:
     """After a restart the past is still the past."""
-    table = Table()
+    table = JournalTable()
     since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
     records: list[DocumentRecord] = [update(1, 5), DeletedRecord(7, 0, 50), since]
     for number, record in enumerate(records):
@@ -283,7 +283,7 @@ def test_a_base_of_an_older_lease_is_erased_too(base_ns: int, erased_first: bool
     """Whatever its date: that is of the clock of whoever loaded it."""
     base = BaseRecord(1, 1, 10, 0, "1", b"\x01\x05\n", b"", b"content")
     erased = ErasedRecord(1_000, 20, 0)
-    table = Table()
+    table = JournalTable()
     for record in (erased, base) if erased_first else (base, erased):
         table.fold("doc", record, base_ns, "journal/00", 1)
     row = table.rows["doc"]
@@ -292,7 +292,7 @@ def test_a_base_of_an_older_lease_is_erased_too(base_ns: int, erased_first: bool
 
 def test_the_highest_lease_is_kept() -> None:
     """Of records of every kind, also of what is no part of a row."""
-    table = Table()
+    table = JournalTable()
     records: list[DocumentRecord] = [
         UpdateRecord(1, 1, "log", "1", 1, 0, ((1, 0, 1),), b""),
         RestoredRecord(2, 1),

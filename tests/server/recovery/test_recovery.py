@@ -10,11 +10,11 @@ import pytest
 
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.recovery import Answer, Ask, decode_answer, decode_ask, encode
+from lorogo_protocol.recovery import RecoveryAnswer, RecoveryRequest, decode_answer, decode_ask, encode
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document.host import Host
 from lorogo_server.recovery.reconcile import Reconciler
-from lorogo_server.registry import NotTaken
+from lorogo_server.registry import NotAcquired
 from lorogo_transport.ports import Message
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, no_passes
 from tests.server.support import QUICK, Writer, until
@@ -146,7 +146,7 @@ async def test_the_server_that_had_a_document_is_waited_for_although_it_was_neve
     assert not owner.recovery._known
 
     async def taken() -> bool:  # when the lease is stale
-        with suppress(NotTaken):
+        with suppress(NotAcquired):
             await owner.take("doc")
             return True
         return False
@@ -177,7 +177,7 @@ async def test_a_worker_beside_this_one_is_met(world: World) -> None:
     line.part(60.0)
 
     async def taken() -> bool:  # when the lease is stale
-        with suppress(NotTaken):
+        with suppress(NotAcquired):
             await server.take("doc")
             return True
         return False
@@ -254,8 +254,8 @@ async def test_a_document_that_was_up_stays_whole_when_nats_loses_everything(wor
 
 def test_messages_of_servers_are_checked() -> None:
     """What is not an ask or an answer is refused as malformed."""
-    ask = Ask("s1", ("aa",), "d1", "doc", 2)
-    answer = Answer("s1", ("aa",), "d1", "doc", 2, done=True, whole=True)
+    ask = RecoveryRequest("s1", ("aa",), "d1", "doc", 2)
+    answer = RecoveryAnswer("s1", ("aa",), "d1", "doc", 2, done=True, whole=True)
     assert decode_ask(encode(ask)) == ask
     assert decode_answer(encode(answer)) == answer
     for wrong in (

@@ -6,8 +6,14 @@ import nanoid
 import pytest
 
 from lorogo_server import Server, ServerSettings
-from lorogo_server.recovery.restore_run import NothingAsOld, NotRestored, Report, Wanted, restore
-from lorogo_server.recovery.restore_sources import Damage, Held, find
+from lorogo_server.recovery.restore_run import (
+    NothingAsOld,
+    NotRestored,
+    RestoreReport,
+    RestoreRequest,
+    restore,
+)
+from lorogo_server.recovery.restore_sources import SourceDamage, SourceSegment, find
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from tests.server.support import QUICK, Probe, Writer
@@ -26,14 +32,16 @@ async def written(folder: Path, nats: MemoryNats, *, erase: str = "") -> Path:
     return min((folder / "journal" / "00").glob("*.seg"))
 
 
-async def restored(folder: Path, nats: MemoryNats, *places: Path, wanted: Wanted | None = None) -> Report:
+async def restored(
+    folder: Path, nats: MemoryNats, *places: Path, wanted: RestoreRequest | None = None
+) -> RestoreReport:
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
     sources = [source for place in places for source in find(str(place))]
     return await restore(
         nats.connect(),
         sources,
-        wanted or Wanted(),
+        wanted or RestoreRequest(),
         settings=ServerSettings(),
         clock=SystemClock(),
         new_id=lambda: str(nanoid.generate()),
@@ -84,7 +92,7 @@ def test_a_copy_covers_damage_if_it_reads_to_its_end(
     """Where nothing reads behind the damage, nobody knows its end: then only a sealed copy is known to be
     whole, and only if it reaches beyond the place.
     """
-    assert Held(b"log", last, sealed).covers(Damage("segment", after=4, until=until)) is covers
+    assert SourceSegment(b"log", last, sealed).covers(SourceDamage("segment", after=4, until=until)) is covers
 
 
 async def test_an_erased_document_is_not_restored_under_another_id(tmp_path: Path) -> None:
@@ -92,7 +100,7 @@ async def test_an_erased_document_is_not_restored_under_another_id(tmp_path: Pat
     nats = MemoryNats()
     await written(tmp_path / "data", nats, erase="doc1")
     with pytest.raises(NotRestored, match="doc1 was erased"):
-        await restored(tmp_path, nats, tmp_path / "data", wanted=Wanted(document="doc1", to="other"))
+        await restored(tmp_path, nats, tmp_path / "data", wanted=RestoreRequest(document="doc1", to="other"))
     async with Server(nats.connect(), QUICK, data=tmp_path / "two"), Probe(nats.connect()) as probe:
         await probe.start("other")
         await probe.accept("other", Writer().type("a document of its own"))
@@ -102,9 +110,9 @@ async def test_a_time_before_the_first_edit_is_told_as_that(tmp_path: Path) -> N
     """The document exists, but not yet then: its first record is named, and nothing is written."""
     nats = MemoryNats()
     segment = await written(tmp_path / "data", MemoryNats())
-    wanted = Wanted(document="doc1", at_ns=1_000_000_000)
+    wanted = RestoreRequest(document="doc1", at_ns=1_000_000_000)
     with pytest.raises(NothingAsOld, match="doc1 has nothing as old as that") as caught:
         await restored(tmp_path, nats, segment.parent, wanted=wanted)
     assert caught.value.first_ns > 1_000_000_000
     with pytest.raises(NotRestored, match="none of these journals has a document 'nobody'"):
-        await restored(tmp_path, nats, segment.parent, wanted=Wanted(document="nobody"))
+        await restored(tmp_path, nats, segment.parent, wanted=RestoreRequest(document="nobody"))

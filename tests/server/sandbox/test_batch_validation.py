@@ -15,9 +15,14 @@ from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Intake
 from lorogo_server.sandbox import batch_validation
-from lorogo_server.sandbox.batch_validation import Foretaste, Foretasted
-from lorogo_server.sandbox.decode_sandbox import Lane, Portion, Process, Taster
-from lorogo_transport.ports import Stored
+from lorogo_server.sandbox.batch_validation import BatchedUpdate, BatchValidation
+from lorogo_server.sandbox.decode_sandbox import (
+    DecodeSandbox,
+    SandboxProcess,
+    ValidationBatch,
+    ValidationThread,
+)
+from lorogo_transport.ports import StoredMessage
 from tests.server.poison import deadly
 from tests.server.support import Writer
 from tests.server.suspicion import Suspicious
@@ -25,8 +30,8 @@ from tests.stillness import children, stand_still
 
 
 @pytest.fixture
-def taster() -> Iterator[Taster]:
-    made = Taster(seconds=60.0)  # a busy machine must not decide
+def taster() -> Iterator[DecodeSandbox]:
+    made = DecodeSandbox(seconds=60.0)  # a busy machine must not decide
     made.start()
     yield made
     made.stop()
@@ -40,16 +45,16 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Tasting:
     """Adds updates, and waits for what is found."""
 
-    def __init__(self, taster: Taster) -> None:
-        self.ahead = Foretaste(taster)
+    def __init__(self, taster: DecodeSandbox) -> None:
+        self.ahead = BatchValidation(taster)
         self.woken = asyncio.Event()
 
-    def add(self, *updates: bytes) -> list[Foretasted]:
+    def add(self, *updates: bytes) -> list[BatchedUpdate]:
         added = [self.ahead.add(update, self.woken.set) for update in updates]
         assert None not in added
         return [one for one in added if one is not None]
 
-    async def known(self, added: list[Foretasted]) -> list[bool]:
+    async def known(self, added: list[BatchedUpdate]) -> list[bool]:
         async with asyncio.timeout(60):
             while not all(one.known for one in added):
                 self.woken.clear()
@@ -57,7 +62,7 @@ class Tasting:
         return [one.fine for one in added]
 
 
-async def test_what_gathers_while_one_is_tasted_is_tasted_together(taster: Taster) -> None:
+async def test_what_gathers_while_one_is_tasted_is_tasted_together(taster: DecodeSandbox) -> None:
     """All of it is fine, however it was portioned."""
     tasting, writer = Tasting(taster), Writer()
     added = tasting.add(*(writer.type("a") for _ in range(3)))
@@ -67,7 +72,7 @@ async def test_what_gathers_while_one_is_tasted_is_tasted_together(taster: Taste
     assert all(await tasting.known(added))
 
 
-async def test_behind_what_ends_the_worker_nothing_is_known(taster: Taster) -> None:
+async def test_behind_what_ends_the_worker_nothing_is_known(taster: DecodeSandbox) -> None:
     """What came before it is fine; it is judged alone, and what came behind it is good."""
     tasting, writer = Tasting(taster), Writer()
     updates = [writer.type("a"), deadly(), writer.type("b")]
@@ -78,7 +83,7 @@ async def test_behind_what_ends_the_worker_nothing_is_known(taster: Taster) -> N
     assert await tasting.known(tasting.add(updates[2])) == [True]
 
 
-async def test_who_tastes_at_once_hears_what_was_under_way_first(taster: Taster) -> None:
+async def test_who_tastes_at_once_hears_what_was_under_way_first(taster: DecodeSandbox) -> None:
     """The answers of the process stay in order."""
     tasting, writer = Tasting(taster), Writer()
     added = tasting.add(writer.type("a"))
@@ -91,7 +96,7 @@ async def test_who_tastes_at_once_hears_what_was_under_way_first(taster: Taster)
 
 
 @pytest.mark.parametrize("when", ["before", "under way"])
-async def test_of_a_process_that_was_killed_nothing_is_known(taster: Taster, when: str) -> None:
+async def test_of_a_process_that_was_killed_nothing_is_known(taster: DecodeSandbox, when: str) -> None:
     """Those who waited go on, and the next is tasted by the one that was kept ready."""
     tasting, writer = Tasting(taster), Writer()
     taster.taste(b"")
@@ -110,7 +115,9 @@ async def test_of_a_process_that_was_killed_nothing_is_known(taster: Taster, whe
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
-async def test_who_does_not_answer_is_replaced(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_does_not_answer_is_replaced(
+    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wait has an end, and nothing is known then."""
     tasting, writer = Tasting(taster), Writer()
     taster.taste(b"")
@@ -124,7 +131,7 @@ async def test_who_does_not_answer_is_replaced(taster: Taster, monkeypatch: pyte
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
-async def test_some_are_not_tasted_ahead(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_some_are_not_tasted_ahead(taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large one; what comes while very many wait; and any, where no process runs."""
     tasting = Tasting(taster)
     assert tasting.ahead.add(bytes(10_000), tasting.woken.set) is None
@@ -132,10 +139,10 @@ async def test_some_are_not_tasted_ahead(taster: Taster, monkeypatch: pytest.Mon
     tasting.add(bytes(8000), bytes(8000), bytes(8000), bytes(8000))
     assert tasting.ahead.add(bytes(8000), tasting.woken.set) is None
     tasting.ahead.close()
-    assert Foretaste(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
+    assert BatchValidation(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
 
 
-async def test_at_the_end_nobody_is_left_waiting(taster: Taster) -> None:
+async def test_at_the_end_nobody_is_left_waiting(taster: DecodeSandbox) -> None:
     """Nothing is known of what was not begun."""
     tasting = Tasting(taster)
     added = tasting.add(b"one")
@@ -147,13 +154,17 @@ async def test_at_the_end_nobody_is_left_waiting(taster: Taster) -> None:
 async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
     """That the last chunk can be decoded says nothing about all of them together."""
     taster = Suspicious(suspects=False)
-    lane = Lane(taster)
+    lane = ValidationThread(taster)
     intake = Intake(Replica(lazy=True), History(), ServerSettings(), head=0, deleted=False, sandboxed=True)
     update = Writer().type("a text")
     parts = chunks.split(update, "id", chunk_bytes_max=1000 if whole else 60, inbox="_INBOX.a")
     effects = [
         await admit(
-            intake, Stored("s", number, 1, part.data, part.headers()), 0.0, taste=lane.taste, tasted=True
+            intake,
+            StoredMessage("s", number, 1, part.data, part.headers()),
+            0.0,
+            taste=lane.taste,
+            tasted=True,
         )
         for number, part in enumerate(parts, 1)
     ]
@@ -162,11 +173,11 @@ async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> 
     assert taster.tasted == ([] if whole else [(update, False)])
 
 
-def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(taster: Taster) -> None:
+def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(taster: DecodeSandbox) -> None:
     """A portion that takes long ends its process; the deadly update is asked of the next, and refused."""
     process = taster.process
     assert process is not None
-    portion = Portion()
+    portion = ValidationBatch()
     process._portion, process.due = portion, 0.0  # long overdue: nobody answers
     with pytest.raises(InvalidUpdate):
         taster.taste(deadly())
@@ -177,49 +188,49 @@ def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(taster: Taster
 # --- a load reads ahead -------------------------------------------------------------------------------
 
 
-async def _stored(updates: list[bytes]) -> AsyncIterator[Stored]:
+async def _stored(updates: list[bytes]) -> AsyncIterator[StoredMessage]:
     for number, update in enumerate(updates, start=1):
-        yield Stored("loro.wal.doc", number, number, update)
+        yield StoredMessage("loro.wal.doc", number, number, update)
 
 
 async def test_what_is_read_is_tasted_together_and_keeps_its_order(
-    taster: Taster, monkeypatch: pytest.MonkeyPatch
+    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few exchanges for many updates; what is not fine, or behind it in a portion, is not called fine."""
     exchanges = 0
-    begin = Process.begin
+    begin = SandboxProcess.begin
 
-    def counted(process: Process, portion: Portion, deadline: float) -> None:
+    def counted(process: SandboxProcess, portion: ValidationBatch, deadline: float) -> None:
         nonlocal exchanges
         exchanges += 1
         begin(process, portion, deadline)
 
-    monkeypatch.setattr(Process, "begin", counted)
+    monkeypatch.setattr(SandboxProcess, "begin", counted)
     writer = Writer()
     updates = [writer.type("a") for _ in range(600)]
     bad = 550
     updates[bad] = deadly()
     async with asyncio.timeout(60):
-        found = [one async for one in batch_validation.ahead(_stored(updates), Foretaste(taster))]
+        found = [one async for one in batch_validation.ahead(_stored(updates), BatchValidation(taster))]
     assert [stored.sequence for stored, _ in found] == list(range(1, 601))
     assert all(fine for _, fine in found[:512])
     assert not found[bad][1]
     assert exchanges < 10
 
 
-async def test_few_bytes_are_read_ahead(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_bytes_are_read_ahead(taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a WAL is, only so much of it waits in memory for the taster."""
     monkeypatch.setattr(batch_validation, "_AHEAD_BYTES_MAX", 1000)
     read: list[int] = []
 
-    async def watched() -> AsyncIterator[Stored]:
+    async def watched() -> AsyncIterator[StoredMessage]:
         async for stored in _stored([b"x" * 300 for _ in range(20)]):
             read.append(stored.sequence)
             yield stored
 
     taken = 0
     async with asyncio.timeout(60):
-        async for stored, _ in batch_validation.ahead(watched(), Foretaste(taster)):
+        async for stored, _ in batch_validation.ahead(watched(), BatchValidation(taster)):
             taken += 1
             assert stored.sequence == taken
             assert read[-1] - taken <= 4

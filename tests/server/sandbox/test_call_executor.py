@@ -14,7 +14,7 @@ from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_server.sandbox import call_executor
-from lorogo_server.sandbox.call_executor import CallExecutor, Meter, OverBudget
+from lorogo_server.sandbox.call_executor import CallExecutor, OverBudget, WorkMeter
 from lorogo_server.values import document_value, parts, patch, query
 from lorogo_testing.memory_nats import MemoryNats
 from tests.server.document.test_full import served
@@ -47,13 +47,13 @@ def where_it_ran(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> lis
 async def test_a_patch_above_its_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that doubles 22 times is refused, and the event loop does a small part of that work only."""
     spent: dict[bool, int] = {True: 0, False: 0}  # by: on the loop
-    inner = Meter.spend
+    inner = WorkMeter.spend
 
-    def spend(meter: Meter, units: int) -> None:
+    def spend(meter: WorkMeter, units: int) -> None:
         spent[threading.current_thread() is threading.main_thread()] += units
         inner(meter, units)
 
-    monkeypatch.setattr(Meter, "spend", spend)
+    monkeypatch.setattr(WorkMeter, "spend", spend)
     async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
         with pytest.raises(Refused) as no:
             await probe.call("patch", "doc", operations=doubling(22))
@@ -104,7 +104,7 @@ async def test_long_work_starts_again_on_a_copy_of_its_own() -> None:
         copies.append(Replica(doc.fork()))
         return copies[-1]
 
-    def work(replica: Replica, meter: Meter) -> int:
+    def work(replica: Replica, meter: WorkMeter) -> int:
         meter.spend(LOOP_WORK_MAX + 1)
         return len(replica.doc.get_text("t"))
 
@@ -123,7 +123,7 @@ async def test_a_thread_gives_the_lock_up_every_few_units(monkeypatch: pytest.Mo
     main = threading.main_thread()
     monkeypatch.setattr(call_executor, "_pause", lambda: paused.append(threading.current_thread() is main))
 
-    def work(_: Replica, meter: Meter) -> None:
+    def work(_: Replica, meter: WorkMeter) -> None:
         for _number in range(LOOP_WORK_MAX // 1024 + 1):
             meter.spend(1024)
 
@@ -136,7 +136,7 @@ async def test_short_queries_do_not_wait_for_long_calls() -> None:
     """A thread that one document keeps busy delays no query of a small document."""
     executor, busy, free = CallExecutor(), threading.Event(), threading.Event()
 
-    def long(_: Replica, meter: Meter) -> None:
+    def long(_: Replica, meter: WorkMeter) -> None:
         meter.spend(LOOP_WORK_MAX + 1)
         busy.set()
         assert free.wait(10)
@@ -156,7 +156,7 @@ async def test_a_cancelled_call_keeps_its_thread_until_the_work_ends() -> None:
     """Calls that are cancelled cannot have more work under way than there are threads."""
     executor, busy, free = CallExecutor(), threading.Event(), threading.Event()
 
-    def long(_: Replica, meter: Meter) -> None:
+    def long(_: Replica, meter: WorkMeter) -> None:
         meter.spend(LOOP_WORK_MAX + 1)
         busy.set()
         assert free.wait(10)

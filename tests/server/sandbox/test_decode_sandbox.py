@@ -24,9 +24,9 @@ from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox import decode_sandbox
 from lorogo_server.sandbox.decode_sandbox import (
     SUSPECTED,
-    Ended,
-    Taster,
-    Verdict,
+    DecodeSandbox,
+    ExitVerdict,
+    WorkerExit,
     asked_bytes,
     judged,
     untasted,
@@ -39,8 +39,8 @@ from tests.stillness import children, stand_still
 
 
 @pytest.fixture
-def taster() -> Iterator[Taster]:
-    made = Taster(seconds=60.0)  # a busy machine must not decide
+def taster() -> Iterator[DecodeSandbox]:
+    made = DecodeSandbox(seconds=60.0)  # a busy machine must not decide
     made.start()
     yield made
     made.stop()
@@ -59,7 +59,7 @@ def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
 def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """It decodes what strangers wrote: there is nothing in it to be had."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
-    taster = Taster()
+    taster = DecodeSandbox()
     taster.start()
     try:
         assert taster._process is not None
@@ -70,7 +70,7 @@ def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch
     assert b"s3cret" not in environment
 
 
-def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: Taster) -> None:
+def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: DecodeSandbox) -> None:
     """We go on, and so does the tasting."""
     writer = Writer()
     for _ in range(2):
@@ -83,12 +83,12 @@ def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: Tast
 @pytest.mark.parametrize(
     "data", [b"", b"loro", b"x" * 100, bytes(300_000)], ids=["empty", "cut", "junk", "large"]
 )
-def test_what_is_no_update_is_let_through(taster: Taster, data: bytes) -> None:
+def test_what_is_no_update_is_let_through(taster: DecodeSandbox, data: bytes) -> None:
     """What is wrong with it is found, and told, by who imports it."""
     taster.taste(data)
 
 
-def processes(taster: Taster) -> tuple[int, int]:
+def processes(taster: DecodeSandbox) -> tuple[int, int]:
     """The ids of the parent and of its worker, when that has answered."""
     taster.taste(b"")
     assert taster._process is not None
@@ -108,7 +108,7 @@ def wait_for_end(*pidfds: int) -> None:
         os.close(pidfd)
 
 
-def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster: Taster) -> None:
+def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster: DecodeSandbox) -> None:
     """Else the server would stand still for some tenths of a second for each; and no dead one stays about."""
     parent, first = processes(taster)
     for _ in range(20):
@@ -121,7 +121,7 @@ def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster:
 
 
 @pytest.mark.parametrize("killed", ["parent", "worker", "both"])
-def test_a_taster_that_somebody_killed_is_replaced(taster: Taster, killed: str) -> None:
+def test_a_taster_that_somebody_killed_is_replaced(taster: DecodeSandbox, killed: str) -> None:
     """What comes next is tasted all the same: by the next worker, or by the one that was kept ready."""
     parent, worker = processes(taster)
     for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
@@ -136,7 +136,7 @@ def test_a_taster_that_somebody_killed_is_replaced(taster: Taster, killed: str) 
 
 def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
     """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
-    taster = Taster(seconds=60.0)
+    taster = DecodeSandbox(seconds=60.0)
     taster.start()
     stopped = processes(taster)
     pidfds = [watched(pid) for pid in stopped]
@@ -154,7 +154,7 @@ def test_a_taster_for_which_there_is_no_process_lets_everything_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As without one; when there is room again, it is started."""
-    taster = Taster(seconds=60.0)
+    taster = DecodeSandbox(seconds=60.0)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", _no_room)
         taster.start()
@@ -169,7 +169,7 @@ def _no_room(*_: object, **__: object) -> NoReturn:
 
 
 def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
-    taster: Taster, monkeypatch: pytest.MonkeyPatch
+    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rust ends the process then as well, and says how much it asked for: no more than is honest."""
     ends = noted_ends(monkeypatch)
@@ -184,27 +184,27 @@ def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
 
 
 def test_a_suspect_is_tried_again_only_where_there_is_room(
-    taster: Taster, monkeypatch: pytest.MonkeyPatch
+    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An end without a word may be for want of memory as well; the next update is tasted as ever."""
     ends = noted_ends(monkeypatch)
     good = Writer().type("good")
-    assert taster._verdict(good, careful=True, bounded=False) is Verdict.UNKNOWN
-    assert taster._verdict(deadly(), careful=True, bounded=False) is Verdict.FORGED
+    assert taster._verdict(good, careful=True, bounded=False) is ExitVerdict.UNKNOWN
+    assert taster._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.FORGED
     assert [ended.code for ended in ends] == [-signal.SIGABRT]
     ends.clear()
     for pid in processes(taster):
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
-    assert taster._verdict(deadly(), careful=True, bounded=False) is Verdict.UNKNOWN
-    assert ends == [Ended(1)]
-    assert taster._verdict(deadly(), careful=False, bounded=False) is Verdict.FORGED
+    assert taster._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.UNKNOWN
+    assert ends == [WorkerExit(1)]
+    assert taster._verdict(deadly(), careful=False, bounded=False) is ExitVerdict.FORGED
 
 
-def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[Ended]:
+def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[WorkerExit]:
     """Every end that is judged from now on."""
-    ends: list[Ended] = []
+    ends: list[WorkerExit] = []
 
-    def noted(ended: Ended, size: int) -> Verdict:
+    def noted(ended: WorkerExit, size: int) -> ExitVerdict:
         ends.append(ended)
         return judged(ended, size)
 
@@ -229,21 +229,21 @@ def used_bytes(pid: int) -> int:
 @pytest.mark.parametrize(
     ("ended", "size", "verdict"),
     [
-        (Ended(-signal.SIGABRT, 1 << 51), 87, Verdict.FORGED),
-        (Ended(-signal.SIGABRT, (1 << 64) - 1), 64 << 20, Verdict.FORGED),
-        (Ended(-signal.SIGABRT, (1 << 30) + 64 * 87), 87, Verdict.UNKNOWN),
-        (Ended(-signal.SIGABRT, (1 << 30) + 64 * 87 + 1), 87, Verdict.FORGED),
-        (Ended(-signal.SIGABRT, 40_000_000), 5_000_000, Verdict.UNKNOWN),
-        (Ended(-signal.SIGABRT), 87, Verdict.SUSPECT),
-        (Ended(-signal.SIGSEGV), 87, Verdict.SUSPECT),
-        (Ended(-signal.SIGBUS), 87, Verdict.SUSPECT),
-        (Ended(-signal.SIGILL), 87, Verdict.SUSPECT),
-        (Ended(-signal.SIGKILL), 87, Verdict.UNKNOWN),
-        (Ended(-signal.SIGALRM), 87, Verdict.UNKNOWN),
-        (Ended(1), 87, Verdict.UNKNOWN),
+        (WorkerExit(-signal.SIGABRT, 1 << 51), 87, ExitVerdict.FORGED),
+        (WorkerExit(-signal.SIGABRT, (1 << 64) - 1), 64 << 20, ExitVerdict.FORGED),
+        (WorkerExit(-signal.SIGABRT, (1 << 30) + 64 * 87), 87, ExitVerdict.UNKNOWN),
+        (WorkerExit(-signal.SIGABRT, (1 << 30) + 64 * 87 + 1), 87, ExitVerdict.FORGED),
+        (WorkerExit(-signal.SIGABRT, 40_000_000), 5_000_000, ExitVerdict.UNKNOWN),
+        (WorkerExit(-signal.SIGABRT), 87, ExitVerdict.SUSPECT),
+        (WorkerExit(-signal.SIGSEGV), 87, ExitVerdict.SUSPECT),
+        (WorkerExit(-signal.SIGBUS), 87, ExitVerdict.SUSPECT),
+        (WorkerExit(-signal.SIGILL), 87, ExitVerdict.SUSPECT),
+        (WorkerExit(-signal.SIGKILL), 87, ExitVerdict.UNKNOWN),
+        (WorkerExit(-signal.SIGALRM), 87, ExitVerdict.UNKNOWN),
+        (WorkerExit(1), 87, ExitVerdict.UNKNOWN),
     ],
 )
-def test_what_an_end_says_about_the_update(ended: Ended, size: int, verdict: Verdict) -> None:
+def test_what_an_end_says_about_the_update(ended: WorkerExit, size: int, verdict: ExitVerdict) -> None:
     """Asking for absurdly much is a proof; an end in native code without a word, a suspicion."""
     assert judged(ended, size) is verdict
 
@@ -287,15 +287,15 @@ def test_only_the_last_words_of_a_process_say_what_it_asked_for(code: int, words
     assert asked_bytes(code, words) == asked
 
 
-class _Suspects(Taster):
+class _Suspects(DecodeSandbox):
     """Hears verdicts instead of asking a process."""
 
-    def __init__(self, *verdicts: Verdict) -> None:
+    def __init__(self, *verdicts: ExitVerdict) -> None:
         super().__init__()
         self.verdicts = list(verdicts)
         self.careful: list[bool] = []
 
-    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> Verdict:
+    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> ExitVerdict:
         self.careful.append(careful)
         return self.verdicts.pop(0)
 
@@ -303,18 +303,18 @@ class _Suspects(Taster):
 @pytest.mark.parametrize(
     ("first", "second", "accepted", "refused"),
     [
-        (Verdict.FORGED, None, False, True),
-        (Verdict.FORGED, None, True, True),
-        (Verdict.SUSPECT, Verdict.SUSPECT, False, True),
-        (Verdict.SUSPECT, Verdict.FORGED, False, True),
-        (Verdict.SUSPECT, Verdict.UNKNOWN, False, False),
-        (Verdict.SUSPECT, None, True, False),
-        (Verdict.UNKNOWN, None, False, False),
-        (Verdict.LONG, None, False, True),
+        (ExitVerdict.FORGED, None, False, True),
+        (ExitVerdict.FORGED, None, True, True),
+        (ExitVerdict.SUSPECT, ExitVerdict.SUSPECT, False, True),
+        (ExitVerdict.SUSPECT, ExitVerdict.FORGED, False, True),
+        (ExitVerdict.SUSPECT, ExitVerdict.UNKNOWN, False, False),
+        (ExitVerdict.SUSPECT, None, True, False),
+        (ExitVerdict.UNKNOWN, None, False, False),
+        (ExitVerdict.LONG, None, False, True),
     ],
 )
 def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
-    first: Verdict, second: Verdict | None, accepted: bool, refused: bool
+    first: ExitVerdict, second: ExitVerdict | None, accepted: bool, refused: bool
 ) -> None:
     """An ACKed update must not be lost because a process ended over it."""
     taster = _Suspects(first, *([] if second is None else [second]))
@@ -343,7 +343,7 @@ decode_sandbox.main()
         return popen([*command[:-1], slow], **options)
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    taster = Taster(seconds=60.0, spare=False)
+    taster = DecodeSandbox(seconds=60.0, spare=False)
     taster.start()
     try:
         taster.taste(b"x")
@@ -353,7 +353,7 @@ decode_sandbox.main()
         taster.stop()
 
 
-def test_a_stopped_taster_leaves_no_process(taster: Taster) -> None:
+def test_a_stopped_taster_leaves_no_process(taster: DecodeSandbox) -> None:
     """The end of its input is its end."""
     pidfds = [watched(pid) for pid in processes(taster)]
     assert taster._spare is not None
@@ -393,7 +393,7 @@ async def test_without_a_taster_everything_is_let_through() -> None:
 
 
 async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serves_on(
-    serve: Serve, probe: Probe, unique: str, taster: Taster
+    serve: Serve, probe: Probe, unique: str, taster: DecodeSandbox
 ) -> None:
     """Its sender is told no, it is quarantined and leaves the WAL, and the document is as good as before."""
     await serve(ServerSettings(), taster=taster)
@@ -418,7 +418,7 @@ async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serve
 
 
 async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_document(
-    serve: Serve, probe: Probe, unique: str, taster: Taster
+    serve: Serve, probe: Probe, unique: str, taster: DecodeSandbox
 ) -> None:
     """Otherwise it would end one server after another."""
     await serve(ServerSettings(), taster=taster)
@@ -454,7 +454,7 @@ async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_pat
 
 
 async def test_a_full_document_is_served_on_after_a_deadly_update(
-    serve: Serve, probe: Probe, unique: str, taster: Taster
+    serve: Serve, probe: Probe, unique: str, taster: DecodeSandbox
 ) -> None:
     """Whether there is room is asked after the tasting: that, too, decodes what a stranger sent."""
     await serve(ServerSettings(document_bytes_max=64), taster=taster)

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from lorogo_protocol.status import Up
-from lorogo_server.sandbox.keepalive import Pacemaker, PacemakerSettings, Pulse, cpu_seconds, renew_all
+from lorogo_server.sandbox.keepalive import (
+    KeepaliveProcess,
+    KeepaliveSettings,
+    KeepaliveState,
+    cpu_seconds,
+    renew_all,
+)
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import connect
@@ -21,7 +27,7 @@ from lorogo_transport.stores.statuses import Statuses
 from lorogo_transport.stores.topology import specs
 from tests.server.support import until
 
-SETTINGS = PacemakerSettings("nats://x", "server-1", 1, 3.0)
+SETTINGS = KeepaliveSettings("nats://x", "server-1", 1, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +44,14 @@ def test_it_helps_a_busy_server_only(
     silence: float, cpu_before: float, cpu_now: float | None, renews: bool
 ) -> None:
     """Silence alone is not enough: a server that does not compute must lose its documents."""
-    pacemaker = Pacemaker(SETTINGS, now=100.0)
+    pacemaker = KeepaliveState(SETTINGS, now=100.0)
     pacemaker.must_renew(100.0, cpu_before)
     assert pacemaker.must_renew(100.0 + silence, cpu_now) is renews
 
 
 def test_it_helps_for_a_minute_at_most() -> None:
     """A server that computes for ever loses its documents in the end."""
-    pacemaker = Pacemaker(SETTINGS, now=0.0)
+    pacemaker = KeepaliveState(SETTINGS, now=0.0)
     helped = [now for now in range(1, 200) if pacemaker.must_renew(float(now), cpu_seconds=float(now))]
     assert helped
     assert max(helped) < 70
@@ -57,7 +63,7 @@ def test_it_helps_for_a_minute_at_most() -> None:
 async def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it needs it is told by its standard input."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
-    pulse = Pulse("nats://127.0.0.1:9")
+    pulse = KeepaliveProcess("nats://127.0.0.1:9")
     await pulse.start("server-1", 3.0)
     try:
         assert pulse._process is not None
@@ -81,7 +87,7 @@ async def test_it_renews_only_what_is_still_the_servers() -> None:
     statuses = Statuses(transport)
     mine = await statuses.write("mine", Up("server-1", 1), expected_revision=0, server="server-1", lease=7)
     other = await statuses.write("lost", Up("server-2", 1), expected_revision=0, server="server-2", lease=8)
-    pacemaker = Pacemaker(SETTINGS, now=0.0)
+    pacemaker = KeepaliveState(SETTINGS, now=0.0)
     for line in ("+mine 7", "+lost 3", "+gone 4", "+dropped 5", "-dropped"):
         pacemaker.hear(line, 0.0)
     assert await renew_all(transport, pacemaker, SystemClock(), lambda: True) == 1
@@ -159,5 +165,5 @@ async def test_a_process_that_blocks_its_loop_keeps_its_lease_and_a_stopped_one_
 def test_the_settings_line_is_what_the_process_reads() -> None:
     """Both ends agree on the first line."""
     line = json.dumps({"nats": "n", "server_id": "s", "server_pid": os.getpid(), "renew_seconds": 1.0})
-    assert PacemakerSettings(**json.loads(line)).server_id == "s"
+    assert KeepaliveSettings(**json.loads(line)).server_id == "s"
     assert cpu_seconds(os.getpid()) is not None

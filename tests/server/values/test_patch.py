@@ -23,7 +23,7 @@ from loro import (
 
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_OPERATIONS_MAX
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, Meter, OverBudget
+from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, OverBudget, WorkMeter
 from lorogo_server.values import editor, query
 from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same
 from lorogo_server.values.patch import PatchError, apply_patch, parse_pointer
@@ -358,7 +358,7 @@ def test_nothing_gets_nested_deeper_than_the_limit() -> None:
 def test_a_patch_above_its_budget_ends_early(operations: list[object]) -> None:
     """What a patch reads and creates in all is bounded, however few its operations are."""
     with pytest.raises(OverBudget):
-        apply_patch(sample(), operations, Meter(LOOP_WORK_MAX).spend)
+        apply_patch(sample(), operations, WorkMeter(LOOP_WORK_MAX).spend)
 
 
 @pytest.mark.parametrize("path", ["", "/large", "/large/0"])
@@ -367,7 +367,7 @@ def test_a_test_spends_the_units_of_what_it_reads(path: str) -> None:
     doc = sample()
     apply_patch(doc, [op("add", "/large", [[0] * 10_000])])
     with pytest.raises(OverBudget):
-        apply_patch(doc, [op("test", path, 0)], Meter(LOOP_WORK_MAX).spend)
+        apply_patch(doc, [op("test", path, 0)], WorkMeter(LOOP_WORK_MAX).spend)
 
 
 def test_an_operation_spends_its_units_before_it_writes() -> None:
@@ -376,7 +376,9 @@ def test_an_operation_spends_its_units_before_it_writes() -> None:
     apply_patch(doc, [op("add", "/list/0", [[]] * 100)])
     before = doc.len_ops
     with pytest.raises(OverBudget):
-        apply_patch(doc, [op("copy", "/list/-", **{"from": "/list/0"})], Meter(100 * CONTAINER_UNITS).spend)
+        apply_patch(
+            doc, [op("copy", "/list/-", **{"from": "/list/0"})], WorkMeter(100 * CONTAINER_UNITS).spend
+        )
     doc.commit()
     assert doc.len_ops == before
 

@@ -9,7 +9,7 @@ and the broker lost messages after it. A tombstone from before the update, lost 
 from typing import TYPE_CHECKING
 
 from lorogo_protocol import subjects
-from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 
@@ -100,7 +100,7 @@ class NothingAckedIsMissing:
         raise Violation(self.name, words, update.document)
 
 
-def _tombstone(document: str, facts: SnapshotFacts) -> tuple[str, int, int, int]:
+def _tombstone(document: str, facts: SnapshotMetadata) -> tuple[str, int, int, int]:
     """What tells one deletion from another."""
     return document, facts.generation, facts.deleted_ns, facts.erased_ns
 

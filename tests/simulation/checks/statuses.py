@@ -21,7 +21,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from lorogo_protocol import limits
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
@@ -81,11 +81,11 @@ class StatusesAreLegal:
 
     def _started(self, event: ev.StatusStored, status: Starting) -> str:
         match event.before:
-            case None | Entry(status=Down() | Up()):
+            case None | StatusEntry(status=Down() | Up()):
                 return "" if status.retry_count == 0 else "the count must be 0"
-            case Entry(status=Failed()):
+            case StatusEntry(status=Failed()):
                 return "ERROR is for a person to end"
-            case Entry(status=Starting(retry_count=count, operation_id=operation)):
+            case StatusEntry(status=Starting(retry_count=count, operation_id=operation)):
                 if status.retry_count not in _counts(event, count):
                     return f"the count was {count}"
                 if status.operation_id == operation:
@@ -134,7 +134,9 @@ class StatusesAreLegal:
         if status.retry_count > limits.RETRIES_MAX:
             return f"the count is {status.retry_count}: it must restart"
         match event.before:
-            case Entry(status=Starting(operation, count, _), server="") if operation == status.operation_id:
+            case StatusEntry(status=Starting(operation, count, _), server="") if (
+                operation == status.operation_id
+            ):
                 same = status.retry_count == _restarted(count)
                 return "" if same else "it takes another count than was asked for"
             case _:
@@ -178,7 +180,7 @@ def _ended(event: ev.StatusStored) -> str:
     return ""
 
 
-def _words(entry: Entry | None) -> str:
+def _words(entry: StatusEntry | None) -> str:
     if entry is None:
         return "nothing"
     name = type(entry.status).__name__.upper()

@@ -12,8 +12,8 @@ from lorogo_protocol import limits, subjects, tokens
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import PermissionDenied
-from lorogo_transport.ports import Message, Refusal, StreamSpec
-from lorogo_transport.rpc.calls import Budget, Caller, Responder
+from lorogo_transport.ports import Message, PermissionViolation, StreamSpec
+from lorogo_transport.rpc.calls import Caller, ReplyBudget, Responder
 from tests.transport.closed import ANN, BOB, Closed, closed_memory, closed_nats
 from tests.transport.support import AnyTransport, Collector, until
 
@@ -27,8 +27,8 @@ async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield made
 
 
-def watching(transport: AnyTransport) -> list[Refusal]:
-    seen: list[Refusal] = []
+def watching(transport: AnyTransport) -> list[PermissionViolation]:
+    seen: list[PermissionViolation] = []
     transport.bus.watch_refusals(seen.append)
     return seen
 
@@ -143,7 +143,7 @@ async def test_a_publication_that_is_not_allowed_is_told(closed: Closed) -> None
     await heard.wait(1)
     await until(lambda: len(refusals) == 3)
     assert heard.bodies == [b"mine"]
-    assert refusals[0] == Refusal(subjects.status("d1"), publish=True)
+    assert refusals[0] == PermissionViolation(subjects.status("d1"), publish=True)
 
 
 async def test_a_closed_server_answers_inboxes_of_users_only(closed: Closed) -> None:
@@ -175,7 +175,7 @@ async def test_a_long_reply_and_a_long_request(closed: Closed) -> None:
         SystemClock(),
         serve,
         spawn=lambda work: tasks.add(asyncio.ensure_future(work)),
-        budget=Budget(1 << 30),
+        budget=ReplyBudget(1 << 30),
     )
 
     def on_call(message: Message) -> None:

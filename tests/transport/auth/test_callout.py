@@ -16,7 +16,7 @@ from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.callout import LATE_SECONDS, WAITING_MAX, Callout
 from lorogo_transport.ports import Message
-from lorogo_transport.telemetry.log_throttle import TOLD_AT_ONCE, Refusals
+from lorogo_transport.telemetry.log_throttle import TOLD_AT_ONCE, LogThrottle
 
 SIGNER = seeds.SeedSigner(seeds.new_seed(seeds.ACCOUNT, bytes(32)), seeds.ACCOUNT, "it")
 
@@ -191,7 +191,7 @@ async def test_no_line_of_the_log_has_a_token() -> None:
 
 def test_a_flood_of_refusals_is_counted_not_told() -> None:
     """So many at once, then one a second, with how many were kept back."""
-    refusals = Refusals()
+    refusals = LogThrottle()
     told = [refusals.tell(0.0) for _ in range(TOLD_AT_ONCE + 100)]
     assert [one for one in told if one is not None] == [0] * TOLD_AT_ONCE
     assert refusals.tell(1.0) == 100

@@ -13,7 +13,7 @@ from lorogo_protocol.tokens import Token
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth import connection_reaper
 from lorogo_transport.auth.authority import Authority
-from lorogo_transport.auth.connection_reaper import FIND, PAGE, Kicker
+from lorogo_transport.auth.connection_reaper import FIND, PAGE, ConnectionReaper
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.ports import Message
 
@@ -94,8 +94,8 @@ class FakeServers:
         self._saying = asyncio.ensure_future(self.transport.bus.publish(reply, data))
 
 
-def _kicker(servers: FakeServers, authority: FakeAuthority, **settings: float) -> Kicker:
-    return Kicker(servers.transport.bus, cast(Authority, authority), **settings)
+def _kicker(servers: FakeServers, authority: FakeAuthority, **settings: float) -> ConnectionReaper:
+    return ConnectionReaper(servers.transport.bus, cast(Authority, authority), **settings)
 
 
 async def test_every_server_and_every_page_is_looked_at() -> None:

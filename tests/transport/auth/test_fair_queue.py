@@ -2,16 +2,16 @@
 
 import pytest
 
-from lorogo_transport.auth.fair_queue import Turns, line_of
+from lorogo_transport.auth.fair_queue import FairQueue, line_of
 
 
-def _all(turns: Turns[str]) -> list[str]:
+def _all(turns: FairQueue[str]) -> list[str]:
     return [turns.take() for _ in range(len(turns))]
 
 
 def test_addresses_take_turns_and_users_behind_them() -> None:
     """One of each address, then the next of each; of one address one of each user."""
-    turns: Turns[str] = Turns(100)
+    turns: FairQueue[str] = FairQueue(100)
     for item in ("a1", "a2", "a3"):
         turns.put("10.0.0.1", "ann", item)
     turns.put("10.0.0.1", "bob", "b1")
@@ -24,7 +24,7 @@ def test_addresses_take_turns_and_users_behind_them() -> None:
 
 def test_when_it_is_full_the_newest_of_the_greediest_goes() -> None:
     """Of the address with most waiting, and there of the user with most; it may be who just came."""
-    turns: Turns[str] = Turns(4)
+    turns: FairQueue[str] = FairQueue(4)
     for item in ("a1", "a2", "a3"):
         assert turns.put("10.0.0.1", "ann", item) is None
     assert turns.put("10.0.0.1", "bob", "b1") is None
@@ -37,7 +37,7 @@ def test_when_it_is_full_the_newest_of_the_greediest_goes() -> None:
 
 def test_what_is_one_too_many_of_equals_is_the_last() -> None:
     """Nobody who waits is driven out by somebody who has as much."""
-    turns: Turns[str] = Turns(2)
+    turns: FairQueue[str] = FairQueue(2)
     turns.put("10.0.0.1", "ann", "a")
     turns.put("10.0.0.2", "bob", "b")
     assert turns.put("10.0.0.3", "cy", "c") == "c"

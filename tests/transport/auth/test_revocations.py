@@ -13,7 +13,7 @@ from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull, TransportError
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
-from lorogo_transport.ports import Message, Stored, Stream
+from lorogo_transport.ports import Message, StoredMessage, Stream
 from lorogo_transport.stores import topology
 from tests.transport.support import AnyTransport, Connect, make_list, until
 
@@ -312,7 +312,9 @@ async def test_a_replica_that_lags_does_not_end_the_reading(monkeypatch: pytest.
         for name in ("t1", "t2", "t3"):
             await writer.revoke_token(name)
 
-        async def lagging(self: MemoryStream, subject: str, *, first: int = 1) -> AsyncIterator[Stored]:
+        async def lagging(
+            self: MemoryStream, subject: str, *, first: int = 1
+        ) -> AsyncIterator[StoredMessage]:
             nonlocal limit
             async for stored in read(self, subject, first=first, last=limit):
                 yield stored
@@ -360,7 +362,9 @@ async def test_a_reading_that_fails_begins_anew(monkeypatch: pytest.MonkeyPatch)
                 await writer.revoke_token(name)
             read, failures = MemoryStream.read, 1
 
-            async def failing(self: MemoryStream, subject: str, *, first: int = 1) -> AsyncIterator[Stored]:
+            async def failing(
+                self: MemoryStream, subject: str, *, first: int = 1
+            ) -> AsyncIterator[StoredMessage]:
                 nonlocal failures
                 if failures:
                     failures -= 1

@@ -10,8 +10,8 @@ import structlog.testing
 
 from lorogo_transport.errors import Disconnected, RequestTimeout, Unreachable
 from lorogo_transport.nats.bus import JetStreamBus
-from lorogo_transport.nats.wire import Listener, Options, Wire
-from lorogo_transport.ports import Message, Refusal
+from lorogo_transport.nats.wire import NatsConnection, NatsOptions, NatsSubscription
+from lorogo_transport.ports import Message, PermissionViolation
 
 
 class FakeWire:
@@ -19,9 +19,9 @@ class FakeWire:
 
     def __init__(
         self,
-        listeners: Mapping[int, Listener],
-        on_lost: Callable[[Wire, Exception], None],
-        on_refused: Callable[[Refusal], None],
+        listeners: Mapping[int, NatsSubscription],
+        on_lost: Callable[[NatsConnection, Exception], None],
+        on_refused: Callable[[PermissionViolation], None],
     ) -> None:
         self.listeners = listeners
         self.on_refused = on_refused
@@ -35,7 +35,7 @@ class FakeWire:
         self.max_payload = 1000
         self.broker_id = "broker"
 
-    async def dial(self, server: str, options: Options, token: str | None) -> None:
+    async def dial(self, server: str, options: NatsOptions, token: str | None) -> None:
         self.token = token
 
     def discovered(self, server: str) -> list[str]:
@@ -65,10 +65,10 @@ class Wires:
 
     def __call__(
         self,
-        listeners: Mapping[int, Listener],
-        on_lost: Callable[[Wire, Exception], None],
-        on_refused: Callable[[Refusal], None],
-    ) -> Wire:
+        listeners: Mapping[int, NatsSubscription],
+        on_lost: Callable[[NatsConnection, Exception], None],
+        on_refused: Callable[[PermissionViolation], None],
+    ) -> NatsConnection:
         self.made.append(FakeWire(listeners, on_lost, on_refused))
         return self.made[-1]
 
@@ -79,8 +79,8 @@ class Wires:
         return self.made[-1]
 
 
-def options() -> Options:
-    return Options(("nats://here:4222",), "test", timeout=5, rng=random.Random(1))
+def options() -> NatsOptions:
+    return NatsOptions(("nats://here:4222",), "test", timeout=5, rng=random.Random(1))
 
 
 async def opened() -> tuple[JetStreamBus, FakeWire, Wires]:
@@ -173,7 +173,7 @@ async def test_the_end_of_a_trouble_is_told_as_loudly_as_its_beginning(error: Ex
     """Who logs warnings only, and read that the connection was lost, reads that it is there again."""
     bus, wire, wires = await opened()
     with structlog.testing.capture_logs() as events:
-        wire.on_lost(cast(Wire, wire), error)
+        wire.on_lost(cast(NatsConnection, wire), error)
         async with asyncio.timeout(5):
             while len(wires.made) < 2 or not wires.made[-1].pongs:  # noqa: ASYNC110  # one turn at a time
                 await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_transport.headers import encode_headers, parse_headers
-from lorogo_transport.nats.inbound import Inbound, NotNats
+from lorogo_transport.nats.inbound import NatsProtocolError, ProtocolParser
 
 _HEAD = b"NATS/1.0\r\na: b\r\n\r\n"
 _MANY = (
@@ -33,7 +33,7 @@ _CUT: list[object] = [
 def cut(*pieces: bytes) -> list[object]:
     """Messages and lines, in order."""
     found: list[object] = []
-    inbound = Inbound(lambda *message: found.append(message))
+    inbound = ProtocolParser(lambda *message: found.append(message))
     for piece in pieces:
         for line in inbound.feed(piece):
             found.append(line)  # noqa: PERF402  # messages are added meanwhile
@@ -83,7 +83,7 @@ def test_a_subject_that_is_no_text_is_handed_on() -> None:
 )
 def test_what_nats_does_not_send(data: bytes) -> None:
     """It is told, and the connection is given up."""
-    with pytest.raises(NotNats):
+    with pytest.raises(NatsProtocolError):
         cut(data)
 
 
@@ -113,7 +113,7 @@ def test_headers_are_read_line_by_line(words: list[str]) -> None:
 def test_only_a_space_parts_the_words_of_a_head(white: str) -> None:
     """NATS takes other white space in subjects: read as a gap, it would address another subscription."""
     heard: list[tuple[int, str, str]] = []
-    inbound = Inbound(lambda sid, subject, reply, _headers, _data: heard.append((sid, subject, reply)))
+    inbound = ProtocolParser(lambda sid, subject, reply, _headers, _data: heard.append((sid, subject, reply)))
     head = f"MSG open.x{white}7 1 5\r\nhello\r\nMSG open 2 in{white}box 0\r\n\r\n"
     assert list(inbound.feed(head.encode())) == []
     assert heard == [(1, f"open.x{white}7", ""), (2, "open", f"in{white}box")]

@@ -15,8 +15,8 @@ from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import NotAuthorized, RequestTimeout, TooLarge, Unreachable
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
-from lorogo_transport.nats.login import Login
-from lorogo_transport.nats.wire import Options
+from lorogo_transport.nats.login import NatsCredentials
+from lorogo_transport.nats.wire import NatsOptions
 from tests.transport.closed import ANN, BOB, SEED, nats_settings, standing_of
 from tests.transport.support import Collector, StartNats, until
 
@@ -24,18 +24,28 @@ from tests.transport.support import Collector, StartNats, until
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: Login("t", seed="s"), ValueError, "exclude each other"),
-        (lambda: Login(seed="s", documents=("a",)), ValueError, "with a token only"),
-        (lambda: Login("t", ("a.b",)), InvalidDocumentId, "a.b"),
-        (lambda: Login("t", ("*",)), InvalidDocumentId, "not allowed"),
-        (lambda: Login("t", ("a,b",)), InvalidDocumentId, "not allowed"),
-        (lambda: Login("t", tuple(f"d{n}" for n in range(33))), TooLarge, "33 documents, and 32 at most"),
-        (lambda: Login("t", tuple(f"document-{n:060}" for n in range(20))), TooLarge, "20 documents"),
-        (lambda: Login(""), NotAuthorized, "empty"),
-        (lambda: Login("x" * (TOKEN_BYTES_MAX + 1)), NotAuthorized, "at most"),
+        (lambda: NatsCredentials("t", seed="s"), ValueError, "exclude each other"),
+        (lambda: NatsCredentials(seed="s", documents=("a",)), ValueError, "with a token only"),
+        (lambda: NatsCredentials("t", ("a.b",)), InvalidDocumentId, "a.b"),
+        (lambda: NatsCredentials("t", ("*",)), InvalidDocumentId, "not allowed"),
+        (lambda: NatsCredentials("t", ("a,b",)), InvalidDocumentId, "not allowed"),
+        (
+            lambda: NatsCredentials("t", tuple(f"d{n}" for n in range(33))),
+            TooLarge,
+            "33 documents, and 32 at most",
+        ),
+        (
+            lambda: NatsCredentials("t", tuple(f"document-{n:060}" for n in range(20))),
+            TooLarge,
+            "20 documents",
+        ),
+        (lambda: NatsCredentials(""), NotAuthorized, "empty"),
+        (lambda: NatsCredentials("x" * (TOKEN_BYTES_MAX + 1)), NotAuthorized, "at most"),
     ],
 )
-def test_what_cannot_be_said_to_nats(make: Callable[[], Login], error: type[Exception], words: str) -> None:
+def test_what_cannot_be_said_to_nats(
+    make: Callable[[], NatsCredentials], error: type[Exception], words: str
+) -> None:
     """It is told before anything is sent."""
     with pytest.raises(error, match=words):
         make()
@@ -43,8 +53,8 @@ def test_what_cannot_be_said_to_nats(make: Callable[[], Login], error: type[Exce
 
 def test_no_repr_shows_a_secret() -> None:
     """Neither token, seed nor a password in an address."""
-    for login in (Login("s3cret", ("d",)), Login(seed="s3cret")):
-        assert "s3cret" not in repr(Options(("nats://u:s3cret@h",), "name", 1.0, login))
+    for login in (NatsCredentials("s3cret", ("d",)), NatsCredentials(seed="s3cret")):
+        assert "s3cret" not in repr(NatsOptions(("nats://u:s3cret@h",), "name", 1.0, login))
 
 
 async def test_a_token_source_that_fails_or_hangs() -> None:
@@ -61,12 +71,12 @@ async def test_a_token_source_that_fails_or_hangs() -> None:
         return ""
 
     with pytest.raises(Unreachable, match="RuntimeError") as caught:
-        await Login(fails).ask(5)
+        await NatsCredentials(fails).ask(5)
     assert "s3cret" not in str(caught.value)
     with pytest.raises(Unreachable, match="within"):
-        await Login(hangs).ask(0.01)
+        await NatsCredentials(hangs).ask(0.01)
     with pytest.raises(NotAuthorized, match="empty"):
-        await Login(nothing).ask(5)
+        await NatsCredentials(nothing).ask(5)
 
 
 async def test_a_token_source_that_was_cancelled_is_not_our_end() -> None:
@@ -82,8 +92,8 @@ async def test_a_token_source_that_was_cancelled_is_not_our_end() -> None:
         return "never"
 
     with pytest.raises(Unreachable, match="was cancelled"):
-        await Login(cancelled).ask(5)
-    asking = asyncio.create_task(Login(hangs).ask(60))
+        await NatsCredentials(cancelled).ask(5)
+    asking = asyncio.create_task(NatsCredentials(hangs).ask(60))
     await started.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -17,7 +17,7 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
-from lorogo_transport.ports import Message, Stored, Stream, StreamSpec
+from lorogo_transport.ports import Message, StoredMessage, Stream, StreamSpec
 from lorogo_transport.stores.republish import republished
 from tests.transport.support import AnyTransport, Collector, Connect
 
@@ -38,7 +38,7 @@ async def stream(transport: AnyTransport, unique: str) -> Stream:
 
 async def everything(
     stream: Stream, subject: str, *, first: int = 1, last: int | None = None
-) -> list[Stored]:
+) -> list[StoredMessage]:
     return [stored async for stored in stream.read(subject, first=first, last=last)]
 
 

@@ -10,7 +10,7 @@ from lorogo_protocol import limits, subjects
 from lorogo_protocol.calls import Body
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.rpc.calls import Budget, Responder
+from lorogo_transport.rpc.calls import ReplyBudget, Responder
 from lorogo_transport.tasks import Tasks
 from tests.transport.support import Collector
 
@@ -18,12 +18,12 @@ from tests.transport.support import Collector
 class Holder:
     """Holds so many bytes of a budget until it is let go."""
 
-    def __init__(self, budget: Budget, size: int) -> None:
+    def __init__(self, budget: ReplyBudget, size: int) -> None:
         self.inside = asyncio.Event()
         self.leave = asyncio.Event()
         self.task = asyncio.ensure_future(self._hold(budget, size))
 
-    async def _hold(self, budget: Budget, size: int) -> None:
+    async def _hold(self, budget: ReplyBudget, size: int) -> None:
         async with budget.holding(size):
             self.inside.set()
             await self.leave.wait()
@@ -44,7 +44,7 @@ class Holder:
 
 async def test_who_does_not_fit_waits_until_somebody_leaves() -> None:
     """Up to the budget all are under way at once; the next begins when there is room again."""
-    budget = Budget(100)
+    budget = ReplyBudget(100)
     first, second = Holder(budget, 60), Holder(budget, 40)
     await first.enters()
     await second.enters()
@@ -59,7 +59,7 @@ async def test_who_does_not_fit_waits_until_somebody_leaves() -> None:
 
 async def test_a_reply_above_the_whole_budget_goes_alone() -> None:
     """It is neither refused nor waited for in vain, and nothing goes beside it."""
-    budget = Budget(100)
+    budget = ReplyBudget(100)
     small = Holder(budget, 1)
     await small.enters()
     huge = Holder(budget, 10_000)
@@ -75,7 +75,7 @@ async def test_a_reply_above_the_whole_budget_goes_alone() -> None:
 
 async def test_what_fails_or_is_cancelled_gives_its_bytes_back() -> None:
     """In the budget or in front of it: afterwards all of it is free."""
-    budget = Budget(100)
+    budget = ReplyBudget(100)
 
     async def fails() -> None:
         async with budget.holding(100):
@@ -110,7 +110,7 @@ async def test_replies_to_silent_readers_are_not_under_way_all_at_once() -> None
             made += 1
             return {"payload": bytes(limits.WINDOW_BYTES + 1)}
 
-        clock, budget = SystemClock(), Budget(limits.WINDOW_BYTES)
+        clock, budget = SystemClock(), ReplyBudget(limits.WINDOW_BYTES)
         responder = Responder(server.bus, clock, serve, spawn=tasks.spawn, budget=budget)
         await server.bus.subscribe(subjects.calls("doc"), responder.on_message)
         silent: dict[str, Collector] = {reader.bus.new_inbox(): Collector() for _ in range(3)}

@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_protocol.headers import LOG_ID
-from lorogo_transport.rpc.reply_rule import Answering, answerable
+from lorogo_transport.rpc.reply_rule import ReplyRule, answerable
 from tests.transport.support import AnyTransport, Collector, Connect
 
 
@@ -70,7 +70,7 @@ def test_a_closed_server_answers_to_users_only(reply: str, may: bool) -> None:
 
 def test_what_could_not_be_answered_is_counted() -> None:
     """No reply at all is none that was refused."""
-    answering = Answering(users_only=True)
+    answering = ReplyRule(users_only=True)
     assert [answering.to(reply) for reply in ("", "_INBOX.x", "_INBOX_a.x", "$JS.x")] == [
         "",
         "",

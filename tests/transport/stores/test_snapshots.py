@@ -15,7 +15,7 @@ from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, StorageFull, TooLarge, WrongLastSequence
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
-from lorogo_transport.ports import Stored, Stream, StreamSpec
+from lorogo_transport.ports import StoredMessage, Stream, StreamSpec
 from lorogo_transport.stores import snapshots
 from lorogo_transport.stores.snapshots import (
     CHUNK_BYTES,
@@ -291,12 +291,14 @@ class Laggard:
 
     stream: Stream
     short_reads: int = 0
-    stale_names: list[Stored] = field(default_factory=list)
+    stale_names: list[StoredMessage] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
-    async def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+    async def read(
+        self, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[StoredMessage]:
         everything = [stored async for stored in self.stream.read(subject, first=first, last=last)]
         if self.short_reads > 0:
             self.short_reads -= 1
@@ -304,7 +306,7 @@ class Laggard:
         for stored in everything:
             yield stored
 
-    async def newest(self, pattern: str) -> AsyncIterator[Stored]:
+    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
         for stored in self.stale_names:
             yield stored
         if not self.stale_names:
@@ -399,7 +401,7 @@ async def test_a_lost_ack_and_another_who_claims_it(memory: MemoryTransport) -> 
     class Late(type(store._stream)):  # type: ignore[misc]  # the twin's own class
         """The leader answers only after the next owner has claimed what it found."""
 
-        async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+        async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
             await other.put_facts_on(await other.head("doc"), "doc", {"by": "other"})
             return await asked(subject, timeout=timeout)
 

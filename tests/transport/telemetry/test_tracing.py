@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from lorogo_transport.telemetry.logs import get_logger, to_stderr
-from lorogo_transport.telemetry.tracing import OtelMissing, Recent, events_of, spans_of
+from lorogo_transport.telemetry.tracing import OtelMissing, RecentEntries, events_of, spans_of
 
 
 def test_nothing_is_made_where_nobody_looks() -> None:
@@ -44,7 +44,7 @@ def test_without_the_extra_a_provider_is_answered_with_what_to_install() -> None
 
 def test_what_is_never_heard_of_again_is_forgotten_first() -> None:
     """However many updates are lost, their facts take no more room than this."""
-    recent: Recent[int] = Recent(entries_max=3)
+    recent: RecentEntries[int] = RecentEntries(entries_max=3)
     for number in range(5):
         recent.put(str(number), number)
     assert len(recent) == 3
