@@ -530,7 +530,8 @@ Message = (
 _CLASSES: Final[dict[WireKind, type[Message]]] = {
     cls.kind: cls
     for cls in (
-        Hello, Welcome, RefusedMessage, Catalog, SegmentList, Fetch, Data, Lookup, HeadMessage, ReplicaAck, Challenge, Proof
+        Hello, Welcome, RefusedMessage, Catalog, SegmentList, Fetch, Data, Lookup, HeadMessage, ReplicaAck,
+        Challenge, Proof,
     )
 }  # fmt: skip
 

@@ -54,7 +54,10 @@ def outbox_after(*records: Record) -> list[tuple[int, int, str, bytes]]:
         ([AckedUpdate(1, "a")], [(3, 3, "", b"3")]),
         ([AckedUpdate(1, "unknown")], [(1, 2, "a", b"12"), (3, 3, "", b"3")]),
         ([AssignedLogId(1, "c", 3, 3, None)], [(1, 2, "a", b"12"), (3, 3, "c", b"3")]),
-        ([LocalCommit(1, 4, "", b"4"), AssignedLogId(2, "c", 3, 4, b"34")], [(1, 2, "a", b"12"), (3, 4, "c", b"34")]),
+        (
+            [LocalCommit(1, 4, "", b"4"), AssignedLogId(2, "c", 3, 4, b"34")],
+            [(1, 2, "a", b"12"), (3, 4, "c", b"34")],
+        ),
         ([AssignedLogId(1, "all", 1, 3, b"new")], [(1, 3, "all", b"new")]),
         ([AssignedLogId(1, "all", 1, 3, b"new"), AckedUpdate(2, "a"), AckedUpdate(3, "all")], []),
         ([AssignedLogId(1, "more", 4, 4, b"lost by the server")], [*[(1, 2, "a", b"12"), (3, 3, "", b"3")],
