@@ -67,7 +67,7 @@ SECONDS = {
     "tests/server/recovery/test_reconcile_worlds.py": 8,
     "tests/client/relay/test_relay_worlds.py": 7,
     "tests/gateway/websocket/test_connection.py": 7,
-    "tests/handbook/test_readme_blocks.py": 7,
+    "tests/handbook/test_short_pages.py": 7,
     "tests/log/replication/test_replication_safety.py": 7,
     "tests/pipeline/jobs/test_sql.py": 7,
     "tests/security/test_cookies.py": 7,

@@ -3,20 +3,14 @@
 import asyncio
 import re
 import sys
-from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import lorogo_client
-from lorogo_cli.connect import closed_folder
 from lorogo_server import Server, ServerSettings
-from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.auth import accounts
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
-from tests.journals import in_memory
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,13 +31,9 @@ RUN_SECONDS = 60.0
 
 
 def example() -> str:
-    """The first Python block of the README."""
-    return blocks()[0]
-
-
-def blocks() -> list[str]:
-    """The Python blocks of the README."""
-    return [str(code) for code in re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)]
+    """Return the only Python block of the README."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return str(code)
 
 
 def test_the_example_is_short() -> None:
@@ -79,46 +69,6 @@ async def test_the_example_runs(tmp_path: Path) -> None:
             assert re.fullmatch(r"saved at \d+, durability journal\n", out.decode()), out
             async with lorogo_client.connect(nats.url) as client, client.open("minutes-2026-11") as session:
                 assert session.doc.get_text("body").to_string() == "hello "
-
-
-async def test_the_feed_in_it_gives_what_was_written() -> None:
-    """Copied as it stands, it gives each update once, and goes on from the position that it gave."""
-    (code,) = [block for block in blocks() if "client.feed(" in block]
-    names: dict[str, Any] = {"lorogo_client": lorogo_client}
-    exec(compile(code, "README.md", "exec"), names)  # it is what is tested
-    nats = MemoryNats()
-    async with (
-        Server(nats.connect("server"), ServerSettings(), **in_memory()),
-        lorogo_client.connect(nats.connect("client")) as client,
-        client.open("minutes-2026-11") as session,
-        asyncio.timeout(RUN_SECONDS),
-    ):
-        position: str | int = 0
-        found = []
-        for word in ("a", "b"):
-            session.doc.get_text("body").insert(0, word)
-            await session.flush()
-            async with aclosing(names["follow"](client, position)) as following:
-                item, position = await anext(following)
-            found.append(item)
-        assert [type(item) for item in found] == [lorogo_client.Update] * 2
-        assert found[0].sequence < found[1].sequence
-
-
-def test_the_closed_setup_names_what_setup_makes() -> None:
-    """Each file of `closed/` in its commands is one that `lorogo auth setup closed` writes."""
-    section = README.partition("## Closed by default")[2].partition("\n## ")[0]
-    named = set(re.findall(r"closed/([a-z-]+\.[a-z]+)", section))
-    made = {f"{name}.seed" for name in accounts.KINDS} | {
-        closed_folder.CONF,
-        closed_folder.SIGNING_KEY,
-        closed_folder.KEY_SET,
-    }
-    assert {"server.seed", "gateway.seed", "tokens.jwk", "keys.jwks", "nats.conf"} <= named <= made
-    assert ". .venv/bin/activate" in section
-    assert (
-        "--data closed/server" in section
-    )  # else it is the folder of `make run`, which brings it into the open
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,4 @@
-"""Every code block of the README is run, here or in tests/test_readme.py, or says why not."""
+"""The blocks of the handbook's short pages, and the README's, are run as they stand."""
 
 import ast
 import asyncio
@@ -6,46 +6,48 @@ import inspect
 import re
 import shutil
 import textwrap
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lorogo_client
+from lorogo_cli.connect import closed_folder
+from lorogo_server import Server, ServerSettings
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth import accounts
 from tests.gateway.npm import WEB, node
 from tests.gateway.stacks import stack
 from tests.handbook.following import Reader
-from tests.handbook.markdown import ROOT, Block, blocks
+from tests.handbook.markdown import HANDBOOK, ROOT, Block, blocks
 from tests.handbook.reasons import check
+from tests.journals import in_memory
 
-HERE = "elsewhere tests/handbook/test_readme_blocks.py::"
-THERE = "elsewhere tests/test_readme.py::"
-STORING = 'async with lorogo_client.connect("nats://127.0.0.1:4222", store='
-#: how a block begins, and what becomes of it
+#: how a block of the README begins, and its treatment
 BLOCKS = {
     "make run": "make it sets up an environment",
-    "import asyncio": f"{THERE}test_the_example_runs",
-    "import { LoroDoc }": f"{HERE}test_the_javascript_saves",
-    "curl -X PATCH": f"{HERE}test_the_requests_are_answered",
-    STORING: f"{HERE}test_offline_edits_are_stored",
-    ". .venv/bin/activate": f"{HERE}test_the_closed_setup_lets_a_token_in",
-    "async with lorogo_client.connect(url, token=token)": f"{HERE}test_the_closed_setup_lets_a_token_in",
-    "async def follow": f"{THERE}test_the_feed_in_it_gives_what_was_written",
-    "lorogo pipeline ingest": "options each starts a Spark; tests/pipeline runs the jobs",
-    "from lorogo_log import": f"{HERE}test_the_log_alone_prints_what_it_appended",
-    "lorogo_protocol/": f"{THERE}test_files_that_are_named_exist",
+    "import asyncio": "elsewhere tests/test_readme.py::test_the_example_runs",
+    "lorogo_protocol/": "elsewhere tests/test_readme.py::test_files_that_are_named_exist",
 }
 SECONDS = 60.0
 
 
-def found(beginning: str) -> Block:
+def block(page: str, test: str, language: str) -> Block:
+    """Return the only block of a page that names a test of this file and has this language."""
+    mark = f"not run: elsewhere tests/handbook/test_short_pages.py::{test}"
+    (one,) = [one for one in blocks(HANDBOOK / page) if (one.mark, one.language) == (mark, language)]
+    return one
+
+
+def readme(beginning: str) -> Block:
     (one,) = [one for one in blocks(ROOT / "README.md") if one.first_line.startswith(beginning)]
     return one
 
 
 async def run(code: str, **names: Any) -> None:
     """Code as it stands, with `await` at the top."""
-    made = eval(compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    made = eval(compile(code, "page.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     if inspect.isawaitable(made):
         await made
 
@@ -55,7 +57,7 @@ def test_every_block_is_run_or_says_why_not() -> None:
     there = blocks(ROOT / "README.md")
     assert len(there) == len(BLOCKS)
     for beginning, words in BLOCKS.items():
-        check(words, found(beginning))
+        check(words, readme(beginning))
 
 
 @pytest.mark.node
@@ -66,7 +68,7 @@ async def test_the_javascript_saves(tmp_path: Path) -> None:
     """Copied as it stands, on Node with the npm packages: another client finds what it typed."""
     program = node()
     async with stack(tmp_path) as place:
-        code = found("import { LoroDoc }").text
+        code = block("browsers.md", "test_the_javascript_saves", "js").text
         assert code.count("ws://127.0.0.1:8080") == 1
         process = await asyncio.create_subprocess_exec(
             *(
@@ -103,7 +105,9 @@ async def test_the_requests_are_answered(tmp_path: Path) -> None:
     reader = Reader(folder)
     async with stack(tmp_path) as place:
         reader.web_port = int(place.web.rpartition(":")[2])
-        *lines, feed = found("curl -X PATCH").text.rstrip("\n").split("\n")
+        *lines, feed = (
+            block("browsers.md", "test_the_requests_are_answered", "sh").text.rstrip("\n").split("\n")
+        )
         assert feed.startswith("curl -N ")
         # the feed goes on for ever: until it has told of an update
         lines += [f"{feed} > feed.out &", "until grep '^data: ' feed.out; do sleep 0.1; done"]
@@ -118,7 +122,7 @@ async def test_the_requests_are_answered(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_offline_edits_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copied as it stands, where the document was opened once: without a network, and saved later."""
-    code = found(STORING).text
+    code = block("offline.md", "test_offline_edits_are_stored", "python").text
     address = "nats://127.0.0.1:4222"
     monkeypatch.chdir(tmp_path)
     async with stack(tmp_path) as place:
@@ -148,7 +152,9 @@ async def test_the_closed_setup_lets_a_token_in(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     reader = Reader(tmp_path)
-    begin, setup, *lines = found(". .venv/bin/activate").text.rstrip("\n").split("\n")
+    begin, setup, *lines = (
+        block("closed.md", "test_the_closed_setup_lets_a_token_in", "sh").text.rstrip("\n").split("\n")
+    )
     assert begin.startswith(". .venv/bin/activate") and setup.startswith("lorogo auth setup closed")
     (wait,) = [line for line in lines if line.startswith("sleep ")]
     (gateway,) = [line for line in lines if line.startswith("lorogo gateway ")]
@@ -156,8 +162,8 @@ async def test_the_closed_setup_lets_a_token_in(tmp_path: Path) -> None:
     # a busy machine may need more than five seconds
     ready = f"curl -s 127.0.0.1:{reader.web_port}/readyz"
     lines[lines.index(wait)] = f"until {ready} | grep -q '\"ready\":true'; do sleep 0.2; done"
-    other = f"sed -i.old 's/4222/{reader.nats_port}/' closed/nats.conf"  # as the README says below
-    code = found("async with lorogo_client.connect(url, token=token)").text
+    other = f"sed -i.old 's/4222/{reader.nats_port}/' closed/nats.conf"  # as the page advises
+    code = block("closed.md", "test_the_closed_setup_lets_a_token_in", "python").text
     program = tmp_path / "ana.py"
     program.write_text(
         "import asyncio, sys, lorogo_client\n"
@@ -177,5 +183,50 @@ def test_the_log_alone_prints_what_it_appended(
 ) -> None:
     """Copied as it stands: on the disk when it returns, and read back."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(found("from lorogo_log import").text, "README.md", "exec"), {})
+    exec(
+        compile(
+            block("log.md", "test_the_log_alone_prints_what_it_appended", "python").text, "log.md", "exec"
+        ),
+        {},
+    )
     assert capsys.readouterr().out == "{'text': 'hello'}\n"
+
+
+async def test_the_feed_gives_each_update_once() -> None:
+    """Copied as it stands, each update comes once, and a later feed resumes at the position."""
+    code = block("feed.md", "test_the_feed_gives_each_update_once", "python").text
+    names: dict[str, Any] = {"lorogo_client": lorogo_client}
+    exec(compile(code, "feed.md", "exec"), names)  # it is what is tested
+    nats = MemoryNats()
+    async with (
+        Server(nats.connect("server"), ServerSettings(), **in_memory()),
+        lorogo_client.connect(nats.connect("client")) as client,
+        client.open("minutes-2026-11") as session,
+        asyncio.timeout(SECONDS),
+    ):
+        position: str | int = 0
+        found = []
+        for word in ("a", "b"):
+            session.doc.get_text("body").insert(0, word)
+            await session.flush()
+            async with aclosing(names["follow"](client, position)) as following:
+                item, position = await anext(following)
+            found.append(item)
+        assert [type(item) for item in found] == [lorogo_client.Update] * 2
+        assert found[0].sequence < found[1].sequence
+
+
+def test_the_closed_setup_names_what_setup_makes() -> None:
+    """Each file of `closed/` in its commands is one that `lorogo auth setup closed` writes."""
+    section = (HANDBOOK / "closed.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"closed/([a-z-]+\.[a-z]+)", section))
+    made = {f"{name}.seed" for name in accounts.KINDS} | {
+        closed_folder.CONF,
+        closed_folder.SIGNING_KEY,
+        closed_folder.KEY_SET,
+    }
+    assert {"server.seed", "gateway.seed", "tokens.jwk", "keys.jwks", "nats.conf"} <= named <= made
+    assert ". .venv/bin/activate" in section
+    assert (
+        "--data closed/server" in section
+    )  # else it is the folder of `make run`, which brings it into the open
