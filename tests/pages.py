@@ -10,8 +10,8 @@ from lorogo_cli.app import app
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return every `lorogo ...` line of the page's code blocks, split into words; each once."""
-    lines = re.findall(r"^(?:    )?(lorogo [a-z-]+ [^#&\n]+)", text, re.MULTILINE)
+    """Every `lorogo ...` that stands in an indented line, in words; each once."""
+    lines = re.findall(r"^    (lorogo [^#&\n]+)", text, re.MULTILINE)
     return [shlex.split(line) for line in dict.fromkeys(line.strip() for line in lines)]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from lorogo_protocol import tokens as protocol
 from lorogo_protocol.grants import Access
 from lorogo_transport import secret_files
 from lorogo_transport.auth import authority, revocations
+from tests.handbook.markdown import blocks
 from tests.pages import commands, unknown_options
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +57,8 @@ def test_the_numbers_are_ours() -> None:
 
 
 def both_pages() -> str:
-    return PAGE + (ROOT / "docs" / "handbook" / "closed.md").read_text(encoding="utf-8")
+    guide = "".join(block.text for block in blocks(ROOT / "docs" / "handbook" / "closed.md"))
+    return PAGE + textwrap.indent(guide, "    ")
 
 
 @pytest.mark.parametrize("words", commands(both_pages()), ids=" ".join)

@@ -2,7 +2,7 @@
 
 Reports words that stand for no actor or no fact ("nobody", "told"), docstrings that begin with a
 question word, and sentences above 40 words. `--counts` prints the number of findings by folder,
-`--commits BASE` checks commit subjects.
+`--commits` checks the subjects of all commits since this file was added.
 """
 
 import ast
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 WORDS_MAX = 40
+SUBJECT_MAX = 72
 KINDS = ("*.md", "*.py", "web/*.ts", "web/*.tsx", "deploy/*.yaml")
 EVERYWHERE = (
     r"told|tells of|anew|afresh|mend(?:s|ed|ing)?|knock(?:s|ed|ing)?|doors?|whoever|somebody|nobody|heard"
@@ -111,10 +112,11 @@ def _git(*arguments: str) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Print findings; return 1 if there are any."""
-    if arguments[:1] == ["--commits"]:
-        subjects = _git("log", "--format=%h %s", f"{arguments[1]}..HEAD")
-        bad = [line for line in subjects if PROSE.search(line) or len(line.split(" ", 1)[1]) > 72]
-        print("\n".join(bad) or f"{len(subjects)} commit subjects, none to change")
+    if arguments == ["--commits"]:
+        (added,) = _git("log", "--diff-filter=A", "--format=%H", "--", "tools/prose_lint.py") or ("HEAD",)
+        subjects = _git("log", "--no-merges", "--format=%h %s", f"{added}..HEAD")
+        bad = [line for line in subjects if PROSE.search(line) or len(line.split(" ", 1)[1]) > SUBJECT_MAX]
+        print("\n".join(bad) or f"{len(subjects)} commit subjects, 0 findings")
         return bool(bad)
     counts_only = arguments[:1] == ["--counts"]
     paths = arguments[counts_only:] or _git("ls-files", *KINDS)
