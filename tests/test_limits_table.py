@@ -1,4 +1,4 @@
-"""The table of limits in docs/OPERATIONS.md says what the code does, and names a test for each row."""
+"""The table of limits in docs/LIMITS.md says what the code does, and names a test for each row."""
 
 import importlib
 import re
@@ -12,14 +12,16 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_server.settings import ServerSettings
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "LIMITS.md").read_text(encoding="utf-8")
 SETTINGS = {"G": GatewaySettings(), "S": ServerSettings(), "C": ClientSettings()}
 UNITS = {"": 1, "s": 1, "bytes": 1, "KiB": 1024, "MiB": 1024 * 1024}
-METRICS = set(re.findall(r"^\| `(lorogo_[a-z0-9_]+)`", PAGE, re.MULTILINE))
+METRICS = set(
+    re.findall(r"^\| `(lorogo_[a-z0-9_]+)`", (ROOT / "docs" / "METRICS.md").read_text("utf-8"), re.MULTILINE)
+)
 
 
 def rows() -> list[list[str]]:
-    part = PAGE.partition("\n## Limits\n")[2].partition("\n### ")[0]
+    part = PAGE.partition("\n## Servers\n")[0]
     found = [line.strip("|").split(" | ") for line in part.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in found[1:]]
 

@@ -1,7 +1,7 @@
 """Figures for Prometheus: what servers say, what NATS holds, what this gateway does. Pure.
 
 Units are in the names, in Prometheus' own: seconds and bytes. Figures of servers have the label `server`.
-docs/OPERATIONS.md has the table.
+docs/METRICS.md has the table.
 """
 
 from collections.abc import Iterator, Mapping

@@ -491,7 +491,7 @@ def test_the_chart_brings_our_alerts_and_our_dashboard() -> None:
     (rules,) = charts.of_kind(found, "PrometheusRule")
     ours = (charts.ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8")
     assert rules["spec"] == yaml.safe_load(
-        ours.replace("docs/OPERATIONS", "https://git.example.org/lorogo/docs/OPERATIONS")
+        ours.replace("docs/runbooks", "https://git.example.org/lorogo/docs/runbooks")
     )
     (dashboard,) = charts.of_kind(found, "ConfigMap")
     assert dashboard["data"] == {

@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md and docs/KUBERNETES.md: what they tell you to type can be typed."""
+"""docs/OPERATIONS.md, docs/runbooks and docs/KUBERNETES.md: every command in them exists."""
 
 import re
 import shlex
@@ -13,7 +13,11 @@ from tests.pages import unknown_options
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
-RUNBOOKS = OPERATIONS.partition("\n# When an alert fires\n")[2]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+}
+RUNBOOKS = "\n".join(PAGES.values())
 KUBERNETES = (ROOT / "docs" / "KUBERNETES.md").read_text(encoding="utf-8")
 
 
@@ -24,7 +28,7 @@ def commands(text: str) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in lines))
 
 
-@pytest.mark.parametrize("line", [*commands(RUNBOOKS), *commands(KUBERNETES)])
+@pytest.mark.parametrize("line", commands(f"{RUNBOOKS}\n{OPERATIONS}\n{KUBERNETES}"))
 def test_every_command_can_be_typed(line: str) -> None:
     """The command exists, and so do its options."""
     assert (
@@ -61,7 +65,7 @@ def test_values_that_pages_name_are_values_of_the_chart() -> None:
     """As in `server.persistence.size`, in backquotes or given to helm."""
     values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     tops = "|".join(key for key, value in values.items() if isinstance(value, dict))
-    text = KUBERNETES + RUNBOOKS
+    text = KUBERNETES + OPERATIONS.partition("\n## When an alert fires\n")[2] + RUNBOOKS
     found = re.findall(rf"(?:`|--set |^    )((?:{tops})(?:\.[A-Za-z]+)+)", text, re.MULTILINE)
     assert len(set(found)) > 15
     for path in found:
@@ -73,7 +77,7 @@ def test_values_that_pages_name_are_values_of_the_chart() -> None:
 
 def test_links_lead_somewhere() -> None:
     """Of these pages every link to a file of ours names one, and every link into a page a heading."""
-    for page, text in (("docs/KUBERNETES.md", KUBERNETES), ("docs/OPERATIONS.md", OPERATIONS)):
+    for page, text in {"docs/KUBERNETES.md": KUBERNETES, "docs/OPERATIONS.md": OPERATIONS, **PAGES}.items():
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if "://" in target:
                 continue

@@ -88,7 +88,7 @@ def test_the_references_are_what_the_code_says() -> None:
 def test_anchors_are_made_as_github_makes_them() -> None:
     """Lower case, blanks to hyphens, punctuation gone, a number for the second of a name."""
     found = anchors(ROOT / "docs" / "OPERATIONS.md")
-    assert {"limits", "when-verify-reports-damage", "the-logs-files"} <= found
+    assert {"limits", "what-a-server-keeps", "nats-lost-data"} <= found
     assert "natss-files-are-gone" in anchors(ROOT / "docs" / "RECOVERY.md")
 
 

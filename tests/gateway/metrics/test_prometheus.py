@@ -192,8 +192,8 @@ def test_names_say_what_is_measured_and_in_what() -> None:
 
 
 def test_every_metric_stands_in_the_operators_table() -> None:
-    """docs/OPERATIONS.md names each of them, as it is scraped, and no other."""
-    page = (Path(__file__).parents[3] / "docs" / "OPERATIONS.md").read_text()
+    """docs/METRICS.md names each of them, as it is scraped, and no other."""
+    page = (Path(__file__).parents[3] / "docs" / "METRICS.md").read_text()
     named = set(re.findall(r"^\| `(lorogo_[a-z0-9_]+)`", page, re.MULTILINE))
     sockets = dict.fromkeys(
         (
