@@ -10,7 +10,7 @@ async with Replica("copy", coordinator=("10.0.0.1", 7400)) as replica:
 It connects again by itself, with backoff, whatever came from the other side. It acknowledges a record only
 when it holds, on its disk, that record and every one before it that the coordinator's log still offers.
 Nobody appends to it. To take over: close it, and open its directory with `Log.open(path)`: the epoch is
-above everything that was promised here. `docs/LOG_FORMAT.md`, "Taking over", says which replica may.
+above everything that was promised here. `docs/LOG_REPLICATION.md`, "Taking over", says which replica may.
 """
 
 from __future__ import annotations
