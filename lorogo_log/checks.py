@@ -1,4 +1,4 @@
-"""What callers give, checked at the door: one sentence that names the argument, before anything is done."""
+"""Checks of callers' arguments. Each error names the argument; checks run before any work begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """The value as an int. TypeError for anything that is no whole number, ValueError if out of range."""
+    """Return the value as an int; TypeError unless it is an integer, ValueError if out of range."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -30,30 +30,33 @@ def whole_or_none(name: str, value: Any, *, least: int | None = None, most: int 
 
 
 def kind(name: str, value: Any, wanted: type, example: str) -> None:
-    """TypeError unless the value is of a class of ours; the example says how one is made."""
+    """Raise TypeError unless the value is of the class; the example shows how to create one."""
     if not isinstance(value, wanted):
         raise TypeError(f"{name} must be a {wanted.__name__}, such as {example}, not {type(value).__name__}")
 
 
 def shared_secret(value: Any) -> bytes | None:
-    """The value. TypeError unless it is bytes (or None: no secret), ValueError if there is nothing in it."""
+    """Return the secret; TypeError unless it is bytes or None, ValueError if it is empty."""
     if value is not None and not isinstance(value, bytes):
         raise TypeError(f"secret must be bytes, not {type(value).__name__}")
     if value == b"":
-        raise ValueError("secret must not be empty: None means that there is none")
+        raise ValueError("secret must not be empty: use None for no secret")
     return value
 
 
 def seconds(name: str, value: Any) -> None:
-    """TypeError or ValueError unless the value is a time to wait."""
+    """Raise TypeError or ValueError unless the value is a duration."""
     if not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     if not value >= 0:
-        raise ValueError(f"{name} must not be below zero, and is {value}")
+        raise ValueError(f"{name} must not be negative, not {value}")
 
 
 def check_keys(keys: Collection[bytes]) -> None:
-    """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
+    """Raise TypeError unless every key is bytes.
+
+    Checked in the caller's thread: an error in the writer's thread would stop the log for all callers.
+    """
     if set(map(type, keys)) != {bytes}:
         for key in keys:
             if not isinstance(key, bytes):
@@ -61,7 +64,7 @@ def check_keys(keys: Collection[bytes]) -> None:
 
 
 def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
-    """The keys, each once; checked as by `check_keys`, but only one of each."""
+    """Return the distinct keys; checks each distinct key as `check_keys` does."""
     try:
         distinct = set(keys)
     except TypeError:  # not even hashable
@@ -72,7 +75,7 @@ def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
 
 
 def check_time(time: int) -> int:
-    """The time, if it is one that can be written."""
+    """Return the time; TypeError unless it is an int, ValueError if it does not fit 64 bits."""
     if not isinstance(time, int):
         raise TypeError(f"a time must be an int (nanoseconds), not {type(time).__name__}")
     if not I64_MIN <= time <= I64_MAX:

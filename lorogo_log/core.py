@@ -1,4 +1,4 @@
-"""The log without asyncio: for threads, for tools, and as what the async door stands on."""
+"""The log for threads and tools; `lorogo_log.log` wraps it for asyncio."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _GROUP, _STOP = Sync.group(), WriteFailure.stop()
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Everything that is decided at open, checked once."""
+    """Options of a log, checked when they are created."""
 
     sync: Sync = _GROUP
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -54,17 +54,17 @@ class LogOptions:
     ahead_bytes: int = limits.AHEAD_BYTES
     recovery: RecoveryMode = RecoveryMode.TAIL
     failure: WriteFailure = _STOP
-    #: None: one above the newest in the log, durable with the first append. A higher one is durable at open
+    #: None: one above the newest in the log, durable with the first append. A given one is durable at open
     epoch: int | None = None
-    #: a replica: it keeps the epoch that it found, and only `mirror` appends
+    #: a replica: keeps the epoch found at open; only `mirror` appends
     mirror: bool = False
     #: None: the log's own, 0 for a new one
     partition: int | None = None
     compress: bool = False
     lock_seconds: float = 0.0
-    #: 16 bytes; None: the log's own, or new ones
+    #: 16 bytes; None: the log's own, or random ones
     log_id: bytes | None = None
-    #: a new log's id is on the disk when it is open; else with the first append
+    #: True: a new log's id is durable once the log is open; False: with the first append
     durable_id: bool = False
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogStats:
-    """The log in numbers."""
+    """Counters and positions of a log."""
 
     next_sequence: int
     durable_sequence: int
@@ -97,17 +97,17 @@ class LogStats:
     queue_bytes: int
     commits: int
     syncs: int
-    #: how many of the commits' syncs were shorter than 2**i microseconds, and not shorter than half of it
+    #: number of syncs that took between 2**(i-1) and 2**i microseconds
     sync_us_counts: tuple[int, ...]
     sync_seconds: float
     rotations: int
     appended_records: int
     appended_bytes: int
     damage: int
-    #: half-written tails that were cut at open
+    #: torn tails cut at open
     torn: int
     failed: str | None
-    #: why the log waits, while it waits for room on a full disk
+    #: the reason why the log waits for space on a full disk; None if it does not
     full: str | None
 
 
@@ -126,7 +126,7 @@ class BlockingLog:
         now: Callable[[], int] | None = None,
         random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
-        """`now` and `random_bytes`: None for those of the storage's workers, or of the operating system."""
+        """`now`, `random_bytes`: None means those of the storage's workers, or of the operating system."""
         self.options = options or LogOptions()
         storage = storage or FileStorage()
         workers = self._workers = storage.workers
@@ -157,7 +157,7 @@ class BlockingLog:
             forward=forward,
             forward_bytes=forward_bytes,
         )
-        #: half-written tails that were cut at open: nothing to repair, but told all the same
+        #: torn tails cut at open: reported, although there is nothing to repair
         self.torn: list[TornError] = self.recovered.torn
         try:
             for found in self.recovered.damage:
@@ -165,20 +165,20 @@ class BlockingLog:
             for torn in self.torn:
                 if on_damage is not None:
                     on_damage(torn)
-        except Exception:  # a caller's mistake must not leave a log open that nobody has
+        except Exception:  # on_damage raised: do not leave the log open without an owner
             self.close()
             raise
 
     def _writer(self, recovered: RecoveredLog, random_bytes: Callable[[int], bytes]) -> LogWriter:
         options, head = self.options, recovered.head
-        #: this opening, told apart from all others; and the epoch and the end that it found
+        #: this opening's id; the epoch and end offset found at open
         self.incarnation = random_bytes(16)
         self.prior = (head.epoch, head.end_offset)
-        promised = load_state(self.directory)  # of a replica, or of a coordinator that was here before
+        promised = load_state(self.directory)  # of a replica, or of an earlier coordinator
         if options.epoch is not None and options.epoch < head.epoch:
             raise StaleEpochError(
                 f"{self.directory.path}: epoch {options.epoch} is older than {head.epoch},"
-                " a newer writer was here"
+                " a newer writer has written"
             )
         if not options.mirror and options.epoch is not None and promised and options.epoch <= promised.epoch:
             raise StaleEpochError(
@@ -198,8 +198,8 @@ class BlockingLog:
             if head.epoch > limits.EPOCH_MAX:
                 newest = max(self.prior[0], promised.epoch if promised else 0)
                 raise StaleEpochError(
-                    f"{self.directory.path}: there is no epoch above {newest} left to open it with:"
-                    " name one, or begin a new log"
+                    f"{self.directory.path}: no epoch above {newest} is left:"
+                    " pass an epoch, or create a new log"
                 )
         workers = self._workers
         engine = SegmentAppender(
@@ -211,7 +211,7 @@ class BlockingLog:
             ahead_bytes=options.ahead_bytes,
             monotonic=workers.monotonic if workers else clock.perf_counter,
         )
-        # a named epoch shuts older writers out, whatever happens next; an id may be announced at once
+        # a given epoch fences older writers, whatever happens next; a durable id may be announced at once
         if newer or (options.durable_id and recovered.log_id is None):
             engine.commit((), (), (), sync=True)
         make = partial(TurnWriter, workers=workers) if workers else LogWriter
@@ -226,11 +226,11 @@ class BlockingLog:
         )
 
     def _compress(self, name: str) -> None:
-        with suppress(LockedError):  # a cursor reads on: the segment stays as it is
+        with suppress(LockedError):  # a cursor still reads it: leave the segment as it is
             sealed_segments.compress(self.directory, name, wait_seconds=0)
 
     def _hint(self, segment: int, sequence: int) -> int:
-        """Where to begin looking in the segment that is being written."""
+        """Return the file position from which to search the segment being written."""
         active = self.writer.engine.active
         if active.header is None or active.header.first_sequence != segment:
             return SEGMENT_HEADER_BYTES
@@ -257,9 +257,9 @@ class BlockingLog:
         self.close()
 
     def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
-        """Write what is queued, seal, and let others open. Again: nothing.
+        """Write queued records, seal, and release the lock. Idempotent.
 
-        Raises LogFailedError if the disk failed just now; keeps the lock while a thread may still write.
+        Raises LogFailedError if the disk fails meanwhile; keeps the lock while a thread may still write.
         """
         failed = self.writer.failed
         first = not self.writer.closed
@@ -276,7 +276,7 @@ class BlockingLog:
     def append(
         self, value: Any, *, key: bytes = b"", ts: int | None = None, wait_seconds: float = 60.0
     ) -> int:
-        """One record; its sequence, when it is durable under the policy."""
+        """Append one record; return its sequence once it is durable under the sync policy."""
         self._refuse_replica()
         check_keys((key,))
         time = check_time(self.now() if ts is None else ts)
@@ -285,7 +285,7 @@ class BlockingLog:
     def append_many(
         self, items: Iterable[tuple[bytes, Any]], *, ts: int | None = None, wait_seconds: float = 60.0
     ) -> range:
-        """Many records, all or none of which survive a crash; their sequences."""
+        """Append records, all or none of which survive a crash; return their sequences."""
         self._refuse_replica()
         keys, values = columns(items)
         if not values:
@@ -298,7 +298,7 @@ class BlockingLog:
         self.writer.fence(epoch).result(wait_seconds)
 
     def flush(self, wait_seconds: float = 60.0) -> None:
-        """What was appended before is on the disk, whatever the policy."""
+        """Sync all earlier appends, whatever the policy."""
         self.writer.flush().result(wait_seconds)
 
     def _refuse_replica(self) -> None:
@@ -308,7 +308,7 @@ class BlockingLog:
     def mirror(
         self, header: SegmentHeader | None, frames: Sequence[tuple[EncodedFrame, set[bytes]]]
     ) -> Future[Any]:
-        """A replica's append: a coordinator's frames as they are; done when they are on the disk."""
+        """Append a coordinator's frames unchanged, on a replica; done when they are durable."""
         return self.writer.mirror(header, frames)
 
     # -- read ---------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class BlockingLog:
         from_pos: Position | None = None,
         key: bytes | None = None,
     ) -> Cursor:
-        """A cursor that sees what is durable."""
+        """Return a cursor over durable records."""
         return self.reader.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
 
     def read(
@@ -333,31 +333,31 @@ class BlockingLog:
         key: bytes | None = None,
         damaged: OnDamage = "raise",
     ) -> Iterator[Batch]:
-        """Batches to the end of what is durable."""
+        """Yield batches up to the end of the durable log."""
         return self.reader.read(
             from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key, damaged=damaged
         )
 
     def lookup(self, sequence: int) -> Record:
-        """One record, verified."""
+        """Return one record, verified."""
         return self.reader.lookup(sequence)
 
     def lookup_bytes(self, offset: int, size: int) -> bytes:
-        """Bytes by log offset, verified."""
+        """Return bytes by log offset, verified."""
         return self.reader.lookup_bytes(offset, size)
 
     # -- maintain -----------------------------------------------------------------------------------
 
     def rotate(self, wait_seconds: float = 60.0) -> str | None:
-        """Begin a new segment; the name of the one that was finished, None if it was empty.
+        """Begin a new segment; return the name of the finished one, None if it was empty.
 
-        When this returns, every segment but the new one is sealed: `clean` and `expire` see it.
+        When this returns, every segment but the new one is sealed, so `clean` and `expire` include it.
         """
         name: str | None = self.writer.rotate().result(wait_seconds)
         return name
 
     def clean(self, function: CleanFunction) -> CleaningResult:
-        """Drop records from sealed segments; damaged ones are reported and left alone."""
+        """Drop records from sealed segments; damaged segments are reported and skipped."""
         if self.options.mirror:
             raise ReplicaError(f"{self.directory.path} is a replica: clean at its coordinator")
         return sealed_segments.clean(self.directory, function, on_damage=self._damaged)
@@ -372,14 +372,14 @@ class BlockingLog:
         )
 
     def scrub(self) -> Iterator[SegmentReport]:
-        """Read and check everything but the segment that is being written; damage is reported."""
+        """Read and check every segment but the one being written; damage is reported."""
         for report in sealed_segments.scrub(self.directory, open_name=self.writer.engine.active.name):
             for found in report.damage:
                 self._damaged(found)
             yield report
 
     def install(self, name: str, pieces: Iterable[Bytes]) -> SegmentReport:
-        """Put a segment fetched from a replica in place of a damaged one."""
+        """Replace a damaged segment by one fetched from a replica."""
         if name == self.writer.engine.active.name:
             raise ValueError(f"{name} is being written: rotate first")
         report = sealed_segments.install(self.directory, name, pieces, head=self._head)
@@ -387,17 +387,17 @@ class BlockingLog:
         return report
 
     def _head(self) -> LogHead:
-        """Where the log stands: as it was at one moment, though the writer goes on."""
+        """Return a consistent snapshot of the log's end while the writer continues."""
         while True:
             active = self.writer.engine.active
             began = active.header is not None
             head = replace(self.writer.engine.head)
-            # the first commit of a segment changes all of it; later the segment is there to be compared with
+            # the first commit of a segment changes several fields: repeat the read if it may have happened
             if began or active.header is None:
                 return head
 
     def mended(self, name: str) -> None:
-        """That segment is whole: what was reported of it is of the past."""
+        """Drop the reported damage of a segment that was repaired."""
         path = f"{self.directory.path}/{name}"
         self.damage = [known for known in self.damage if known.path != path]
 
@@ -435,7 +435,7 @@ class BlockingLog:
 
 
 def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes]]:
-    """(keys, packed values) of pairs; the writer checks the keys."""
+    """Return (keys, packed values) of pairs; the writer checks the keys."""
     pairs = list(items)
     if not pairs:
         return [], []

@@ -1,20 +1,20 @@
-"""What can go wrong with a log, as one tree.
+"""Exceptions of the log.
 
     LogError
-    ├── End                    nothing more to read now (not a fault)
-    ├── DamageError            path, offset, reason
-    │   ├── TornError          a record was being written when the machine stopped: never acknowledged
-    │   └── CorruptionError    bytes that had been good are not: ask a replica
-    ├── FormatError            not a log, a foreign file, or a version newer than this code
-    ├── NotFoundError          no record with that sequence, no bytes at that offset
-    ├── LockedError            another process holds the lock (retriable)
-    ├── QueueFullError         `append_nowait` found no room (retriable)
-    ├── DiskFullError          the disk is full: the append is not in the log (retriable)
-    ├── TooLargeError          a record or batch above the limits
-    ├── StaleEpochError        a newer writer has taken over
-    ├── ReplicaError           an append to a replica
-    ├── LogClosedError         used after close
-    └── LogFailedError         a write or sync failed: the log has stopped, waiting appends are unsure
+    ├── End                    no more records to read now (not a fault).
+    ├── DamageError            path, offset, reason.
+    │   ├── TornError          a commit that a crash interrupted: never acknowledged.
+    │   └── CorruptionError    bytes that were good do not check any more: fetch a good copy from a replica.
+    ├── FormatError            not a log, a foreign file, or a version newer than this code.
+    ├── NotFoundError          no record with that sequence, no bytes at that offset.
+    ├── LockedError            another process holds the lock (retriable).
+    ├── QueueFullError         `append_nowait` found the queue full (retriable).
+    ├── DiskFullError          the disk is full: the append is not in the log (retriable).
+    ├── TooLargeError          a record or batch above the limits.
+    ├── StaleEpochError        a newer writer has taken over.
+    ├── ReplicaError           an append to a replica.
+    ├── LogClosedError         used after close.
+    └── LogFailedError         a write or sync failed: the log has stopped, waiting appends are uncertain.
 
 `SkipSegment` is not an error: a cleaning function raises it to leave a segment as it is.
 """
@@ -23,17 +23,17 @@ from typing import ClassVar
 
 
 class LogError(Exception):
-    """Anything that this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
     retriable: ClassVar[bool] = False
 
 
 class End(LogError):
-    """The cursor has given everything that is there now."""
+    """The cursor is at the end of the log."""
 
 
 class DamageError(LogError):
-    """Bytes that do not check, with the place and the reason."""
+    """Bytes that do not check, with path, offset and reason."""
 
     def __init__(self, path: str, offset: int, reason: str, resume: int | None = None) -> None:
         super().__init__(f"{path} at byte {offset}: {reason}")
@@ -45,11 +45,11 @@ class DamageError(LogError):
 
 
 class TornError(DamageError):
-    """A half-written tail: it was never acknowledged."""
+    """A partially written tail: it was never acknowledged."""
 
 
 class CorruptionError(DamageError):
-    """Bytes that had been written whole and do not check any more."""
+    """Bytes that were written completely and do not check any more."""
 
 
 class FormatError(LogError):
@@ -57,7 +57,7 @@ class FormatError(LogError):
 
 
 class NotFoundError(LogError):
-    """There is no such record (or it was cleaned, or expired)."""
+    """No such record, or it was cleaned or expired."""
 
 
 class LockedError(LogError):
@@ -67,13 +67,13 @@ class LockedError(LogError):
 
 
 class QueueFullError(LogError):
-    """There is no room in the queue now."""
+    """The queue is full."""
 
     retriable = True
 
 
 class DiskFullError(LogError):
-    """The disk is full. The append is not in the log; the log takes appends again when there is room."""
+    """The disk is full. The append is not in the log; appends work again once there is space."""
 
     retriable = True
 
@@ -83,11 +83,11 @@ class TooLargeError(LogError):
 
 
 class StaleEpochError(LogError):
-    """A writer with a newer epoch was here: this one must stop."""
+    """A writer with a newer epoch has written: this one must stop."""
 
 
 class ReplicaError(LogError):
-    """Records are appended at the coordinator, never at a replica."""
+    """The log is a replica: append at its coordinator."""
 
 
 class LogClosedError(LogError):
@@ -95,8 +95,8 @@ class LogClosedError(LogError):
 
 
 class LogFailedError(LogError):
-    """A write or sync failed. The log has stopped; what was waiting may or may not be on disk."""
+    """A write or sync failed. The log has stopped; waiting appends may or may not be on disk."""
 
 
 class SkipSegment(Exception):
-    """Raised by a cleaning function: leave this segment as it is."""
+    """Raised by a cleaning function to leave a segment as it is."""

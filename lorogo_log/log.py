@@ -1,4 +1,4 @@
-"""The async door: the only file here that knows asyncio."""
+"""The log for asyncio: the only module here that imports asyncio for appends and reads."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ _BATCHES_PER_HOP = 64
 
 
 class LoopWaker:
-    """One loop's waiters: woken with one call per batch."""
+    """Waiters of one event loop, woken with one call per batch."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, writer: LogWriter) -> None:
         self.loop = loop
         self._writer = writer
-        self.turn = asyncio.Lock()  # first come, first served, among those who wait for room
+        self.turn = asyncio.Lock()  # FIFO order among appends that wait for queue space
         self._room: asyncio.Event | None = None
         self._followers: set[asyncio.Event] = set()
         self._ringing = False
 
     def soon(self, ring: Callable[[], None]) -> None:
-        """Wake the writer at the end of this turn of the loop, for everything that the turn appends.
+        """Wake the writer at the end of this iteration of the loop, for all its appends.
 
-        Woken at once, it would only wait for the interpreter until the turn is over.
+        Woken at once, the writer would only wait for the interpreter lock.
         """
         if not self._ringing:
             self._ringing = True
@@ -61,17 +61,17 @@ class LoopWaker:
         ring()
 
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
-        """Called by the writer's thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+        """Resolve the waiters of a batch. Called by the writer's thread."""
+        with suppress(RuntimeError):  # the loop is closed: no task waits there
             self.loop.call_soon_threadsafe(self._resolve, waiting, first_sequence, error)
 
     def _resolve(self, waiting: list[Waiting], first: int, error: LogError | None) -> None:
         for future, start, count in waiting:
             if future.done():
-                continue  # cancelled: the record is written all the same
+                continue  # cancelled: the record is written nevertheless
             if error is not None:
                 future.set_exception(error)
-                future.exception()  # the log's end is told elsewhere, too: who queued many may look at one
+                future.exception()  # mark it retrieved: a caller of many appends may await only one
             elif count:
                 future.set_result(range(first + start, first + start + count))
             else:
@@ -82,7 +82,7 @@ class LoopWaker:
             event.set()
 
     async def room(self, put: Callable[[], None]) -> None:
-        """Try until there is room."""
+        """Retry `put` until the queue has space."""
         async with self.turn:
             self._room = asyncio.Event()
             self._writer.watch(self)
@@ -99,7 +99,7 @@ class LoopWaker:
                 self._unwatch()
 
     def follow(self) -> asyncio.Event:
-        """An event that is set after each batch."""
+        """Return an event that is set after each batch."""
         event = asyncio.Event()
         self._followers.add(event)
         self._writer.watch(self)
@@ -154,10 +154,10 @@ class Log:
         forward_bytes: Callable[[int, int], bytes | None] | None = None,
         now: Callable[[], int] | None = None,
     ) -> Self:
-        """A log that opens when it is entered.
+        """Return a log that opens when it is entered.
 
         `on_damage` (with a CorruptionError, or with a TornError for a tail that was cut), `forward` and
-        `forward_bytes` (what a replica has where this log is damaged) are called from any thread.
+        `forward_bytes` (records and bytes of a replica where this log is damaged) are called from any thread.
         """
         options = LogOptions(
             sync=Sync.group() if sync is None else sync,
@@ -191,7 +191,7 @@ class Log:
         try:
             self._core = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # the thread opens it all the same: what nobody wants any more must not hold the lock
+            # the thread opens it nevertheless: an abandoned log must not hold the lock
             opening.add_done_callback(_close_unwanted)
             raise
         self._now = self._core.now
@@ -211,7 +211,7 @@ class Log:
         return self._core
 
     async def close(self) -> None:
-        """Write what is queued, seal, and let others open. Again: nothing."""
+        """Write queued records, seal, and release the lock. Idempotent."""
         if self._core is not None:
             await asyncio.to_thread(self._core.close)
 
@@ -227,9 +227,9 @@ class Log:
     async def append(
         self, value: Any, *, key: bytes = b"", ts: int | None = None, epoch: int | None = None
     ) -> int:
-        """One record; its sequence, when it is durable under the policy. Waits for room in the queue.
+        """Append one record; return its sequence once it is durable. Waits while the queue is full.
 
-        Cancelled, it may be written all the same.
+        A cancelled append may still be written.
         """
         waker = self._waker()
         future: asyncio.Future[int] = waker.loop.create_future()
@@ -247,10 +247,10 @@ class Log:
     def append_nowait(
         self, value: Any, *, key: bytes = b"", ts: int | None = None, epoch: int | None = None
     ) -> asyncio.Future[int]:
-        """As `append`, but raises QueueFullError at once; the future is done when the record is durable."""
+        """As `append`, but raise QueueFullError at once; the future resolves when the record is durable."""
         waker = self._waker()
         if waker.turn.locked():
-            raise QueueFullError("others wait for room before this one")
+            raise QueueFullError("the queue is full: earlier appends wait for space")
         future: asyncio.Future[int] = waker.loop.create_future()
         self._put_one(key, pack_value(value), self._now() if ts is None else ts, waker, future, epoch)
         return future
@@ -258,7 +258,7 @@ class Log:
     async def append_many(
         self, items: Iterable[tuple[bytes, Any]], *, ts: int | None = None, epoch: int | None = None
     ) -> range:
-        """Many records in one frame: all or none survive a crash. Their sequences."""
+        """Append records in one frame, all or none of which survive a crash; return their sequences."""
         waker = self._waker()
         keys, values = columns(items)
         if not values:
@@ -283,7 +283,7 @@ class Log:
         await asyncio.wrap_future(self.core.writer.fence(epoch))
 
     async def flush(self) -> None:
-        """What was appended before is on the disk, whatever the policy."""
+        """Sync all earlier appends, whatever the policy."""
         await asyncio.wrap_future(self.core.writer.flush())
 
     # -- read ---------------------------------------------------------------------------------------
@@ -298,10 +298,10 @@ class Log:
         follow: bool = False,
         damaged: OnDamage = "raise",
     ) -> AsyncIterator[Batch]:
-        """Batches from a sequence, a time or a position on; to the end, or following until the log is closed.
+        """Yield batches from a sequence, a time or a position; to the end, or following until the log closes.
 
-        Files are read in a thread, many batches per hop. At damage: raise (the error's `resume` says where
-        good frames go on), or report it and go on with the rest.
+        A thread reads the files, many batches per call. At damage: raise (the error's `resume` is the
+        position of the next good frames), or report it and continue with the rest.
         """
         core = self.core
         waker = self._waker()
@@ -326,7 +326,7 @@ class Log:
                         if damaged == "raise":
                             raise stop
                     case End() if batches:
-                        continue  # more may have come while these were used
+                        continue  # records may have arrived meanwhile
                     case End() if event is not None and not over:
                         if core.writer.failed is not None:
                             raise core.writer.failed
@@ -344,20 +344,20 @@ class Log:
                 hop.add_done_callback(lambda _: cursor.close())
 
     def lookup(self, sequence: int) -> Record:
-        """One record, verified. Reads the disk: in a busy loop, use `asyncio.to_thread`."""
+        """Return one record, verified. Reads the disk: in a busy loop use `asyncio.to_thread`."""
         return self.core.lookup(sequence)
 
     def lookup_bytes(self, offset: int, size: int) -> bytes:
-        """Bytes by log offset, verified."""
+        """Return bytes by log offset, verified."""
         return self.core.lookup_bytes(offset, size)
 
     # -- maintain -----------------------------------------------------------------------------------
 
     async def rotate(self) -> str | None:
-        """Begin a new segment; the name of the one that was finished, None if it was empty.
+        """Begin a new segment; return the name of the finished one, None if it was empty.
 
-        When this returns, every segment but the new one is sealed: `clean` and `expire` see it. Appends go on
-        meanwhile.
+        When this returns, every segment but the new one is sealed, so `clean` and `expire` include it.
+        Appends continue meanwhile.
         """
         rotated: Future[str | None] = self.core.writer.rotate()
         return await asyncio.wrap_future(rotated)
@@ -367,9 +367,9 @@ class Log:
         return await asyncio.to_thread(self.core.expire, before=before, keep_bytes=keep_bytes)
 
     async def clean(self, function: CleanFunction) -> CleaningResult:
-        """Drop records from sealed segments: `function(segment_path, record)` says True for each to drop.
+        """Drop records from sealed segments: those for which `function(segment_path, record)` is True.
 
-        It runs in a thread. Damaged segments are reported and left alone.
+        It runs in a thread. Damaged segments are reported and skipped.
         """
         return await asyncio.to_thread(self.core.clean, function)
 
@@ -378,7 +378,7 @@ class Log:
         return await asyncio.to_thread(lambda: list(self.core.scrub()))
 
     async def install(self, name: str, pieces: Iterable[Bytes]) -> SegmentReport:
-        """Put a segment fetched from a replica in place of a damaged one."""
+        """Replace a damaged segment by one fetched from a replica."""
         return await asyncio.to_thread(self.core.install, name, pieces)
 
     def segments(self) -> list[SegmentInfo]:
@@ -386,20 +386,20 @@ class Log:
         return self.core.segments()
 
     def active_segments(self) -> list[str]:
-        """The file being written and the one prepared to follow it."""
+        """Return the file being written and the one prepared to follow it."""
         return self.core.active_segments()
 
     def queue_length(self) -> int:
-        """Records that wait to be written."""
+        """Return the number of records that wait to be written."""
         return self.core.queue_length()
 
     def stats(self) -> LogStats:
-        """The log in numbers."""
+        """Return counters and positions of the log."""
         return self.core.stats()
 
 
 def _close_unwanted(opening: asyncio.Future[BlockingLog]) -> None:
-    """Give back a log whose opener was cancelled, in a thread of its own: closing waits for the disk."""
+    """Close a log whose opener was cancelled, in its own thread: closing waits for the disk."""
     if not opening.cancelled() and opening.exception() is None:
         unwanted = opening.result()
         if unwanted.writer.threads:
@@ -409,7 +409,7 @@ def _close_unwanted(opening: asyncio.Future[BlockingLog]) -> None:
 
 
 def _some(cursor: Cursor) -> tuple[list[Batch], LogError | None]:
-    """A handful of batches, and why there are not more (None: the handful is full)."""
+    """Read a few batches; also return why there are not more (None: the limit is reached)."""
     batches: list[Batch] = []
     size = 0
     while len(batches) < _BATCHES_PER_HOP and size < limits.READ_BYTES:

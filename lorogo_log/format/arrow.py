@@ -1,7 +1,7 @@
-"""Columns of batches as Arrow arrays. The only file that imports pyarrow.
+"""Columns of batches as Arrow arrays. The only module that imports pyarrow.
 
-One frame's columns are Arrow's already: `record_batch()` copies nothing. Many small frames cost more in
-arrays than in bytes: `record_batches()` joins their columns first.
+The columns of a frame are Arrow columns already: `record_batch()` copies nothing. For many small frames the
+arrays cost more than the bytes: `record_batches()` joins their columns first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _int32 = struct.Struct("<i").pack
 
 
 def record_batch(header: FrameHeader, stored: memoryview, chosen: range | list[int]) -> pa.RecordBatch:
-    """The chosen rows of a frame: a range is a slice of the same bytes, a list of rows is taken (copied)."""
+    """Return the chosen rows of a frame: a range is a slice without a copy, a list of rows is copied."""
     count = header.count
     if not count:
         return pa.RecordBatch.from_pylist([], schema=SCHEMA)
@@ -66,9 +66,9 @@ def record_batch(header: FrameHeader, stored: memoryview, chosen: range | list[i
 def record_batches(
     batches: Iterable[Batch], *, join_bytes: int = limits.READ_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The same records in fewer pieces: small frames are joined up to about `join_bytes`, large ones not.
+    """Yield the same records in fewer batches: small frames are joined up to about `join_bytes`.
 
-    At damage, what came before it is given first.
+    At damage, the records before it are yielded first.
     """
     large = max(limits.ARROW_JOIN_BYTES, join_bytes // 16)
     group: list[Batch] = []
@@ -77,7 +77,7 @@ def record_batches(
         for batch in batches:
             header = batch.header
             if not header.count:
-                continue  # it only makes an epoch, or the log's id, durable
+                continue  # an empty frame only makes an epoch, or the log's id, durable
             if header.raw_bytes >= large or len(batch) != header.count:
                 if group:
                     yield joined(group)
@@ -98,7 +98,7 @@ def record_batches(
 
 
 def joined(batches: Sequence[Batch]) -> pa.RecordBatch:
-    """Whole frames as one: each column's bytes joined, and the offsets moved by what lies before them."""
+    """Join whole frames: concatenate each column's bytes, and shift the offsets."""
     sequences: list[pa.Array] = []
     times: list[memoryview] = []
     key_offsets: list[memoryview | bytes] = []
@@ -108,7 +108,7 @@ def joined(batches: Sequence[Batch]) -> pa.RecordBatch:
     keys: list[memoryview] = []
     values: list[memoryview] = []
     key_bytes = value_bytes = total = 0
-    run_first = run_next = -1  # sequences without a gap are one run, over as many frames as it goes
+    run_first = run_next = -1  # a run of consecutive sequences spans frames
     for batch in batches:
         header = batch.header
         count = header.count
@@ -149,7 +149,7 @@ def joined(batches: Sequence[Batch]) -> pa.RecordBatch:
 def _moved(
     total: int, offsets: list[memoryview | bytes], bases: list[bytes], size: int, data: list[memoryview]
 ) -> pa.Array:
-    """A binary column of many: each offset with its frame's base added, and the end behind them."""
+    """Return a binary column of many frames: each offset shifted by its frame's base."""
     offsets.append(_int32(size))
     bases.append(_int32(0))
     moved = pc.add(

@@ -1,7 +1,7 @@
-"""A batch of records: made into a frame by the writer, read out of one by a cursor.
+"""A batch of records: encoded into a frame by the writer, decoded from one by a cursor.
 
-`encode()` lays the columns out as Arrow does; `Batch` looks at them in place: nothing is copied until a
-record is asked for, and `to_arrow()` copies nothing at all.
+`encode()` lays out the columns as Arrow does; `Batch` reads them in place: it copies only the requested
+records, and `to_arrow()` copies nothing.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ assert array("i").itemsize == 4 and array("q").itemsize == 8 and struct.pack("=H
 )
 _ZEROS = bytes(8)
 _unpack_offset = struct.Struct("<i").unpack_from
-#: The length of each key, and of each value.
+#: lengths of the keys, and of the values
 Sizes = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place to go on reading from: saved as text, read back with `Position.parse`.
+    """A position to continue reading from: saved as text, parsed by `Position.parse`.
 
-    `batch.next` is the one behind a batch, `cursor.position` the one where a cursor stands.
-    The sequence decides; segment and offset only make finding it a seek.
+    `batch.next` is the position behind a batch, `cursor.position` the current one.
+    The sequence decides; segment and offset only save a search.
     """
 
     sequence: int
@@ -59,12 +59,12 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """What `str` of one gave. Raises ValueError."""
+        """Parse the text of a position. Raises ValueError."""
         if not isinstance(text, str):
-            raise TypeError(f"a position is read from a str, not from {type(text).__name__}")
+            raise TypeError(f"a position must be parsed from a str, not {type(text).__name__}")
         parts = text.split(":")
         if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-            raise ValueError(f"{text[:60]!r} is not a position: write str(batch.next), as in '17:1:4096'")
+            raise ValueError(f"{text[:60]!r} is not a position: save str(batch.next), such as '17:1:4096'")
         sequence, segment, offset = map(int, parts)
         return cls(sequence, segment, offset)
 
@@ -80,15 +80,15 @@ class Record:
 
     @property
     def value(self) -> Any:
-        """The payload, unpacked from msgpack."""
+        """The payload, decoded from msgpack."""
         try:
             return msgpack.unpackb(self.payload, strict_map_key=False)
-        except TypeError:  # a tuple as a key was packed as a list, which is none
+        except TypeError:  # a tuple key was packed as a list, which is not hashable
             return msgpack.unpackb(self.payload, strict_map_key=False, object_pairs_hook=_with_tuples)
 
 
 def _with_tuples(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A map whose keys may have been tuples."""
+    """Decode a map whose keys may be tuples."""
     return {_hashable(key): value for key, value in pairs}
 
 
@@ -101,7 +101,7 @@ def pad(size: int) -> bytes:
 
 
 def encode_times(times: Sequence[int]) -> tuple[int, int, bytes]:
-    """(least, greatest, the column). Often all are equal, which is much quicker to see than to pack."""
+    """Return (least, greatest, column). Times are often equal, which is quicker to detect than to pack."""
     count = len(times)
     if not count:
         return TIME_MIN, TIME_MIN, b""
@@ -117,7 +117,7 @@ def encode_body(
     sequences: Sequence[int] | None = None,
     sizes: Sizes | None = None,
 ) -> tuple[bytes, int]:
-    """The columns in one piece, padded to 8, and their length without that last padding."""
+    """Return the columns as one value padded to 8, and their length without the final padding."""
     count = len(values)
     key_sizes, value_sizes = sizes or (list(map(len, keys)), list(map(len, values)))
     try:
@@ -150,7 +150,7 @@ def encode_body(
 
 @dataclass(frozen=True, slots=True)
 class EncodedFrame:
-    """A frame ready to be written (its header, its padded body), and what the writer must remember of it."""
+    """A frame ready to be written (header and padded body), and the facts that the writer keeps."""
 
     parts: tuple[Bytes, Bytes]
     header: FrameHeader
@@ -172,7 +172,7 @@ def encode(
     last_sequence: int | None = None,
     sizes: Sizes | None = None,
 ) -> EncodedFrame:
-    """A whole frame. `sequences` only where they are not dense (after cleaning); `sizes` if known."""
+    """Encode a whole frame. `sequences` only if they are not dense (after cleaning); `sizes` if known."""
     count = len(values)
     low, high, column = encode_times(times)
     body, body_bytes = encode_body(keys, values, column, sequences, sizes) if count else (b"", 0)
@@ -198,23 +198,23 @@ def encode(
 
 
 def frame(padded_body: Bytes, header: FrameHeader) -> EncodedFrame:
-    """A frame of a body and a header whose own checksum is still to be computed."""
+    """Return a frame of a body and a header whose own checksum is not computed yet."""
     packed = header.pack()
     own = int.from_bytes(packed[-4:], "little")
     return EncodedFrame((packed, padded_body), FrameHeader(*header[:-1], own))
 
 
 def body_matches(header: FrameHeader, data: Bytes, at: int) -> bool:
-    """Whether the body of the frame that begins at `at` is all there and checks."""
+    """Return True if the body of the frame at `at` is complete and matches its checksum."""
     start = at + FRAME_HEADER_BYTES
     end = start + padded(header.body_bytes)
     return end <= len(data) and crc32c(memoryview(data)[start:end]) == header.body_checksum
 
 
 class Batch:
-    """The records of one frame (or those of them that were asked for), in place.
+    """The records of one frame (or the chosen ones), in place.
 
-    The bytes were checked before this was made.
+    Its bytes are already verified.
     """
 
     __slots__ = ("_chosen", "_columns", "_stored", "header", "position", "segment")
@@ -229,7 +229,7 @@ class Batch:
     ) -> None:
         self.header = header
         self._stored = stored
-        #: first sequence of the segment, and the frame's place in its file
+        #: first sequence of the segment, and the frame's position in its file
         self.segment = segment
         self.position = position
         self._chosen = chosen
@@ -237,7 +237,7 @@ class Batch:
 
     @property
     def chosen(self) -> range | list[int]:
-        """The rows that were asked for."""
+        """The chosen rows."""
         return range(self.header.count) if self._chosen is None else self._chosen
 
     def __len__(self) -> int:
@@ -248,76 +248,76 @@ class Batch:
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of the first record here."""
+        """The sequence of the first chosen record."""
         return self.columns.sequence(self.chosen[0])
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record here."""
+        """The sequence of the last chosen record."""
         return self.columns.sequence(self.chosen[-1])
 
     @property
     def stored(self) -> memoryview:
-        """The frame's body as it is in the file, padding included."""
+        """The frame's body as stored, padding included."""
         return self._stored
 
     @property
     def next(self) -> Position:
-        """Where reading goes on after this batch."""
+        """The position behind this batch."""
         return Position(self.header.last_sequence + 1, self.segment, self.position + self.header.frame_bytes)
 
     @property
     def columns(self) -> _Columns:
-        """The columns, found in the body (decompressed if need be). Raises CorruptionError."""
+        """The columns of the body, decompressed if needed. Raises CorruptionError."""
         if self._columns is None:
             try:
                 self._columns = _Columns(self.header, decompressed(self.header, self._stored))
-            except ValueError as error:  # the checksums fit: whoever wrote it wrote nonsense
+            except ValueError as error:  # the checksums match: the writer wrote invalid columns
                 where = f"the segment of record {self.segment}"
                 raise CorruptionError(where, self.position, str(error)) from None
         return self._columns
 
     def select(self, rows: range | list[int]) -> Batch:
-        """The same frame with only these rows."""
+        """Return the same frame with only these rows."""
         batch = Batch(self.header, self._stored, segment=self.segment, position=self.position, chosen=rows)
         batch._columns = self._columns
         return batch
 
     def from_sequence(self, sequence: int) -> Batch:
-        """Only the rows at or after a sequence."""
+        """Return only the rows at or after a sequence."""
         if sequence <= self.header.first_sequence:
             return self
         return self.select(range(self.columns.row_at(sequence), self.header.count))
 
     def from_time(self, time: int) -> Batch:
-        """From the first row at or after a time on."""
+        """Return the rows from the first one at or after a time."""
         for row, when in enumerate(self.columns.times):
             if when >= time:
                 return self.select(range(row, self.header.count)) if row else self
         return self.select([])
 
     def with_key(self, key: bytes) -> Batch:
-        """Only the rows with this key."""
+        """Return only the rows with this key."""
         return self.select([row for row in self.columns.rows_of(key) if row in self.chosen])
 
     def record(self, row: int) -> Record:
-        """The record in a row of the frame."""
+        """Return the record in a row of the frame."""
         columns = self.columns
         return Record(columns.sequence(row), columns.times[row], columns.key(row), columns.value(row))
 
     def records(self) -> Iterator[Record]:
-        """The records, one by one."""
+        """Yield the chosen records."""
         return map(self.record, self.chosen)
 
     def to_arrow(self) -> pa.RecordBatch:
-        """sequence, time, key, value (msgpack) as Arrow columns over the same bytes: nothing is copied."""
+        """Return sequence, time, key and value (msgpack) as Arrow columns, without copying bytes."""
         from lorogo_log.format.arrow import record_batch  # noqa: PLC0415 - pyarrow is optional and heavy
 
         return record_batch(self.header, self._stored, self.chosen)
 
 
 def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
-    """The body's columns, whether the frame was compressed or not. ValueError if they cannot be unpacked."""
+    """Return the body's columns, decompressed if needed. ValueError if they cannot be unpacked."""
     if not header.flags & ZSTD:
         return stored
     import zstandard  # noqa: PLC0415 - optional
@@ -332,7 +332,7 @@ def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
 
 
 class ColumnOffsets(NamedTuple):
-    """Where each column of a body begins, and how long the two last are."""
+    """Offsets of the columns of a body, and lengths of the last two."""
 
     sequences: int
     times: int
@@ -345,7 +345,7 @@ class ColumnOffsets(NamedTuple):
 
 
 def places(header: FrameHeader, body: memoryview) -> ColumnOffsets:
-    """Where the columns of a frame with records are; ValueError if they do not fit into it."""
+    """Return the column offsets of a frame with records; ValueError if they exceed the frame."""
     count = header.count
     times = 8 * count if header.flags & SPARSE else 0
     key_offsets = times + 8 * count
@@ -363,7 +363,7 @@ def places(header: FrameHeader, body: memoryview) -> ColumnOffsets:
 
 
 class _Columns:
-    """Where each column of a body is."""
+    """The columns of a body, by their offsets."""
 
     __slots__ = (
         "count",
@@ -407,7 +407,7 @@ class _Columns:
         return bytes(self.values[self.value_offsets[row] : self.value_offsets[row + 1]])
 
     def row_at(self, sequence: int) -> int:
-        """The first row at or after a sequence (`count` if there is none)."""
+        """Return the first row at or after a sequence (`count` if there is none)."""
         if self.sequences is None:
             return min(max(0, sequence - self.first_sequence), self.count)
         return bisect_left(self.sequences, sequence)
@@ -417,7 +417,7 @@ class _Columns:
         return row if row < self.count and self.sequence(row) == sequence else None
 
     def rows_of(self, key: bytes) -> Iterator[int]:
-        """Rows with this key, found by searching the key column's bytes."""
+        """Return the rows with this key, found by searching the key column's bytes."""
         if not key:
             offsets = self.key_offsets
             yield from (row for row in range(self.count) if offsets[row] == offsets[row + 1])
@@ -438,25 +438,25 @@ class _Columns:
 
 
 _PACKED_BYTES_KEPT = 64 * 1024
-_here = threading.local()  # a packer for each thread
+_here = threading.local()  # one packer per thread
 
 
 def pack_value(value: Any) -> bytes:
-    """A value as msgpack."""
+    """Encode a value as msgpack."""
     try:
         packer = _here.packer
     except AttributeError:
-        packer = _here.packer = msgpack.Packer(use_bin_type=True)  # making one costs more than packing
+        packer = _here.packer = msgpack.Packer(use_bin_type=True)  # creating one costs more than packing
     packed: bytes = b""
     try:
         packed = packer.pack(value)
         return packed
     finally:
         if not packed or len(packed) > _PACKED_BYTES_KEPT:
-            del _here.packer  # half of a value is in it; or it keeps as much memory
+            del _here.packer  # it may hold half a value, or much memory
 
 
 def pack_values(values: Iterable[Any]) -> list[bytes]:
-    """Many values as msgpack, with one packer."""
+    """Encode values as msgpack, with one packer."""
     pack = msgpack.Packer(use_bin_type=True).pack
     return list(map(pack, values))

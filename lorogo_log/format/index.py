@@ -1,4 +1,4 @@
-"""A sealed segment's trailer: where each sequence, time and key is; built by frame, read back whole."""
+"""The trailer of a sealed segment: an index by sequence, time and key, built frame by frame."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -22,15 +22,15 @@ from lorogo_log.format.layout import (
 
 
 def key_hash(key: bytes) -> int:
-    """The compact hash of a key in the postings."""
+    """Return the compact hash of a key in the postings."""
     return crc32c(key)
 
 
 class IndexBuilder:
-    """Takes each frame as it is written; gives the trailer at the end.
+    """Collects each frame as it is written, and returns the trailer at the end.
 
-    The work is spread over the commits (a few microseconds each), so sealing has nothing left to compute:
-    a long computation in a background thread would hold the interpreter and show in the appends' latency.
+    Each commit does a part of the work (a few microseconds), so sealing computes nothing: a long computation
+    in a background thread would hold the interpreter lock and delay appends.
     """
 
     def __init__(self, high_time: int = TIME_MIN) -> None:
@@ -51,7 +51,7 @@ class IndexBuilder:
         self.epoch = 0
 
     def add(self, position: int, header: FrameHeader, keys: Collection[bytes]) -> None:
-        """One frame at a file position, and the keys in it."""
+        """Add a frame at a file position, and its keys."""
         if not self._open:
             self._open = True
             self.positions.append(position)
@@ -81,7 +81,7 @@ class IndexBuilder:
         self._open = False
 
     def trailer(self) -> bytes:
-        """Everything before the footer."""
+        """Return the trailer without the footer."""
         if self._open:
             self._close_block()
         rows = array("Q", bytes(32 * len(self.positions)))
@@ -104,7 +104,7 @@ class IndexBuilder:
         digest: bytes,
         flags: int = 0,
     ) -> Footer:
-        """The footer that goes behind this trailer."""
+        """Return the footer of this trailer."""
         return Footer(
             trailer_position=position,
             trailer_bytes=len(trailer),
@@ -127,26 +127,26 @@ class IndexBuilder:
 
 
 def _check(positions: Sequence[int], counts: Sequence[int], hashes: bytes, footer: Footer) -> None:
-    """ValueError for an index that leads nowhere; its checksum fits, so whoever wrote it wrote nonsense."""
+    """Raise ValueError for an invalid index. Its checksum matches, so the writer wrote it wrong."""
     blocks = footer.blocks
     if (
         not len(positions) == len(counts) == blocks
         or not len(hashes) == 4 * sum(counts) == 4 * footer.postings
     ):
-        raise ValueError("the trailer does not hold what its footer says")
+        raise ValueError("the trailer contradicts its footer")
     places = [SEGMENT_HEADER_BYTES - 1, *positions, footer.trailer_position]
     if not all(before < place for before, place in pairwise(places)):
-        raise ValueError("the trailer names places that are not in the segment")
+        raise ValueError("the trailer has positions outside the segment")
 
 
 class Index:
-    """A trailer, read back."""
+    """A decoded trailer."""
 
     def __init__(self, trailer: Bytes, footer: Footer) -> None:
         if len(trailer) != footer.trailer_bytes or crc32c(trailer) != footer.trailer_checksum:
             raise ValueError("the trailer does not match its checksum")
         if trailer[:8] != TRAILER_MAGIC:
-            raise ValueError("no trailer where the footer says")
+            raise ValueError("no trailer at the footer's position")
         blocks = footer.blocks
         view = memoryview(trailer)[8:]
         rows = array("Q", bytes(view[: 32 * blocks]))
@@ -162,17 +162,17 @@ class Index:
         _check(self.positions, self._counts, self._hashes, footer)
 
     def at_sequence(self, sequence: int) -> int:
-        """The position of the block that holds a sequence (the first block if it is before all)."""
+        """Return the position of the block that holds a sequence (the first block if it is before all)."""
         block = bisect_right(self.sequences, sequence) - 1
         return self.positions[max(0, block)] if self.positions else self.end
 
     def at_time(self, time: int) -> int:
-        """The position of the block with the first record at or after a time; the end if there is none."""
+        """Return the position of the block with the first record at or after a time, or the end."""
         block = bisect_left(self.times, time)
         return self.positions[block] if block < len(self.positions) else self.end
 
     def with_key(self, key: bytes) -> Iterator[tuple[int, int]]:
-        """(start, end) of each block that may hold the key, in order."""
+        """Yield (start, end) of each block that may hold the key, in order."""
         starts = array("Q", [0])
         for count in self._counts:
             starts.append(starts[-1] + count)

@@ -1,7 +1,7 @@
-"""The bytes of headers, frames and footers: packed and unpacked, nothing else.
+"""Headers, frames and footers as bytes.
 
-`docs/LOG_FORMAT.md` draws them. Decoding gives a value or raises `ValueError` with the reason; the caller
-knows the path and the place, and makes a proper error of it.
+`docs/LOG_FORMAT.md` has the layout. Decoding returns a value or raises `ValueError` with the reason; the
+caller adds the path and the position.
 """
 
 import struct
@@ -31,7 +31,7 @@ TIME_MIN: Final = -(1 << 63)
 _SEGMENT = struct.Struct("<8sHBBIQqQQII16s52x")
 _FRAME = struct.Struct("<4sHHQQqqQQIIIII")
 _FOOTER = struct.Struct("<8sQQQQqqQIIQQQII16s16xIq8x")
-#: Magic, then the fields of `FrameHeader`; the zeros at 6 are proven by the checksum.
+#: Magic, then the fields of `FrameHeader`; the checksum covers the zeros at 6.
 FRAME_FIELDS: Final = struct.Struct("<4sH2xQQqqQQIIIIII")
 _CRC = struct.Struct("<I")
 assert _SEGMENT.size == SEGMENT_HEADER_BYTES - 4
@@ -43,11 +43,11 @@ Bytes = bytes | bytearray | memoryview
 
 
 class NewerVersion(ValueError):
-    """Written by a newer lorogo, or with a checksum this one does not know."""
+    """A newer lorogo wrote this, or the checksum kind is unknown."""
 
 
 def padded(size: int) -> int:
-    """The next multiple of 8."""
+    """Round up to a multiple of 8."""
     return (size + 7) & ~7
 
 
@@ -83,17 +83,17 @@ class SegmentHeader:
 
     @property
     def checksum(self) -> int:
-        """What the first frame is chained to."""
+        """The checksum to which the first frame is chained."""
         return header_checksum(self.pack())
 
 
 def header_checksum(packed: Bytes) -> int:
-    """The checksum at the end of a packed header."""
+    """Return the checksum at the end of a packed header."""
     return int.from_bytes(packed[-4:], "little")
 
 
 def unpack_segment_header(data: Bytes) -> SegmentHeader:
-    """A segment's header, checked. Raises `NewerVersion` for what a later lorogo wrote."""
+    """Decode and check a segment header. Raises `NewerVersion` for a header of a newer lorogo."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise ValueError("the segment header is cut short")
     if data[:8] != SEGMENT_MAGIC:
@@ -109,7 +109,7 @@ def unpack_segment_header(data: Bytes) -> SegmentHeader:
     fields = _SEGMENT.unpack_from(data)
     _, _, _, flags, size, first, time, epoch, offset, partition, chain, log_id = fields
     if size != SEGMENT_HEADER_BYTES:
-        raise ValueError(f"the segment header says {size} bytes long")
+        raise ValueError(f"the segment header has the size {size}")
     return SegmentHeader(first, time, epoch, offset, partition, chain, log_id, flags)
 
 
@@ -136,13 +136,13 @@ class FrameHeader(NamedTuple):
         return FRAME_HEADER_BYTES + ((self.body_bytes + 7) & ~7)
 
     def pack(self) -> bytes:
-        """The header's bytes (its `checksum` field is computed, not taken)."""
+        """Encode the header; its `checksum` field is computed."""
         head = _FRAME.pack(FRAME_MAGIC, self.flags, 0, *self[1:12])
         return head + _CRC.pack(crc32c(head))
 
 
 def unpack_frame_header(data: Bytes, at: int = 0) -> FrameHeader:
-    """A frame's header, proven by its checksum: only then is its length worth anything."""
+    """Decode a frame header and verify its checksum, without which its lengths mean nothing."""
     end = at + FRAME_HEADER_BYTES - 4
     if len(data) < end + 4:
         raise ValueError("the frame header is cut short")
@@ -155,7 +155,7 @@ def unpack_frame_header(data: Bytes, at: int = 0) -> FrameHeader:
 
 
 def frame_header(fields: tuple[Any, ...]) -> FrameHeader:
-    """A header of `FRAME_FIELDS` (as `_make` does, which takes as long as the checksum)."""
+    """Return a header of `FRAME_FIELDS` (`_make` takes as long as the checksum)."""
     return tuple.__new__(FrameHeader, fields[1:])
 
 
@@ -206,7 +206,7 @@ class Footer:
 
 
 def unpack_footer(data: Bytes, file_bytes: int) -> Footer:
-    """The footer of a sealed segment of that size, checked."""
+    """Decode and check the footer of a sealed segment of that size."""
     if len(data) != FOOTER_BYTES or data[:8] != SEAL_MAGIC:
         raise ValueError("not sealed")
     if crc32c(data[: FOOTER_BYTES - 4]) != header_checksum(data):

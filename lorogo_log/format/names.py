@@ -1,4 +1,4 @@
-"""File names of a log, made and read."""
+"""File names of a log."""
 
 import re
 
@@ -8,24 +8,23 @@ BROKEN = re.compile(r".+\.broken")
 APPEND_LOCK = "append.lock"
 CLEAN_LOCK = "clean.lock"
 TEMPORARY = ".tmp"
-#: what this code gives that ending to, and nothing else: a stranger's file may have it too
+#: temporary files of this code; other files with that ending are not ours
 _TEMPORARY = re.compile(
     r"(?:(?:\d{20}-\d{20}\.seg|prepared-\d+\.new)(?:\.\d+(?:-\d+)?\.broken)?|replica\.state)\.tmp"
 )
-#: a segment that is being fetched from another process: kept over restarts, so that the fetch goes on where
-#: it was
+#: a segment being fetched from another process; kept over restarts, so that the fetch continues
 PART = ".part"
 _PART = re.compile(r"\d{20}-\d{20}\.seg\.part")
 REPLICA_STATE = "replica.state"
 
 
 def segment_name(first_sequence: int, first_time: int) -> str:
-    """The name that sorts by sequence and by time."""
+    """Return a name that sorts by sequence and by time."""
     return f"{first_sequence:020d}-{max(0, first_time):020d}.seg"
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:
-    """(first sequence, first time) of a segment's name, None if it is not one."""
+    """Return (first sequence, first time) of a segment's name, None if it is not one."""
     found = SEGMENT.fullmatch(name)
     if found is None:
         return None
@@ -34,22 +33,22 @@ def parse_segment(name: str) -> tuple[int, int] | None:
 
 
 def prepared_name(number: int) -> str:
-    """The name of a file that waits to become a segment."""
+    """Return the name of a prepared segment file."""
     return f"prepared-{number}.new"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether this code made the name, for a file that is of no use after a crash."""
+    """Return True if this code created the name, for a file that is useless after a crash."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def is_part(name: str) -> bool:
-    """Whether this code made the name, for a segment that is being fetched."""
+    """Return True if this code created the name, for a segment being fetched."""
     return _PART.fullmatch(name) is not None
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file of this name belongs to a log directory."""
+    """Return True if a file of this name belongs to a log directory."""
     return bool(
         parse_segment(name)
         or PREPARED.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Whether a segment from elsewhere belongs where it is to go: among its neighbours, over what is there."""
+"""Checks that a received segment fits its place: its neighbours, and the file that it replaces."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lorogo_log.write.engine import LogHead
 
 
 def require_place(directory: Directory, entry: SegmentName, coming: Segment, head: LogHead | None) -> None:
-    """FormatError unless a whole sealed segment may take the name of `entry`. `head`: of the open log.
+    """Raise FormatError unless a complete sealed segment may take the name of `entry`.
 
-    It follows the segment before it, leads to the one after it, has no sequence that is still to be given,
-    and holds every good record of the file that it replaces.
+    It must follow its predecessor, lead to its successor, contain no sequence that the log has yet to assign,
+    and contain every good record of the file that it replaces. `head`: the end of the open log.
     """
     footer = coming.footer
     assert footer is not None
@@ -38,16 +38,16 @@ def require_place(directory: Directory, entry: SegmentName, coming: Segment, hea
     if head is not None:
         if footer.last_sequence >= head.next_sequence:
             raise FormatError(
-                f"{entry.name}: it ends with record {footer.last_sequence}, and this log gives"
-                f" {head.next_sequence} next: one number would be given twice"
+                f"{entry.name}: it ends with record {footer.last_sequence}, but the next record"
+                f" of this log is {head.next_sequence}: sequences would be used twice"
             )
         if not after and not _joins(footer, head.next_sequence, head.end_offset, head.chain):
-            raise FormatError(f"{entry.name}: this log does not go on where it ends")
+            raise FormatError(f"{entry.name}: this log does not continue at its end")
     _holds_all(directory, entry, coming, footer)
 
 
 def _same_log(directory: Directory, entry: SegmentName, other: SegmentName, coming: Segment) -> None:
-    """A good segment in the wrong place would keep the whole log from opening."""
+    """Raise FormatError for a segment of another log: with it, the log would not open any more."""
     try:
         segment = Segment.open(directory, other.name)
     except (FileNotFoundError, CorruptionError):
@@ -55,14 +55,14 @@ def _same_log(directory: Directory, entry: SegmentName, other: SegmentName, comi
     segment.close()
     ours, theirs = segment.header, coming.header
     if segment.damage is None and (ours.log_id, ours.partition) != (theirs.log_id, theirs.partition):
-        raise FormatError(f"{entry.name}: what came belongs to another log")
+        raise FormatError(f"{entry.name}: the received segment belongs to another log")
 
 
 def _follows(directory: Directory, entry: SegmentName, coming: Segment, before: SegmentName) -> None:
     try:
         segment = Segment.open(directory, before.name)
     except (FileNotFoundError, CorruptionError):
-        return  # nobody can say
+        return  # the predecessor cannot be read: there is nothing to compare
     try:
         footer, header = segment.footer, coming.header
         if footer is not None:
@@ -72,13 +72,13 @@ def _follows(directory: Directory, entry: SegmentName, coming: Segment, before: 
             last, offset, chain = found.next_sequence - 1, found.end_offset, found.chain
     finally:
         segment.close()
-    # (one begun while the one before was damaged left room for what stood there)
+    # (a segment begun while its predecessor was damaged left a range for the lost records)
     if (
         last >= header.first_sequence
         or offset > header.first_offset
         or (offset == header.first_offset and chain != header.chain)
     ):
-        raise FormatError(f"{entry.name}: what came does not follow {before.name}")
+        raise FormatError(f"{entry.name}: the received segment does not follow {before.name}")
 
 
 def _leads_to(directory: Directory, entry: SegmentName, footer: Footer, after: SegmentName) -> None:
@@ -93,18 +93,18 @@ def _leads_to(directory: Directory, entry: SegmentName, footer: Footer, after: S
         if segment.damage is None:
             fits = fits and _joins(footer, header.first_sequence, header.first_offset, header.chain)
     if not fits:
-        raise FormatError(f"{entry.name}: what came does not lead to {after.name}")
+        raise FormatError(f"{entry.name}: the received segment does not lead to {after.name}")
 
 
 def _joins(footer: Footer, sequence: int, offset: int, chain: int) -> bool:
-    """Whether something that begins there can stand behind a segment, right behind it or further on."""
+    """Return True if a segment that begins there can follow the footer's, directly or after a gap."""
     if footer.end_offset > offset:
         return False
     return footer.chain_out == chain or (footer.end_offset < offset and footer.last_sequence + 1 < sequence)
 
 
 def _holds_all(directory: Directory, entry: SegmentName, coming: Segment, footer: Footer) -> None:
-    """What stands under that name is not lost by replacing it: never a shorter one, never other records."""
+    """Raise FormatError if the replacement loses a good record: if it is shorter or has other records."""
     try:
         old = Segment.open(directory, entry.name)
     except (FileNotFoundError, CorruptionError):
@@ -115,7 +115,7 @@ def _holds_all(directory: Directory, entry: SegmentName, coming: Segment, footer
             there = (footer.last_sequence, footer.end_offset, footer.chain_out)
             longer = here[0] <= there[0] and here[1] < there[1]
             if here != there and not longer:
-                raise FormatError(f"{entry.name}: what came ends elsewhere than the one here")
+                raise FormatError(f"{entry.name}: the received segment ends elsewhere than the stored one")
         if (old.header.flags | coming.header.flags) & REWRITTEN:
             _same_records(entry.name, old, coming)
         else:
@@ -125,7 +125,7 @@ def _holds_all(directory: Directory, entry: SegmentName, coming: Segment, footer
 
 
 def _same_frames(name: str, old: Segment, coming: Segment) -> None:
-    """Neither was rewritten: a frame has one place in both, and its header vouches for its body."""
+    """Compare frames of two segments that were not rewritten: positions are equal, headers cover bodies."""
     for batch in good_frames(old, skip_bad=True):
         packed = batch.header.pack()
         if coming.file.pread(len(packed), batch.position) != packed:
@@ -143,7 +143,7 @@ def _same_records(name: str, old: Segment, coming: Segment) -> None:
 
 
 def _other(name: str, sequence: int) -> FormatError:
-    return FormatError(f"{name}: record {sequence} is good here, and missing or another one in what came")
+    return FormatError(f"{name}: record {sequence} is good here, but not in the received segment")
 
 
 def _records(batches: Iterator[Batch]) -> Iterator[Record]:

@@ -1,6 +1,6 @@
-"""Work on sealed segments: clean, expire, compress, scrub, and put a repaired one in its place.
+"""Work on sealed segments: clean, expire, compress, scrub, and install a replacement.
 
-All of it holds the clean lock: cursors that asked for a consistent view wait for it, appenders never do.
+Each holds the clean lock: cursors with a consistent view wait for it, appenders never do.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ CleanFunction = Callable[[str, Record], bool]
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """What cleaning did."""
+    """The result of cleaning."""
 
     dropped: int = 0
     rewritten: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    #: segments that could not be read whole: reported, and left as they are
+    #: segments that could not be read completely: reported, and left as they are
     damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What a scrub found in one segment."""
+    """The findings of a scrub in one segment."""
 
     name: str
     bytes: int
@@ -61,7 +61,7 @@ class SegmentReport:
     frames: int
     sealed: bool
     damage: tuple[DamageError, ...] = ()
-    #: the segment before does not end where this one begins: something was expired, cleaned away, or lost
+    #: the previous segment ends before this one begins: records were expired, cleaned or lost
     gap_before: int = 0
 
 
@@ -73,7 +73,7 @@ class _Left:
 
 @contextmanager
 def cleaning(directory: Directory, wait_seconds: float = limits.LOCK_SECONDS) -> Iterator[None]:
-    """Alone among cleaners, and with no cursor that locked."""
+    """Hold the clean lock: exclude other cleaners and cursors with a consistent view."""
     lock = directory.lock(names.CLEAN_LOCK, exclusive=True, wait_seconds=wait_seconds)
     try:
         yield
@@ -84,7 +84,7 @@ def cleaning(directory: Directory, wait_seconds: float = limits.LOCK_SECONDS) ->
 def _sealed(
     directory: Directory, report: Callable[[CorruptionError], None] = lambda _: None
 ) -> Iterator[tuple[Segment, bool]]:
-    """Each sealed segment, and whether it is the newest (which must stay: it knows the last sequence)."""
+    """Yield each sealed segment, and True if it is the newest (which stays: it has the last sequence)."""
     listing = list_segments(directory)
     for entry in listing:
         try:
@@ -106,7 +106,7 @@ def _sealed(
 
 
 class _Unreadable(Exception):
-    """A segment that cannot be judged, told from an error of the function that judges."""
+    """A segment cannot be read; distinct from an error of the cleaning function."""
 
     def __init__(self, damage: CorruptionError) -> None:
         self.damage = damage
@@ -119,13 +119,13 @@ def clean(
     wait_seconds: float = limits.LOCK_SECONDS,
     on_damage: Callable[[DamageError], None] | None = None,
 ) -> CleaningResult:
-    """Drop records for which the function says True. An error of the function stops the work where it is.
+    """Drop records for which the function returns True. An error of the function stops the work.
 
-    So does an answer that is neither True nor False: what was not said is not done.
-    A segment that is damaged anywhere is reported and left as it is: what cannot be read is not dropped.
+    A result other than True or False is an error, too: no record is dropped without a decision.
+    A damaged segment is reported and left as it is: unreadable records are not dropped.
     """
     if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        raise TypeError("clean takes a plain function, not an async one: it is called in a thread")
+        raise TypeError("clean takes a plain function, not an async function: it runs in a thread")
     dropped = 0
     rewritten: list[str] = []
     removed: list[str] = []
@@ -152,7 +152,7 @@ def clean(
             if any(left.rows.values()) or newest:
                 try:
                     rewrite(directory, segment, lambda batch, left=left: _choose(batch, left), skip_bad=False)  # type: ignore[misc]
-                except CorruptionError as damage:  # since it was judged
+                except CorruptionError as damage:  # damaged since it was judged
                     report(damage)
                     continue
                 rewritten.append(segment.name)
@@ -165,7 +165,7 @@ def clean(
 
 
 def _judge(segment: Segment, function: CleanFunction) -> _Left:
-    """Ask the function about every record before anything is changed."""
+    """Call the function for every record before any change."""
     left = _Left()
     for batch in _readable(segment):
         rows = range(batch.header.count)
@@ -176,16 +176,16 @@ def _judge(segment: Segment, function: CleanFunction) -> _Left:
 
 
 def _verdict(answer: object) -> bool:
-    """What the function said, if it said anything: a coroutine or a forgotten `return` is no answer."""
+    """Return the function's result if it is a bool; a coroutine or a missing `return` is an error."""
     if isinstance(answer, bool):
         return answer
     if iscoroutine(answer):
-        answer.close()  # nobody waits for it
-    raise TypeError(f"the cleaning function must say True or False, not {type(answer).__name__}")
+        answer.close()  # no task awaits it
+    raise TypeError(f"the cleaning function must return True or False, not {type(answer).__name__}")
 
 
 def _readable(segment: Segment) -> Iterator[Batch]:
-    """Every frame, its columns found; or `_Unreadable`."""
+    """Yield every frame with its columns decoded, or raise `_Unreadable`."""
     frames = good_frames(segment)
     while True:
         try:
@@ -214,17 +214,17 @@ def expire(
     written: Mapping[str, int] | None = None,
     wait_seconds: float = limits.LOCK_SECONDS,
 ) -> list[str]:
-    """Remove the oldest sealed segments: those wholly before a time, and those that make the log too large.
+    """Remove the oldest sealed segments: those wholly before a time, and those beyond `keep_bytes`.
 
-    Never one that is open, never the newest, and never one with an older neighbour left. Zeros prepared
-    behind the last frame do not count; `written` says where that is for segments that their writer knows.
+    Never removes an open segment, the newest, or one with an older segment left. Zeros prepared behind the
+    last frame do not count; `written` has the end of the frames for segments that their writer knows.
     """
     removed: list[str] = []
     with cleaning(directory, wait_seconds):
         total = 0
         if keep_bytes is not None:
             for entry in list_segments(directory):
-                with suppress(FileNotFoundError):  # a link that leads nowhere takes no room
+                with suppress(FileNotFoundError):  # a broken link takes no space
                     known = (written or {}).get(entry.name)
                     total += _data_bytes(directory, entry.name) if known is None else known
         in_order = iter(list_segments(directory))
@@ -245,7 +245,7 @@ def expire(
 
 
 def _data_bytes(directory: Directory, name: str) -> int:
-    """What a segment takes, without the zeros that are prepared in one that is not sealed."""
+    """Return a segment's size, without the zeros prepared in an unsealed one."""
     try:
         segment = Segment.open(directory, name)
     except FileNotFoundError:
@@ -263,7 +263,7 @@ def _data_bytes(directory: Directory, name: str) -> int:
 
 
 def compress(directory: Directory, name: str, *, wait_seconds: float = limits.LOCK_SECONDS) -> bool:
-    """Rewrite one sealed segment with zstd; False if it was done before, or is gone."""
+    """Rewrite one sealed segment with zstd; False if it is compressed already, or gone."""
     with cleaning(directory, wait_seconds):
         try:
             segment = Segment.open(directory, name)
@@ -282,14 +282,14 @@ def compress(directory: Directory, name: str, *, wait_seconds: float = limits.LO
 def verify(
     directory: Directory, entry: SegmentName, *, newest: bool, after: SegmentName | None = None
 ) -> SegmentReport:
-    """Read one segment whole and check everything in it; with `after`, also that it reaches the next one."""
+    """Read one segment completely and check it; with `after`, also that it reaches the next segment."""
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
     except CorruptionError as unreadable:
         return SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(unreadable,))
     try:
-        found = scan(segment, keys=False)  # the trailer has a checksum of its own
+        found = scan(segment, keys=False)  # the trailer has its own checksum
         damage: list[DamageError] = [segment.damage] if segment.damage else []
         footer = segment.footer
         if footer is None:
@@ -316,7 +316,7 @@ def verify(
 def _open_damage(
     segment: Segment, found: Scan, *, newest: bool, after: SegmentName | None
 ) -> Iterator[DamageError]:
-    """What is wrong with a segment that is not sealed, or not any more."""
+    """Yield the damage of a segment that is not sealed, or whose seal is damaged."""
     path = segment.path
     for where in found.bad:
         yield CorruptionError(path, *where)
@@ -328,12 +328,12 @@ def _open_damage(
     elif found.torn:
         yield (TornError if newest else CorruptionError)(path, found.end, found.torn)
     elif (rewritten or damaged_footer(segment.file, found.end)) and not segment.sealed():
-        # (sealed: the writer was at it meanwhile)
+        # (sealed: the writer sealed it meanwhile)
         yield CorruptionError(path, found.end, FOOTER_DAMAGED)
 
 
 def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[SegmentReport]:
-    """A report for each segment, one after another; the one being written (`open_name`) is left out."""
+    """Yield a report for each segment, except the one being written (`open_name`)."""
     listing = list_segments(directory, prepared=open_name is None)
     expected: int | None = None
     for number, entry in enumerate(listing):
@@ -347,7 +347,7 @@ def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[Seg
         try:
             report = verify(directory, entry, newest=after is None, after=after)
         except FileNotFoundError:
-            if entry.name in directory.list():  # else removed meanwhile
+            if entry.name in directory.list():  # otherwise it was removed meanwhile
                 lost = CorruptionError(f"{directory.path}/{entry.name}", 0, NOT_THERE)
                 yield SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(lost,))
             continue
@@ -379,11 +379,11 @@ def install(
     head: Callable[[], LogHead] | None = None,
     wait_seconds: float = limits.LOCK_SECONDS,
 ) -> SegmentReport:
-    """Put a segment fetched from a replica in place of a damaged one (or where there was none).
+    """Replace a damaged or missing segment by one fetched from a replica.
 
-    It is checked whole, and against its neighbours and what stands there, before it replaces anything; the
-    original is kept as `.broken`. `head` tells where the log stands, if it is open: nothing is put behind
-    that. Without it, the caller holds the append lock, and the log goes on behind what he installs.
+    The new segment is checked completely, and against its neighbours and the stored file, before it replaces
+    it; the original is kept as `.broken`. `head` returns the end of an open log, and no segment is installed
+    behind it. Without `head`, the caller holds the append lock, and the log continues behind the new segment.
     """
     parsed = names.parse_segment(name)
     if parsed is None:
@@ -404,13 +404,13 @@ def install(
             if report.damage:
                 raise report.damage[0]
             if not report.sealed:
-                raise FormatError(f"{name}: what came is not a sealed segment")
+                raise FormatError(f"{name}: the received segment is not sealed")
             segment = Segment.open(directory, temporary)
             try:
                 header = segment.header
                 if names.segment_name(header.first_sequence, header.first_time) != name:
                     what = f"another segment, from sequence {header.first_sequence} on"
-                    raise FormatError(f"{name}: what came is {what}")
+                    raise FormatError(f"{name}: the received segment is {what}")
                 require_place(directory, SegmentName(*parsed, name), segment, head() if head else None)
             finally:
                 segment.close()

@@ -1,7 +1,7 @@
-"""Reading: a cursor over all segments, from a sequence, a time or a saved position, to the end or beyond it.
+"""A cursor over all segments, from a sequence, a time or a position, to the end or following the writer.
 
-A cursor holds one open file and one buffer. It takes no lock and asks nothing of the writer, which may be in
-this process, in another, or nowhere: any number of cursors slow nobody. What it gives was whole and checked.
+A cursor holds one open file and one buffer. It takes no lock and needs no writer, so any number of cursors do
+not slow the writer. It returns complete and verified batches only.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SLOWER = 1.5
 
 
 class Cursor:
-    """Batches in order. `next()` gives one, or raises `End`, `TornError` or `CorruptionError`.
+    """Batches in order. `next()` returns one, or raises `End`, `TornError` or `CorruptionError`.
 
-    After `CorruptionError` the cursor stands behind the damage: call `next()` again for the rest.
-    After `End` more may come: call again.
+    After `CorruptionError` the cursor is behind the damage: call `next()` again for the rest.
+    After `End` more batches may arrive: call again.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Cursor:
             raise TypeError(f"key must be bytes, not {type(key).__name__}")
         self._directory = directory
         self._key = key
-        #: every frame from here on is wanted whole (a start within one is seen by its sequence)
+        #: position from which every frame is returned whole (a start within a frame is found by its sequence)
         self._plain = durable is None and key is None and from_time is None
-        #: the last sequence that may be shown (in the writer's process); None: whatever is whole in the file
+        #: the last sequence to return (in the writer's process); None: every complete frame in the file
         self._durable = durable
         self._start = (from_seq, from_time, from_pos)
         self._segment: Segment | None = None
@@ -66,12 +66,12 @@ class Cursor:
         self._ranges: Iterator[tuple[int, int]] | None = None
         self._lock: Lock | None = None
         self._known: list[SegmentName] = []
-        self._after = -1  # first sequence of the last segment that was finished
-        self._done: tuple[Footer | None, int] = (None, -1)  # its footer and size: a longer one is another
+        self._after = -1  # first sequence of the last finished segment
+        self._done: tuple[Footer | None, int] = (None, -1)  # to detect a longer replacement
         self.reset()
 
     def reset(self) -> None:
-        """Go back to where the cursor began."""
+        """Return to the start position."""
         from_seq, from_time, from_pos = self._start
         self._leave()
         self._after = -1
@@ -82,29 +82,29 @@ class Cursor:
 
     @property
     def segment(self) -> str | None:
-        """The name of the segment that the cursor is in."""
+        """The name of the current segment."""
         return self._segment.name if self._segment else None
 
     @property
     def position(self) -> Position:
-        """Where `next()` will go on: save it, and give it as `from_pos`."""
+        """The position where `next()` continues: save it, and pass it as `from_pos`."""
         if self._frames is None or self._segment is None:
             return Position(self._wanted)
         return Position(self._wanted, self._segment.header.first_sequence, self._frames.position)
 
     def lock(self, wait_seconds: float = limits.LOCK_SECONDS) -> None:
-        """Keep cleaners out until `unlock()`, for a view that does not change while it is read."""
+        """Exclude cleaners until `unlock()`, for a consistent view."""
         if self._lock is None:
             self._lock = self._directory.lock(names.CLEAN_LOCK, exclusive=False, wait_seconds=wait_seconds)
 
     def unlock(self) -> None:
-        """Let cleaners in again."""
+        """Release the lock against cleaners."""
         lock, self._lock = self._lock, None
         if lock:
             lock.release()
 
     def close(self) -> None:
-        """Give the file and the lock back."""
+        """Close the file and release the lock."""
         self._leave()
         self.unlock()
 
@@ -117,15 +117,15 @@ class Cursor:
         self.close()
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches up to the end; damage is raised."""
+        """Yield batches up to the end; raise at damage."""
         with suppress(End):
             while True:
                 yield self.next()
 
     def follow(self, *, wait_seconds: float) -> Batch:
-        """The next batch, waited for; raises `End` when the time is up. For a writer in another process.
+        """Return the next batch, or raise `End` after a timeout. For a writer in another process.
 
-        Nothing wakes a reader across processes: it looks every 20 ms, and less often while nothing comes.
+        No event crosses processes: the cursor polls every 20 ms, less often while no record arrives.
         """
         deadline = clock.monotonic() + wait_seconds
         pause = limits.POLL_SECONDS
@@ -140,7 +140,7 @@ class Cursor:
                 pause = min(pause * _SLOWER, limits.POLL_SECONDS_MAX)
 
     def next(self, *, following: bool = False) -> Batch:
-        """The next batch that has something of what was asked for."""
+        """Return the next batch with matching records."""
         while True:
             if self._durable is not None and self._wanted > self._durable():
                 raise End("everything durable has been read")
@@ -164,10 +164,10 @@ class Cursor:
     # -- one frame -----------------------------------------------------------------------------
 
     def _wish(self, batch: Batch) -> Batch | None:
-        """What of a frame was asked for; None if nothing."""
+        """Select the matching records of a frame; None if it has none."""
         header = batch.header
         if self._durable is not None and header.last_sequence > self._durable():
-            # whole, but not yet on the disk: look again later
+            # complete, but not durable yet: retry later
             assert self._frames is not None
             self._frames.position = batch.position
             self._frames.jump(batch.position)
@@ -188,7 +188,7 @@ class Cursor:
         return batch if len(batch) else None
 
     def _stopped(self, found: NoFrame, *, following: bool) -> None:
-        """No frame here: go on elsewhere, or raise."""
+        """Handle a position without a frame: continue elsewhere, or raise."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
         if self._ranges is not None and found.stop is FrameStop.TRAILER:
@@ -201,7 +201,7 @@ class Cursor:
         segment.refresh()
         if segment.footer is not None:
             if not was_sealed:
-                frames.limit(segment.footer.trailer_position)  # sealed meanwhile: its end is known now
+                frames.limit(segment.footer.trailer_position)  # sealed meanwhile: its end is known
             elif found.position >= segment.footer.trailer_position:
                 self._finish()
             else:
@@ -221,7 +221,7 @@ class Cursor:
                 if not self._replaced():
                     raise
             return
-        # a newer segment exists: nothing more is written here. Look once more, then judge.
+        # a newer segment exists, so this one gets no more frames: read once more, then judge
         if isinstance(frames.peek(), Batch):
             return
         if segment.sealed():
@@ -233,11 +233,11 @@ class Cursor:
             self._damaged(found, segment.end)
 
     def _at_the_tail(self, found: NoFrame, *, following: bool) -> None:
-        """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
+        """Judge the end of the newest segment: nothing yet, incomplete, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
         if found.position == SEGMENT_HEADER_BYTES and names.parse_segment(segment.name):
-            # the first frame was on the disk before the file got this name
+            # the first frame was durable before the file got this name
             self._damaged(found, segment.end)
         if found.stop is FrameStop.ZEROS or found.stop is FrameStop.END:
             if self._durable is None and found.stop is FrameStop.ZEROS:
@@ -253,9 +253,9 @@ class Cursor:
         if following:
             raise End("a record is being written")
         if self._durable is None and self._directory.locked(names.APPEND_LOCK):
-            # somebody may be at it, however long it takes: it was not acknowledged, so here the log ends
+            # a writer may be active, for any time: the frame was not acknowledged, so the log ends here
             raise End("a record is being written")
-        # nobody can write: what became whole before he left shows now, the rest never will
+        # no writer: a frame completed before it exited shows on this read, an incomplete one stays incomplete
         for _ in range(1 if self._durable is None else _TORN_TRIES):
             if isinstance(frames.peek(), Batch) or self._following() is not None:
                 return
@@ -266,7 +266,7 @@ class Cursor:
         raise TornError(segment.path, found.position, found.reason)
 
     def _recheck(self, found: NoFrame, again: int) -> None:
-        """A good frame further on: either the writer was between the two looks, or this is damage."""
+        """Read again because a good frame follows: the writer wrote between two reads, or this is damage."""
         assert self._segment is not None and self._frames is not None
         if isinstance(self._frames.peek(), NoFrame):
             self._damaged(found, self._segment.end, again)
@@ -299,14 +299,14 @@ class Cursor:
         self._leave()
 
     def _pass(self, entry: SegmentName) -> None:
-        """Go on behind a segment that cannot be read."""
+        """Continue behind a segment that cannot be read."""
         self._after = entry.first_sequence
         self._done = (None, -1)
 
     def _replaced(self) -> bool:
-        """Whether the name leads to another file by now, with more in it: then go on there.
+        """Open the file again by name if a longer one replaced it; return True if reading continues there.
 
-        A replica puts longer files in the place of what it had; nothing more comes in the old one.
+        A replica replaces its files by longer ones; the old file gets no more frames.
         """
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
@@ -330,7 +330,7 @@ class Cursor:
         return more
 
     def _again(self, entry: SegmentName) -> bool:
-        """Whether a segment that was finished has more by now than what was read of it."""
+        """Return True if a finished segment has grown since it was read."""
         try:
             segment = Segment.open(self._directory, entry.name)
         except (FileNotFoundError, CorruptionError):
@@ -348,7 +348,7 @@ class Cursor:
         return list_segments(self._directory, prepared=self._durable is None)
 
     def _following(self) -> SegmentName | None:
-        """The segment after the current one, if it exists by now."""
+        """Return the segment after the current one, if it exists."""
         assert self._segment is not None
         here = self._segment.header.first_sequence
         return next((entry for entry in self._list() if entry.first_sequence > here), None)
@@ -375,7 +375,7 @@ class Cursor:
             if (told := segment.header.first_sequence) != entry.first_sequence and segment.damage is None:
                 segment.close()
                 self._pass(entry)
-                raise CorruptionError(path, 0, f"renamed: it begins with record {told}, not as its name says")
+                raise CorruptionError(path, 0, f"renamed: it begins with record {told}, unlike its name")
             self._segment = segment
             self._place(segment)
             if segment.damage is not None:
@@ -390,8 +390,8 @@ class Cursor:
         if self._after >= 0:
             following = listing[0] if listing else None
             if following is None or following.first_sequence > self._wanted:
-                # Cleaned, expired, or not there yet. Or the file that was read to its end is a longer one by
-                # now: a replica replaces what it had.
+                # Cleaned, expired, or not created yet. Or a longer file has replaced the file that was read to its
+                # end: a replica does that.
                 last = next((entry for entry in present if entry.first_sequence == self._after), None)
                 if last is not None and self._again(last):
                     return last
@@ -401,7 +401,7 @@ class Cursor:
         chosen = listing[0]
         for entry in listing:
             if self._time is not None:
-                # strictly: records of exactly this time may end the segment before
+                # strictly: records of exactly this time may end the previous segment
                 if entry.first_time < max(0, self._time):
                     chosen = entry
             elif entry.first_sequence <= self._wanted:
@@ -409,7 +409,7 @@ class Cursor:
         return chosen
 
     def _place(self, segment: Segment) -> None:
-        """Stand at the first frame of a segment that can matter."""
+        """Move to the first frame of a segment that can match."""
         footer = segment.footer
         end = footer.trailer_position if footer else None
         index = segment.index() if footer else None
@@ -424,7 +424,7 @@ class Cursor:
                 start = max(start, index.at_time(self._time))
             elif self._wanted > segment.header.first_sequence:
                 start = max(start, index.at_sequence(self._wanted))
-            # a time is found in the order of the log, whatever the keys: blocks are skipped only behind it
+            # a time is searched in log order, whatever the keys: blocks may be skipped only behind it
             if self._key and self._time is None:
                 areas = ((max(low, start), high) for low, high in index.with_key(self._key) if high > start)
                 self._ranges = areas

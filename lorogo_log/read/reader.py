@@ -27,20 +27,20 @@ from lorogo_log.storage.segment import Segment, find_frame
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What to do at damage: raise it, or tell `on_damage` and go on with the rest.
+#: At damage: "raise", or "skip": call `on_damage` and continue with the rest.
 OnDamage = Literal["raise", "skip"]
 _INDEXES_MAX = 64
 
 
 def check_damaged(damaged: OnDamage) -> None:
-    """ValueError for another word."""
+    """Raise ValueError for an unknown value."""
     if damaged not in {"raise", "skip"}:
         raise ValueError(f"damaged must be 'raise' or 'skip', not {damaged!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A segment, for people and for decisions about it."""
+    """Facts about a segment, from its name, header and footer."""
 
     name: str
     first_sequence: int
@@ -84,7 +84,7 @@ class Reader:
         storage: Storage | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
     ) -> Reader:
-        """A log's directory, which must exist; empty, it is a log to come. Raises FormatError."""
+        """Open a log's directory, which must exist and may be empty. Raises FormatError."""
         directory = (storage or FileStorage()).directory(path, create=False)
         present = [name for name in directory.list() if not name.startswith(".")]
         if present and not any(map(names.is_ours, present)):
@@ -92,7 +92,7 @@ class Reader:
         return cls(directory, on_damage=on_damage)
 
     def report(self, damage: DamageError) -> None:
-        """Tell whoever can repair it."""
+        """Pass damage to `on_damage`."""
         if self._on_damage is not None:
             self._on_damage(damage)
 
@@ -104,7 +104,7 @@ class Reader:
         from_pos: Position | None = None,
         key: bytes | None = None,
     ) -> Cursor:
-        """A cursor of its own; close it when done."""
+        """Return a new cursor; close it when done."""
         return Cursor(
             self.directory,
             from_seq=from_seq,
@@ -124,10 +124,10 @@ class Reader:
         follow_seconds: float = 0.0,
         damaged: OnDamage = "raise",
     ) -> Iterator[Batch]:
-        """Batches to the end; with `follow_seconds`, until nothing new came for that long (`inf`: for ever).
+        """Yield batches to the end; with `follow_seconds`, until none arrives for that long (`inf`: always).
 
-        `batch.next` is the Position to go on from (`from_pos`) when all of a batch was used. At damage:
-        raise, or ("skip") tell `on_damage` and go on with the rest; behind a torn end there is none.
+        `batch.next` is the position from which to continue (`from_pos`) after processing a batch. At damage:
+        raise, or ("skip") call `on_damage` and continue with the rest; behind a torn tail there is none.
         """
         check_damaged(damaged)
         seconds("follow_seconds", follow_seconds)
@@ -161,7 +161,7 @@ class Reader:
         key: bytes | None = None,
         damaged: OnDamage = "raise",
     ) -> Iterator[pa.RecordBatch]:
-        """As `read`, in Arrow columns; small frames are joined, so there are fewer and larger pieces."""
+        """As `read`, in Arrow columns; small frames are joined into fewer, larger batches."""
         from lorogo_log.format.arrow import record_batches  # noqa: PLC0415 - pyarrow is optional and heavy
 
         return record_batches(
@@ -169,7 +169,7 @@ class Reader:
         )
 
     def lookup(self, sequence: int) -> Record:
-        """One record, verified. At damage: what `forward` answers, or the error."""
+        """Return one record, verified. At damage: the result of `forward`, or the error."""
         sequence = whole("sequence", sequence)
         try:
             return self._lookup(sequence)
@@ -231,7 +231,7 @@ class Reader:
                 return None
             again = find_frame(segment, found.position)
             if footer is None and again is None:
-                return None  # not (or only half) written
+                return None  # not written, or incomplete
             error = bad(segment, found, again)
             if again is None:
                 raise error
@@ -242,7 +242,7 @@ class Reader:
             frames.jump(again)
 
     def _index(self, segment: Segment) -> Index | None:
-        """The trailer, remembered by its footer: a rewritten segment has another one."""
+        """Return the trailer, cached by its footer: a rewritten segment has another footer."""
         footer = segment.footer
         known = self._indexes.get(segment.name)
         if known is not None and known[0] == footer:
@@ -255,10 +255,10 @@ class Reader:
         return index
 
     def lookup_bytes(self, offset: int, size: int) -> bytes:
-        """Bytes of the log by log offset: whole frames around them are verified first.
+        """Return bytes of the log by log offset, after verifying the frames around them.
 
-        NotFoundError if they are not (or no longer) there: expired, not yet written, cleaned.
-        At damage: what `forward_bytes` answers, or the error.
+        NotFoundError if they are expired, cleaned, or not written yet.
+        At damage: the result of `forward_bytes`, or the error.
         """
         offset = whole("offset", offset, least=0)
         size = whole("size", size, least=0, most=limits.BODY_BYTES_MAX)
@@ -280,7 +280,7 @@ class Reader:
         return b"".join(parts)
 
     def _piece(self, at: int, end: int) -> bytes:
-        """What one segment has of a range of log offsets, from its beginning."""
+        """Return the bytes that one segment has of a range of log offsets, from its beginning."""
         missing = NotFoundError(f"there are no bytes at log offset {at}")
         segment = self._at_offset(at)
         if segment is None:
@@ -328,9 +328,9 @@ class Reader:
             segment.close()
 
     def _at_offset(self, offset: int) -> Segment | None:
-        """The segment that holds a log offset, found by halving the listing.
+        """Return the segment that holds a log offset, found by bisecting the listing.
 
-        One without a header does not say what it holds: if no other has the offset, its damage is raised.
+        A segment without a header does not reveal its offsets: its damage is raised if no other has the offset.
         """
         listing = list_segments(self.directory, prepared=self._durable is None)
         low, high = 0, len(listing)
@@ -345,7 +345,7 @@ class Reader:
                 name = listing[middle].name
                 if isinstance(error, CorruptionError):
                     headless[name] = error
-                elif name in gone:  # listed again: it was not renamed or removed since
+                elif name in gone:  # still listed: it was not renamed or removed
                     headless[name] = CorruptionError(f"{self.directory.path}/{name}", 0, NOT_THERE)
                 gone.add(name)
                 listing = list_segments(self.directory, prepared=self._durable is None)
@@ -361,7 +361,7 @@ class Reader:
                 segment.close()
                 high = middle
         if found is None or (found.footer is not None and offset >= found.footer.end_offset):
-            # names are in order: only what is named behind it can hold what it does not
+            # names are in order: an offset behind this segment is in one of the later names
             behind = [name for name in headless if found is None or name > found.name]
             if behind:
                 if found is not None:
@@ -370,7 +370,7 @@ class Reader:
         return found
 
     def segments(self) -> list[SegmentInfo]:
-        """Every segment, in order, told by names, headers and footers alone."""
+        """Return every segment in order, from names, headers and footers alone."""
         result = []
         for entry in list_segments(self.directory, prepared=self._durable is None):
             info = self._info(entry)

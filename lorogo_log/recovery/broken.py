@@ -1,4 +1,4 @@
-"""Bytes put aside before anything is cut or replaced, and temporary files on the way to a name."""
+"""Copies of bytes before a cut or replacement, and temporary files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lorogo_log.storage.disk import Directory, File, write_all
 
 
 def free_ending(directory: Directory, name: str, position: int) -> str:
-    """An ending in `.broken` that is not taken."""
+    """Return a free name suffix that ends in `.broken`."""
     taken = set(directory.list())
     number = 0
     while f"{name}.{(ending := f'{position}-{number}.broken' if number else f'{position}.broken')}" in taken:
@@ -22,7 +22,7 @@ def free_ending(directory: Directory, name: str, position: int) -> str:
 def keep_broken(directory: Directory, name: str, file: File, position: int) -> str:
     """Copy a file from a position on into a `.broken` file, synced before anything is cut."""
     broken = f"{name}.{free_ending(directory, name, position)}"
-    temporary = broken + names.TEMPORARY  # a copy that is not whole is never called one
+    temporary = broken + names.TEMPORARY  # the final name is given to a complete copy only
     try:
         copy = created(directory, temporary)
         try:
@@ -45,18 +45,18 @@ def keep_broken(directory: Directory, name: str, file: File, position: int) -> s
 
 
 def created(directory: Directory, temporary: str) -> File:
-    """A new temporary file, also where a failed try left one."""
+    """Create a temporary file, replacing one of a failed attempt."""
     dropped(directory, temporary)
     return directory.create(temporary)
 
 
 def dropped(directory: Directory, temporary: str) -> None:
-    """A temporary file is gone, as far as the disk allows: the next open removes what is left."""
+    """Remove a temporary file; the next open removes it if the disk refuses now."""
     with suppress(OSError):
         if temporary in directory.list():
             directory.remove(temporary)
 
 
 def broken_files(directory: Directory) -> Iterable[str]:
-    """Names of what recovery put aside."""
+    """Return the names of `.broken` files."""
     return sorted(name for name in directory.list() if names.BROKEN.fullmatch(name))

@@ -1,4 +1,4 @@
-"""A segment that is lost as a whole: what it can have held, and what takes its place."""
+"""A segment lost as a whole: the bound of its content, and its replacement."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from lorogo_log.storage.disk import Directory, File, write_all
 from lorogo_log.storage.segment import digest_of
 from lorogo_log.write.engine import LogHead
 
-#: The reason when a segment has a name and a header and nothing else.
-FIRST_LOST = "nothing is left of the first frame, which was on the disk before the segment got its name"
-#: The reason when a name leads nowhere.
+#: The reason when a segment has only a name and a header.
+FIRST_LOST = "the first frame is lost, although it was on the disk before the segment got its name"
+#: The reason when a name is a broken link.
 NOT_THERE = "it is listed, but is not there: a broken link?"
-#: A record takes at least this: its time, two offsets, and a byte of msgpack.
+#: The least size of a record: its time, two offsets, and a byte of msgpack.
 RECORD_BYTES = 16
 
 
 def room_of(file: File | None, segment_bytes: int) -> int:
-    """At least as many bytes as the frames of a segment can have taken: many small ones, or one huge one."""
+    """Return an upper bound of the bytes of the segment's frames: many small ones, or one huge one."""
     return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size() if file else 0))
 
 
 def stand_in(directory: Directory, name: str, header: SegmentHeader, head: LogHead) -> None:
-    """An empty sealed segment instead of one that is lost as a whole: it keeps the place of what was lost."""
+    """Write an empty sealed segment in place of a lost one, with its range of sequences."""
     header = replace(header, flags=header.flags | REWRITTEN)
     index = IndexBuilder(max(head.high_time, header.first_time))
     trailer = index.trailer()

@@ -1,4 +1,4 @@
-"""What a crash or a bad disk left in a log's directory, put in order for the appender that opens it."""
+"""Recovery of a log's directory after a crash or disk damage, before the appender opens it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ __all__ = [
     "salvage",
 ]
 
-#: The reason when frames are whole and the end of a sealed segment is not.
+#: The reason when frames are complete and the end of a sealed segment is not.
 FOOTER_DAMAGED = "the footer does not check"
 _GUESS_MAX = 1 << 32
 
 
 class RecoveryMode(Enum):
-    """What to do with what a crash or a bad disk left."""
+    """The treatment of torn tails and corruption at open."""
 
     TAIL = "tail"  # cut a torn tail; leave corruption alone, report it, serve the rest
     STRICT = "strict"  # refuse to open
@@ -66,14 +66,14 @@ class RecoveryMode(Enum):
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """The log as found, in order again."""
+    """The log after recovery."""
 
     head: LogHead
     log_id: bytes | None = None
-    #: None: no segment with a good header tells it
+    #: None: no segment with a good header has it
     partition: int | None = None
     damage: list[DamageError] = field(default_factory=list)
-    #: tails that were cut; a copy of each is kept
+    #: tails that were cut; each was copied to a `.broken` file
     torn: list[TornError] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -88,23 +88,23 @@ def recover(
     log_id: bytes | None = None,
     segment_bytes: int = limits.SEGMENT_BYTES,
 ) -> RecoveredLog:
-    """Mend what a crash left, and say where the log stands. For the holder of the append lock.
+    """Recover the directory and return the end of the log. The caller holds the append lock.
 
-    `log_id` is for a log that has lost its own: no segment with a good header is left. `segment_bytes` is
-    what the log is written with: it bounds what a segment that is lost as a whole can have held.
+    `log_id` is used if no segment with a good header has one. `segment_bytes` is the writer's option: it
+    bounds the content of a segment lost as a whole.
     """
     cleaning = _cleaners_out(directory, mode)
     try:
         return _recover(directory, mode, log_id, segment_bytes, alone=cleaning is not None)
     except struct.error as error:
-        raise FormatError(f"{directory.path} holds numbers that no log reaches: {error}") from None
+        raise FormatError(f"{directory.path} has values beyond the limits of a log: {error}") from None
     finally:
         if cleaning is not None:
             cleaning.release()
 
 
 def _cleaners_out(directory: Directory, mode: RecoveryMode) -> Lock | None:
-    """The clean lock. Only salvage must have it; others leave a cleaner at work (and its files) alone."""
+    """Return the clean lock. Only salvage requires it; other modes leave an active cleaner alone."""
     wait = limits.LOCK_SECONDS if mode is RecoveryMode.SALVAGE else 0
     try:
         return directory.lock(names.CLEAN_LOCK, exclusive=True, wait_seconds=wait)
@@ -124,7 +124,7 @@ def _recover(
     changed = False
     for name in sorted(present):
         if names.is_temporary(name):
-            if alone:  # else a cleaner in another process may be writing it
+            if alone:  # otherwise a cleaner in another process may be writing it
                 directory.remove(name)
                 changed = True
         elif names.PREPARED.fullmatch(name):
@@ -140,13 +140,13 @@ def _recover(
                 raise damage
             result.damage.append(damage)
         _one(directory, entry, following, mode, result, log_id, segment_bytes)
-        if entry.hidden and following is None:  # what was given there is not given again
+        if entry.hidden and following is None:  # its sequences must not be used again
             result.head.next_sequence = max(result.head.next_sequence, *_hidden_reach(directory, entry))
     return result
 
 
 def _hidden_reach(directory: Directory, entry: SegmentName) -> list[int]:
-    """The sequences behind files that are not served."""
+    """Return the ends of files that are not served."""
     reach = [entry.first_sequence + 1]
     for name in entry.hidden:
         try:
@@ -162,7 +162,7 @@ def _hidden_reach(directory: Directory, entry: SegmentName) -> list[int]:
 
 
 def _refuse_newer(directory: Directory, present: list[str]) -> None:
-    """FormatError if a later lorogo wrote any of it: told before anything is changed."""
+    """Raise FormatError if a newer lorogo wrote a file, before any change."""
     for name in sorted(present):
         prepared = names.PREPARED.fullmatch(name)
         if not prepared and not names.parse_segment(name):
@@ -185,10 +185,10 @@ def _refuse_newer(directory: Directory, present: list[str]) -> None:
 
 
 def _adopt(directory: Directory, name: str, result: RecoveredLog, mode: RecoveryMode) -> None:
-    """A prepared file: a segment whose rename was lost, or nothing."""
+    """Rename a prepared file whose rename a crash lost, or remove it."""
     file = directory.open(name, write=True)
     try:
-        # its writer may have died before its sync: a name says that the first frame is on the disk
+        # its writer may have died before its sync: a segment's name proves that its first frame is durable
         file.sync()
         head = file.pread(SEGMENT_HEADER_BYTES, 0)
         try:
@@ -223,9 +223,9 @@ def _adopt(directory: Directory, name: str, result: RecoveredLog, mode: Recovery
 def _beside(
     directory: Directory, name: str, header: SegmentHeader, found: Scan, result: RecoveredLog
 ) -> None:
-    """A prepared file whose segment is there already: the better of the two has the name, both are kept.
+    """Choose between a prepared file and an existing segment of that name; keep both files.
 
-    A rename was never lost here, so the one that has the name is right unless the other has all of it.
+    No rename was lost, so the existing one stays unless the prepared file has all of its records.
     """
     named = names.segment_name(header.first_sequence, header.first_time)
     better = False
@@ -254,7 +254,7 @@ def _beside(
 
 
 def _less(segment: Segment, header: SegmentHeader, other: Scan) -> bool:
-    """Whether a segment is damaged or ends early, and another file of it, which is whole, reaches as far."""
+    """Return True if a segment is damaged or shorter, and the other, complete file reaches as far."""
     mine = scan(segment, keys=False)
     footer = segment.footer
     reach = max(mine.end_offset, footer.end_offset if footer is not None else 0)
@@ -265,7 +265,7 @@ def _less(segment: Segment, header: SegmentHeader, other: Scan) -> bool:
 
 
 def _any_frame(file: File) -> bool:
-    """Whether any frame header checks anywhere in a file that has no header of its own."""
+    """Return True if a frame header checks anywhere in a file without a header."""
     at, size = 0, file.size()
     while at < size:
         chunk = file.pread(limits.READ_BYTES + 80, at)
@@ -300,7 +300,7 @@ def _one(
     try:
         header = segment.header
         if header.first_sequence != entry.first_sequence:
-            raise FormatError(f"{path} is named for another sequence than its header says")
+            raise FormatError(f"{path} is named for another sequence than its header has")
         if segment.damage is None:
             if result.log_id is not None and header.log_id != result.log_id:
                 raise FormatError(f"{path} belongs to another log")
@@ -325,7 +325,7 @@ def _one(
 def _sealed(
     directory: Directory, segment: Segment, footer: Footer, mode: RecoveryMode, result: RecoveredLog
 ) -> None:
-    """A sealed segment is believed by its footer; to salvage, all of it is read."""
+    """Adopt a sealed segment by its footer; to salvage, read all of it."""
     result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
     damage = [segment.damage] if segment.damage else []
     if mode is RecoveryMode.SALVAGE:
@@ -336,7 +336,7 @@ def _sealed(
             damage.append(
                 CorruptionError(segment.path, footer.trailer_position, "the trailer does not check")
             )
-            if not footer.flags & KEPT:  # what the trailer says, the frames say too
+            if not footer.flags & KEPT:  # the frames confirm the trailer
                 result.damage += damage
                 reseal(directory, segment, found)
                 return
@@ -346,15 +346,15 @@ def _sealed(
 
 
 def missing_before(found: Scan, after: SegmentName) -> str:
-    """What an unsealed segment lacks before the next one."""
-    if not found.index.frames:  # sequences were left out behind it: nobody knows how many were used
+    """Describe the records that an unsealed segment lacks before the next one."""
+    if not found.index.frames:  # the writer left out sequences behind it: the number of records is unknown
         return f"{found.torn or FIRST_LOST}: records from {found.next_sequence} on are missing"
     reason = found.torn or "the segment ends too early"
     return f"{reason}: records {found.next_sequence} to {after.first_sequence - 1} are missing"
 
 
 def damage_of(segment: Segment, found: Scan) -> list[CorruptionError]:
-    """What a scan found wrong with the frames of a sealed segment, each place once."""
+    """Return the damage of a sealed segment's frames, once per position."""
     footer = segment.footer
     assert footer is not None
     damage = [CorruptionError(segment.path, *where) for where in found.bad]
@@ -366,9 +366,9 @@ def damage_of(segment: Segment, found: Scan) -> list[CorruptionError]:
 
 
 def damaged_footer(file: File, end: int) -> bool:
-    """Whether a file whose frames stop at `end` was sealed, and its footer is damaged.
+    """Return True if a file whose frames end at `end` was sealed and its footer is damaged.
 
-    A seal that a crash cut short leaves no footer at all.
+    A seal that a crash interrupted leaves no footer.
     """
     size = file.size()
     if size < end + FOOTER_BYTES or read_footer(file) is not None:
@@ -378,7 +378,7 @@ def damaged_footer(file: File, end: int) -> bool:
 
 
 def _told_by(file: File) -> int:
-    """The last sequence that a footer which does not check names: better a gap than a sequence twice."""
+    """Return the last sequence in a damaged footer: a gap is better than a sequence used twice."""
     size = file.size()
     return int.from_bytes(file.pread(8, max(0, size - FOOTER_BYTES) + 32), "little")
 
@@ -402,12 +402,12 @@ def _unsealed(
     damage: list[DamageError] = [segment.damage] if segment.damage else []
     damage += [CorruptionError(path, *where) for where in found.bad]
     missing = following is not None and following.first_sequence > found.reach
-    # a segment of that name was there, so its first sequence was given
+    # a segment of that name existed, so its first sequence was used
     next_sequence = max(found.next_sequence, header.first_sequence + 1)
-    if header.flags & REWRITTEN:  # these are sealed before they get their name
+    if header.flags & REWRITTEN:  # a rewritten segment is sealed before it gets its name
         damage.append(CorruptionError(path, found.end, FOOTER_DAMAGED))
         told = _told_by(segment.file) + 1
-        # what it says may be the damage itself: never beyond the next segment, which readers would pass over
+        # the damage may be in this number: never go beyond the next segment, which readers would skip
         most = following.first_sequence if following else next_sequence + _GUESS_MAX
         if next_sequence < told <= most:
             next_sequence = told
@@ -416,7 +416,7 @@ def _unsealed(
         damage.append(CorruptionError(path, found.end, missing_before(found, following)))
     end_offset = found.end_offset
     if not found.index.frames and following is None:
-        # nobody can say how many records there were: what may have been given is not given again
+        # the number of records is unknown: skip every sequence that may have been used
         room = room_of(segment.file, segment_bytes)
         next_sequence = max(next_sequence, header.first_sequence + room // RECORD_BYTES)
         end_offset = max(end_offset, header.first_offset + room)
@@ -439,7 +439,7 @@ def _unsealed(
         elif mode is RecoveryMode.SALVAGE:
             salvage(directory, segment, last_sequence=result.head.next_sequence - 1)
         elif not following:
-            # the place of what may stand behind the damage is not given away
+            # keep the range of records that may follow the damage
             result.head.end_offset = max(
                 end_offset, header.first_offset + segment.file.size() - SEGMENT_HEADER_BYTES
             )
@@ -461,7 +461,7 @@ def _not_there(
     damage: CorruptionError,
     segment_bytes: int,
 ) -> None:
-    """A link that leads nowhere: where it led may come back, so it stays, also to salvage."""
+    """Handle a broken link: its target may come back, so it stays, also in salvage."""
     if mode is RecoveryMode.STRICT:
         raise damage
     result.damage.append(damage)
@@ -486,9 +486,9 @@ def _without_header(
     log_id: bytes | None,
     segment_bytes: int,
 ) -> None:
-    """A segment without a header and without a frame that would tell it: truncated, zeroed, or never ours.
+    """Handle a segment without a header and without a frame to restore it from.
 
-    Its name proves that it had a first frame, so this is corruption wherever it is, and its file stays.
+    Its name proves that it had a first frame, so this is corruption at any place, and its file stays.
     """
     if mode is RecoveryMode.STRICT:
         raise damage
@@ -530,7 +530,7 @@ def _without_header(
 
 
 def _last_sequence(file: File, least: int) -> int:
-    """The greatest sequence that any checked frame header in a file names."""
+    """Return the greatest sequence in any valid frame header of a file."""
     last, at, size = least, 0, file.size()
     while at < size:
         chunk = file.pread(limits.READ_BYTES + 80, at)
@@ -544,12 +544,12 @@ def _last_sequence(file: File, least: int) -> int:
 
 
 def reseal(directory: Directory, segment: Segment, found: Scan) -> None:
-    """Cut a found segment behind its last good frame and write its trailer. It gets no new frames."""
+    """Cut a segment behind its last good frame and write its trailer. It gets no new frames."""
     file = directory.open(segment.name, write=True)
     try:
         if file.size() > found.end:
             file.truncate(found.end)
-        file.sync()  # a writer may have died before its sync: no trailer may outlive its frames
+        file.sync()  # a writer may have died before its sync: a trailer must not be durable before its frames
         _finish(file, segment.header, found, segment.path)
     finally:
         file.close()
@@ -582,7 +582,7 @@ def salvage(directory: Directory, segment: Segment, *, last_sequence: int) -> No
 
 
 def restored_header(directory: Directory, segment: Segment, log_id: bytes | None) -> SegmentHeader:
-    """What a damaged header said and frames do not tell is told by the segments beside it."""
+    """Restore a damaged header from its frames, and from the neighbours for fields that frames lack."""
     header = segment.header
     partition, chain = header.partition, 0
     for entry in list_segments(directory):
@@ -599,6 +599,6 @@ def restored_header(directory: Directory, segment: Segment, log_id: bytes | None
                 log_id, partition = other.header.log_id, other.header.partition
         finally:
             other.close()
-    if log_id is None:  # nobody else knows: the bytes themselves are the best guess
+    if log_id is None:  # the only source left: the bytes themselves
         log_id = segment.file.pread(SEGMENT_HEADER_BYTES, 0)[LOG_ID].ljust(16, b"\0")
     return replace(header, partition=partition, chain=chain, log_id=log_id)

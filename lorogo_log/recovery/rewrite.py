@@ -1,4 +1,4 @@
-"""A sealed segment written anew: without some records, compressed, or without its bad frames."""
+"""Rewrites of a sealed segment: without some records, compressed, or without its bad frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Choose = Callable[[Batch], Batch | None]
 
 
 def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
-    """Every frame of a segment that gets no new ones; at a bad one, an error or the next good one."""
+    """Yield every frame of a segment without a writer; at a bad frame raise, or skip to the next good one."""
     frames = segment.frames(end=segment.end)
     while True:
         found = frames.next()
@@ -41,7 +41,7 @@ def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
 
 
 def _makes_sense(batch: Batch) -> bool:
-    """Whether a frame whose checksums fit holds columns, too."""
+    """Return True if a frame with valid checksums has valid columns, too."""
     try:
         assert batch.columns is not None
     except CorruptionError:
@@ -50,7 +50,7 @@ def _makes_sense(batch: Batch) -> bool:
 
 
 def bad(segment: Segment, found: NoFrame, again: int | None) -> CorruptionError:
-    """The error that tells of a place without a frame where one must be."""
+    """Return the error for a position where a frame is missing."""
     reason = found.reason or "zeros where a frame should be"
     return CorruptionError(segment.path, found.position, reason, again)
 
@@ -64,9 +64,9 @@ def rewrite(
     compress: bool = False,
     skip_bad: bool = True,
 ) -> int:
-    """Replace a segment by the batches that `choose` gives back; gives how many records are left.
+    """Replace a segment by the batches that `choose` returns; return the number of records left.
 
-    The range of sequences and offsets that the segment stands for stays the same.
+    The range of sequences and offsets of the segment stays the same.
     """
     name = segment.name + TEMPORARY
     whole = False
@@ -126,7 +126,7 @@ def _copy(
         digest=digest_of(file, at),
         flags=KEPT,
     )
-    if footer is not None:  # dropped records do not take the log's time or epoch back
+    if footer is not None:  # dropped records do not lower the log's time or epoch
         written = replace(
             written,
             high_time=max(index.high_time, footer.high_time),
@@ -167,7 +167,7 @@ def _encoded(batch: Batch, kept: Batch, chain: int, *, compress: bool) -> Encode
 
 
 def compressed(body: bytes) -> bytes:
-    """A body in zstd, its content size recorded."""
+    """Compress a body with zstd, its content size recorded."""
     import zstandard  # noqa: PLC0415 - optional
 
     return zstandard.ZstdCompressor(level=3).compress(body)

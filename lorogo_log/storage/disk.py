@@ -1,7 +1,6 @@
-"""Where segments live: a Protocol, and files on a disk. The only file that calls the operating system.
+"""Storage of segments: protocols, and files on a disk. The only module that calls the operating system.
 
-Everything the log needs of a disk is these few calls, so that a simulated disk in a test can lose, tear and
-refuse each of them.
+The log uses only these calls, so that a simulated disk in a test can lose, tear and refuse each of them.
 """
 
 import errno
@@ -20,29 +19,29 @@ from lorogo_log.storage.workers import Workers
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WRITEV_MAX = 512  # buffers in one call; the kernel's limit is 1024
-#: at least this long for an exclusive lock: a reader that asks whether anybody writes has it for an instant
+#: minimum wait for an exclusive lock: a reader that tests for a writer holds the lock for an instant
 _LOCK_SECONDS_LEAST = 0.25
-#: (device, inode) of the lock files that this process holds, and the process that said so
+#: (device, inode) of the lock files that this process holds, and the id of that process
 _HELD: dict[tuple[int, int], int] = {}
 
 
 class DiskFull(OSError):
-    """A write found no room (ENOSPC, EDQUOT), or wrote less than it was given. No sync raises it."""
+    """A write failed for lack of space (ENOSPC, EDQUOT, or a short write). No sync raises it."""
 
 
 class File(Protocol):
     """One open file."""
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Return up to `size` bytes; fewer only at the end of the file."""
         ...
 
     def pwrite(self, parts: Sequence[Bytes], offset: int) -> int:
-        """Bytes written, which may be fewer than given: then the caller stops."""
+        """Return the number of bytes written; after a partial write the caller stops."""
         ...
 
     def sync(self) -> None:
-        """Data and the length needed to read it back are on the disk (fdatasync)."""
+        """Make the data, and the length needed to read it back, durable (fdatasync)."""
         ...
 
     def size(self) -> int: ...
@@ -63,45 +62,45 @@ class Directory(Protocol):
     def path(self) -> str: ...
     def list(self) -> list[str]: ...
     def open(self, name: str, *, write: bool = False) -> File:
-        """A file that exists. Raises FileNotFoundError."""
+        """Open an existing file. Raises FileNotFoundError."""
         ...
 
     def create(self, name: str) -> File:
-        """A file that did not exist."""
+        """Create a file that does not exist."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Replaces `new` if it exists, in one step."""
+        """Rename atomically; replaces `new` if it exists."""
         ...
 
     def remove(self, name: str) -> None: ...
     def sync(self) -> None:
-        """Names created, renamed and removed so far survive a crash."""
+        """Make created, renamed and removed names durable."""
         ...
 
     def space(self) -> tuple[int, int] | None:
-        """Free bytes and size of the file system; None: not known."""
+        """Return free bytes and size of the file system; None if unknown."""
         ...
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> Lock:
-        """An advisory lock. Raises LockedError when the time is up."""
+        """Take an advisory lock. Raises LockedError after the timeout."""
         ...
 
     def locked(self, name: str) -> bool:
-        """Whether somebody holds this lock alone (or nobody can tell). Keeps and creates nothing."""
+        """Return True if a process holds this lock exclusively, or if that is unknown. Changes nothing."""
         ...
 
 
 class Storage(Protocol):
-    """Gives directories, and says who works on them."""
+    """Creates directories, and defines the workers of their writers."""
 
     @property
     def workers(self) -> Workers | None:
-        """Who does a writer's work; None: threads of its own."""
+        """The workers of a writer; None: its own threads."""
         ...
 
     def directory(self, path: str | os.PathLike[str], *, create: bool) -> Directory:
-        """A directory; raises FormatError in one sentence if there is none."""
+        """Return a directory; raises FormatError if there is none."""
         ...
 
 
@@ -114,7 +113,7 @@ class DiskFile:
         self._fd = fd
 
     def fileno(self) -> int:
-        """For `sendfile`."""
+        """The file descriptor, for `sendfile`."""
         return self._fd
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -151,7 +150,7 @@ class DiskFile:
             os.close(fd)
 
     def __del__(self) -> None:
-        # a cursor that was dropped without close must not keep a removed segment's blocks
+        # a cursor dropped without close must not keep a removed segment's blocks
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 
@@ -172,13 +171,13 @@ class DiskLock:
         if fd >= 0:
             _HELD.pop(self._file, None)
             if os.getpid() == self._process:
-                # children that were forked meanwhile share the lock: closing alone would leave it with them
+                # forked children share the lock: closing the descriptor alone would leave it with them
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 
 def identity(fd: int) -> tuple[int, int]:
-    """What tells a file from all others, whatever it is called."""
+    """The identity of the file, whatever its name."""
     facts = os.fstat(fd)
     return facts.st_dev, facts.st_ino
 
@@ -204,7 +203,7 @@ class DiskDirectory:
             fd = os.open(self._at(name), (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
         except IsADirectoryError:
             raise self._no_file(name) from None
-        if stat.S_ISDIR(os.fstat(fd).st_mode):  # to read, the kernel opens these too
+        if stat.S_ISDIR(os.fstat(fd).st_mode):  # the kernel opens directories for reading, too
             os.close(fd)
             raise self._no_file(name)
         return DiskFile(fd)
@@ -241,7 +240,7 @@ class DiskDirectory:
             fd = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except IsADirectoryError:
             raise self._no_file(name) from None
-        except OSError as error:  # a reader of somebody else's log: a shared lock needs no right to write
+        except OSError as error:  # another user's log: a shared lock needs no right to write
             if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
                 raise
             try:
@@ -298,14 +297,14 @@ class FileStorage:
             missing = [where, *where.parents]
             where.mkdir(parents=True, exist_ok=True)
             for folder in missing:
-                # the names of directories that we made must survive a crash too
+                # the names of created directories must survive a crash, too
                 with suppress(PermissionError):
                     DiskDirectory(folder).sync()
         return DiskDirectory(where)
 
 
 def write_all(file: File, parts: Sequence[Bytes], offset: int, path: str) -> int:
-    """Bytes written: all, or an OSError; DiskFull where there is no room. Nothing is tried twice."""
+    """Return the bytes written: all, or raise OSError; DiskFull for lack of space. No write is repeated."""
     total = 0
     for start in range(0, len(parts), _WRITEV_MAX):
         some = parts[start : start + _WRITEV_MAX]
@@ -321,7 +320,7 @@ def write_all(file: File, parts: Sequence[Bytes], offset: int, path: str) -> int
 
 
 def full_or(error: OSError, path: str) -> OSError:
-    """DiskFull if that is what a write met, else the error itself."""
+    """Return DiskFull if a write failed for lack of space, else the error itself."""
     if error.errno in _FULL:
         return DiskFull(error.errno, os.strerror(error.errno), path)
     return error

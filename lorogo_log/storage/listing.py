@@ -1,4 +1,4 @@
-"""The segments of a log's directory, in order, told by their names."""
+"""The segments of a log's directory, in order, from their names."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lorogo_log.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
-    """A segment as the listing shows it."""
+    """A segment in the listing."""
 
     first_sequence: int
     first_time: int
     name: str
-    #: files that begin with the same sequence and are not served: this one fits the log better
+    #: files with the same first sequence that are not served, because this one fits the log better
     hidden: tuple[str, ...] = field(default=(), compare=False)
 
 
 def list_segments(directory: Directory, *, prepared: bool = False) -> list[SegmentName]:
-    """Segments in order. With `prepared`, also a file whose rename was lost in a crash and not yet mended."""
+    """Return segments in order. With `prepared`, also a file whose rename a crash lost."""
     found: dict[int, SegmentName] = {}
     twins: dict[int, list[SegmentName]] = {}
     for name in directory.list():
@@ -52,7 +52,7 @@ def list_segments(directory: Directory, *, prepared: bool = False) -> list[Segme
 
 
 def twin_damage(directory: Directory, entry: SegmentName) -> Iterator[CorruptionError]:
-    """What is wrong where two files begin with the same sequence: each that is not served, by its name."""
+    """Yield the damage of files that share their first sequence with the served one, and are not served."""
     for name in entry.hidden:
         reason = f"it begins with the same record as {entry.name}, which is served instead"
         yield CorruptionError(f"{directory.path}/{name}", 0, reason)
@@ -61,7 +61,7 @@ def twin_damage(directory: Directory, entry: SegmentName) -> Iterator[Corruption
 def _chosen(
     directory: Directory, listing: list[SegmentName], at: int, twins: dict[int, list[SegmentName]]
 ) -> SegmentName:
-    """The one of several with the same first sequence that fits between its neighbours; else the longest."""
+    """Return the file with this first sequence that fits its neighbours; else the longest."""
     same = twins.get(listing[at].first_sequence)
     if same is None:
         return listing[at]
@@ -81,7 +81,7 @@ _Joint = tuple[int, int, int]
 
 
 def _ends(directory: Directory, name: str) -> tuple[_Joint | None, _Joint | None]:
-    """(sequence, log offset, chain) with which a segment begins, and those that must follow it, if known."""
+    """Return (sequence, log offset, chain) at a segment's start, and those after its end, if known."""
     try:
         segment = Segment.open(directory, name)
     except (FileNotFoundError, CorruptionError, FormatError):

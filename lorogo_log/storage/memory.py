@@ -1,4 +1,4 @@
-"""A log in memory: the same calls, the same suite of tests, no disk."""
+"""A log in memory, with the same contract tests as the disk."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from lorogo_log.storage.workers import Workers
 
 
 class MemoryFile:
-    """Bytes that behave like a file: removed or renamed, it goes on for whoever has it open."""
+    """Bytes that behave like a file: open handles stay valid after a remove or rename."""
 
     def __init__(self, data: bytearray) -> None:
         self._data = data
@@ -123,7 +123,7 @@ class MemoryDirectory:
 
 
 class MemoryStorage:
-    """Keeps directories for as long as it lives."""
+    """Keeps directories for its own lifetime."""
 
     workers: Workers | None = None
 

@@ -1,8 +1,8 @@
-"""What a member of a replicated log must remember beside the log: who it is, and whom it has promised to.
+"""The durable state of a replicated log's member: its identity, and the coordinator that it follows.
 
-A replica that has met a coordinator of epoch 7 never again takes frames from one of epoch 6, nor from
-another one of epoch 7, even if it was restarted before the first frame of epoch 7 came. A coordinator writes
-the same file about itself, before it welcomes anybody. 128 bytes, replaced as a whole: temp, fsync, rename,
+A replica that has accepted a coordinator of epoch 7 never again takes frames from one of epoch 6, nor from
+another one of epoch 7, even after a restart before the first frame of epoch 7. A coordinator writes the same
+file about itself before it welcomes a replica. 128 bytes, replaced as a whole: temp, fsync, rename,
 directory fsync.
 """
 
@@ -23,8 +23,8 @@ MAGIC = b"LGREPL\r\n"
 _STATE = struct.Struct("<8s16sQ16s16s16s44x")
 STATE_BYTES = _STATE.size + 4
 assert STATE_BYTES == 128
-#: A takeover goes to the next multiple of this, a restart only one up: however often the old coordinator is
-#: restarted, it does not get above its successor.
+#: A takeover goes to the next multiple of this, a restart one up, so that restarts never lift the old
+#: coordinator above its successor.
 TAKEOVER_STEP = 1 << 20
 
 
@@ -34,10 +34,10 @@ class ReplicaState:
 
     replica_id: bytes
     epoch: int = 0
-    #: which opening of a log has that epoch, and whose directory it is; zeros: nobody yet
+    #: the opening of a log that has that epoch, and the id of its directory; zeros: none yet
     incarnation: bytes = bytes(16)
     node: bytes = bytes(16)
-    #: which log this is a member of, also when no segment can tell it any more; zeros: not known yet
+    #: the log of this member, also when no segment identifies it; zeros: unknown
     log_id: bytes = bytes(16)
 
     def pack(self) -> bytes:
@@ -45,7 +45,7 @@ class ReplicaState:
         return head + crc32c(head).to_bytes(4, "little")
 
     def next_epoch(self, written: int) -> int:
-        """The epoch to open this directory with, for appending: above all that was promised or written."""
+        """Return the epoch for appending to this directory: above every promised and written one."""
         newest = max(self.epoch, written)
         if self.node in {bytes(16), self.replica_id}:
             return newest + 1
@@ -53,7 +53,7 @@ class ReplicaState:
 
 
 def load_state(directory: Directory) -> ReplicaState | None:
-    """What was saved; None if nothing was. Raises CorruptionError: a promise is not forgotten silently."""
+    """Return the saved state, or None. Raises CorruptionError: a lost promise must not go unnoticed."""
     try:
         file = directory.open(names.REPLICA_STATE)
     except FileNotFoundError:
@@ -70,12 +70,12 @@ def load_state(directory: Directory) -> ReplicaState | None:
 
 
 def save_state(directory: Directory, state: ReplicaState) -> None:
-    """Durable when this returns."""
+    """Save the state; durable when this returns."""
     replace_file(directory, names.REPLICA_STATE, state.pack(), draft=names.TEMPORARY)
 
 
 def ensure_state(directory: Directory, random_bytes: Callable[[int], bytes]) -> ReplicaState:
-    """The saved state, or a new one."""
+    """Return the saved state, or a new one."""
     state = load_state(directory)
     if state is None:
         state = ReplicaState(random_bytes(16))

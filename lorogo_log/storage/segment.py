@@ -1,4 +1,4 @@
-"""One segment file opened for reading: its header, its footer if sealed, and its frames one after another."""
+"""One segment file opened for reading: its header, its footer if sealed, and its frames in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BODY_BYTES_MAX = limits.BODY_BYTES_MAX
 
 
 class FrameStop(Enum):
-    """Why there is no frame at a position."""
+    """Reasons why there is no frame at a position."""
 
     ZEROS = "zeros: nothing here yet"
     END = "the end of the file"
@@ -51,7 +51,7 @@ class FrameStop(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NoFrame:
-    """No frame at this position, and why."""
+    """No frame at this position, with the reason."""
 
     stop: FrameStop
     position: int
@@ -59,7 +59,7 @@ class NoFrame:
 
 
 class Segment:
-    """A segment opened for reading. It stays readable when the file is renamed over or removed."""
+    """A segment opened for reading. It stays readable when the file is replaced or removed."""
 
     def __init__(self, directory: Directory, name: str, file: File) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class Segment:
 
     @classmethod
     def open(cls, directory: Directory, name: str) -> Segment:
-        """Raises FileNotFoundError, FormatError (newer version), CorruptionError (header)."""
+        """Open a segment. Raises FileNotFoundError, FormatError (newer version), CorruptionError (header)."""
         file = directory.open(name)
         try:
             return cls(directory, name, file)
@@ -95,28 +95,28 @@ class Segment:
         self.file.close()
 
     def refresh(self) -> None:
-        """See whether the segment has been sealed by now."""
+        """Update the footer if the segment was sealed meanwhile."""
         if self.footer is None:
             self.footer = read_footer(self.file)
 
     def sealed(self) -> bool:
-        """Whether the segment is sealed by now."""
+        """Return True if the segment is sealed now."""
         self.refresh()
         return self.footer is not None
 
     @property
     def end(self) -> int:
-        """Where frames must end: the trailer, or the end of the file."""
+        """The position where frames end: the trailer, or the end of the file."""
         return self.footer.trailer_position if self.footer else self.file.size()
 
     def index(self) -> Index | None:
-        """The trailer of a sealed segment; None if it is open, or if the trailer itself is damaged."""
+        """The trailer of a sealed segment; None if it is open, or if the trailer is damaged."""
         if self._index is None and self.footer is not None:
             trailer = self.file.pread(self.footer.trailer_bytes, self.footer.trailer_position)
             try:
                 self._index = Index(trailer, self.footer)
             except ValueError:
-                return None  # frames can still be read one after another; scrub reports it
+                return None  # frames stay readable in order; scrub reports the damage
         return self._index
 
     def frames(
@@ -126,12 +126,12 @@ class Segment:
         *,
         read_bytes: int = limits.READ_BYTES,
     ) -> Frames:
-        """Frames from a position on; who wants only one of them reads less at a time."""
+        """Return the frames from a position on; `read_bytes` is smaller for a single frame."""
         return Frames(self, position, end, read_bytes)
 
 
 def guessed_header(file: File, name: str) -> SegmentHeader | None:
-    """What a damaged header must have said, told by the first good frame; None if there is none."""
+    """Reconstruct a damaged header from the first good frame; None if there is none."""
     parsed = parse_segment(name)
     if parsed is None:
         return None
@@ -145,7 +145,7 @@ def guessed_header(file: File, name: str) -> SegmentHeader | None:
                 frame = unpack_frame_header(chunk, found)
                 first_offset = frame.offset - (at + found - SEGMENT_HEADER_BYTES)
                 if first_offset < 0:
-                    raise ValueError("the frame cannot stand here")
+                    raise ValueError("the frame is not possible here")
                 return SegmentHeader(
                     first_sequence=parsed[0],
                     first_time=parsed[1],
@@ -162,7 +162,7 @@ def guessed_header(file: File, name: str) -> SegmentHeader | None:
 
 
 def read_footer(file: File) -> Footer | None:
-    """The footer if the file is sealed."""
+    """Return the footer if the file is sealed."""
     size = file.size()
     if size < SEGMENT_HEADER_BYTES + FOOTER_BYTES:
         return None
@@ -173,10 +173,10 @@ def read_footer(file: File) -> Footer | None:
 
 
 class Frames:
-    """Reads frames one after another, checking each; `next()` gives a batch or says why there is none.
+    """Reads and checks frames in order; `next()` returns a batch, or the reason why there is none.
 
-    Nothing is trusted: a length only after its header's checksum, a body only after its own, a frame only
-    in its place (log offset) and after its predecessor (chain).
+    Each length is used only after its header's checksum matched, a body after its own checksum, and a frame
+    only at its position (log offset) and behind its predecessor (chain).
     """
 
     __slots__ = (
@@ -198,7 +198,7 @@ class Frames:
         self._end = end
         header = segment.header
         self._first = header.first_sequence
-        # log offset - file position; a rewritten segment has no such thing
+        # log offset - file position; not defined for a rewritten segment
         rewritten = header.flags & REWRITTEN
         self._shift = None if rewritten else header.first_offset - SEGMENT_HEADER_BYTES
         self._buffer = memoryview(b"")
@@ -207,16 +207,16 @@ class Frames:
         self._chain = header.checksum if known else None
 
     def jump(self, position: int) -> None:
-        """Go on from elsewhere: what came before is not known there."""
+        """Continue at another position, without a predecessor to chain to."""
         self.position = position
         self._chain = None
 
     def limit(self, end: int) -> None:
-        """The segment was sealed meanwhile: frames end here."""
+        """Set the end of frames: the segment was sealed meanwhile."""
         self._end = end
 
     def peek(self) -> Batch | NoFrame:
-        """What `next()` would give if the file were read anew, without moving."""
+        """Return the result of `next()` on a fresh read of the file, without moving."""
         position, chain = self.position, self._chain
         self._buffer = memoryview(b"")
         found = self.next()
@@ -224,7 +224,7 @@ class Frames:
         return found
 
     def goes_on(self, other: Segment) -> bool:
-        """Whether another file with the same beginning has a frame where these stop."""
+        """Return True if another file with the same beginning has a frame where these end."""
         frames = other.frames(self.position)
         frames._chain = self._chain  # noqa: SLF001 - of the same class
         return isinstance(frames.next(), Batch)
@@ -237,9 +237,9 @@ class Frames:
         self._start = self.position
 
     def next(self) -> Batch | NoFrame:
-        """The frame at the position, which then moves behind it; or why there is none."""
-        # A small frame's checksum takes less time than the calls around it: where the frame is in the buffer
-        # and follows its predecessor, all is checked here. Whatever is not so, `_look` finds out and tells.
+        """Return the frame at the position and move behind it, or the reason why there is none."""
+        # The checksum of a small frame takes less time than the calls around it: a frame that is in the
+        # buffer and follows its predecessor is checked inline. `_look` handles every other case.
         position, view = self.position, self._buffer
         at = position - self._start
         body = at + FRAME_HEADER_BYTES
@@ -250,7 +250,7 @@ class Frames:
                 chain == self._chain
                 and magic == FRAME_MAGIC
                 and crc32c(view[at : body - 4]) == own
-                and raw_bytes <= _BODY_BYTES_MAX  # the other length is within the buffer, or not believed
+                and raw_bytes <= _BODY_BYTES_MAX  # raw_bytes is bounded here, the other length by the buffer
                 and first >= self._first
                 and (self._shift is None or offset == position + self._shift)
                 and (end := body + ((body_bytes + 7) & ~7)) <= len(view)
@@ -317,19 +317,19 @@ class Frames:
 
 
 def misplaced(header: FrameHeader, segment: SegmentHeader, position: int) -> str:
-    """Why a frame with a good checksum cannot stand here; empty if it can."""
+    """Return the reason why a frame with a good checksum is not valid here; empty if it is."""
     if header.body_bytes > limits.BODY_BYTES_MAX or header.raw_bytes > limits.BODY_BYTES_MAX:
-        return f"the frame says that it is {header.body_bytes} bytes long"
+        return f"the frame has a body of {header.body_bytes} bytes"
     if header.first_sequence < segment.first_sequence:
         return f"sequence {header.first_sequence} is before the segment's first"
     expected = segment.first_offset + position - SEGMENT_HEADER_BYTES
     if not segment.flags & REWRITTEN and header.offset != expected:
-        return f"log offset {header.offset} where {expected} belongs"
+        return f"log offset {header.offset} instead of {expected}"
     return ""
 
 
 def find_frame(segment: Segment, position: int, end: int | None = None) -> int | None:
-    """The position of the next frame behind `position` that checks in every way; None if there is none."""
+    """Return the position of the next valid frame behind `position`; None if there is none."""
     file, size = segment.file, segment.end if end is None else end
     at = padded(position + 1)
     while at < size:
@@ -356,7 +356,7 @@ def _checks(segment: Segment, position: int, head: bytes, size: int) -> bool:
 
 
 def all_zeros(file: File, position: int, size: int) -> bool:
-    """Whether only zeros follow."""
+    """Return True if only zeros follow."""
     while position < size:
         chunk = file.pread(limits.READ_BYTES, position)
         if not chunk:
@@ -369,7 +369,7 @@ def all_zeros(file: File, position: int, size: int) -> bool:
 
 @dataclass(slots=True)
 class Scan:
-    """What a whole segment holds, found by reading all of it."""
+    """The content of a whole segment, found by reading all of it."""
 
     index: IndexBuilder
     #: position behind the last good frame
@@ -377,20 +377,20 @@ class Scan:
     next_sequence: int
     end_offset: int
     chain: int
-    #: (position, reason, where good frames go on or None) of each range that does not check
+    #: (position, reason, position of the next good frames or None) of each range that does not check
     bad: list[tuple[int, str, int | None]] = field(default_factory=list)
-    #: reason if the bytes behind the last good frame are neither zeros nor a trailer
+    #: the reason if the bytes behind the last good frame are neither zeros nor a trailer
     torn: str = ""
 
     @property
     def reach(self) -> int:
-        """The sequence that must follow. A segment that only carries an epoch takes one for itself."""
+        """The sequence that must follow. A segment that only carries an epoch uses one sequence."""
         alone = self.index.frames and not self.index.records and not self.torn
         return self.next_sequence + 1 if alone else self.next_sequence
 
 
 def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -> Scan:
-    """Read every frame, past damage too. Without `keys`, the index that is found has no postings."""
+    """Read every frame, also behind damage. Without `keys`, the index has no postings."""
     header = segment.header
     index = IndexBuilder(header.first_time if high_time is None else high_time)
     result = Scan(
@@ -413,7 +413,7 @@ def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -
                 result.bad.append((found.position, error.reason, frames.position))
                 continue
             if head.first_sequence < result.next_sequence:
-                result.bad.append((found.position, "sequences go back", frames.position))
+                result.bad.append((found.position, "sequences decrease", frames.position))
                 continue
             index.add(found.position, head, distinct)
             result.end = frames.position
@@ -435,7 +435,7 @@ def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -
 
 
 def digest_of(file: File, size: int) -> bytes:
-    """XXH3-128 of a file's first bytes: as fast as memory, so that sealing takes nothing from the appends."""
+    """XXH3-128 of a file's first bytes: limited by memory speed, so that sealing does not delay appends."""
     result = xxhash.xxh3_128()
     for chunk in chunks(file, size):
         result.update(chunk)
@@ -443,7 +443,7 @@ def digest_of(file: File, size: int) -> bytes:
 
 
 def chunks(file: File, size: int) -> Iterator[bytes]:
-    """A file's first bytes, piece by piece."""
+    """Yield a file's first bytes in chunks."""
     at = 0
     while at < size:
         chunk = file.pread(min(limits.READ_BYTES, size - at), at)

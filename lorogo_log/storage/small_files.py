@@ -1,4 +1,4 @@
-"""Small files beside a log, read and replaced as a whole: the same on every storage."""
+"""Small files beside a log, read and replaced as a whole, on every storage."""
 
 from lorogo_log.storage.disk import Directory, File, write_all
 
@@ -6,7 +6,7 @@ _DRAFT = ".new"
 
 
 def read_file(directory: Directory, name: str) -> bytes:
-    """Everything in it. Raises FileNotFoundError."""
+    """Return the content. Raises FileNotFoundError."""
     file = directory.open(name)
     try:
         return file.pread(file.size(), 0)
@@ -17,9 +17,9 @@ def read_file(directory: Directory, name: str) -> bytes:
 def replace_file(
     directory: Directory, name: str, data: bytes, *, draft: str = _DRAFT, sync: bool = True
 ) -> None:
-    """The file holds this now, and still does after a crash; before that it holds what it held.
+    """Replace the content atomically: after a crash the file has the old or the new content.
 
-    Without `sync` it survives the end of the process, not a power cut.
+    Without `sync` the new content survives the end of the process, not a power cut.
     """
     temporary = name + draft
     file = _create(directory, temporary)
@@ -37,6 +37,6 @@ def replace_file(
 def _create(directory: Directory, name: str) -> File:
     try:
         return directory.create(name)
-    except FileExistsError:  # of one who was stopped within it
+    except FileExistsError:  # left by an interrupted call
         directory.remove(name)
         return directory.create(name)

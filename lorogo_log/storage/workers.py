@@ -1,27 +1,27 @@
-"""Who does a log's work, and by whose clock: what a storage brings that has no threads."""
+"""The executor, clock and randomness of a log's writer on a storage without threads."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Workers(Protocol):
-    """The hands, the clock and the chance of one simulated process: everything in one thread, in turn.
+    """Executor, clock and randomness of one simulated process: one thread, in order.
 
-    A storage that has none (`workers` is None) is written by threads, by the time of the operating system.
+    Without workers (`workers` is None) threads write, on the operating system's clock.
     """
 
     def later(self, work: Callable[[], None], seconds: float = 0.0) -> None:
-        """Call this later, at the earliest after so long; never, if the process has ended by then."""
+        """Call the function later, after at least the delay; never, if the process has ended by then."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Monotonic seconds."""
         ...
 
     def now(self) -> int:
-        """The time of records that are given none, in nanoseconds."""
+        """The time of records without one, in nanoseconds."""
         ...
 
     def random_bytes(self, size: int) -> bytes:
-        """For ids."""
+        """Random bytes for ids."""
         ...
