@@ -383,7 +383,7 @@ class BlockingLog:
         if name == self.writer.engine.active.name:
             raise ValueError(f"{name} is being written: rotate first")
         report = sealed_segments.install(self.directory, name, pieces, head=self._head)
-        self.mended(name)
+        self.forget_damage(name)
         return report
 
     def _head(self) -> LogHead:
@@ -396,7 +396,7 @@ class BlockingLog:
             if began or active.header is None:
                 return head
 
-    def mended(self, name: str) -> None:
+    def forget_damage(self, name: str) -> None:
         """Drop the reported damage of a segment that was repaired."""
         path = f"{self.directory.path}/{name}"
         self.damage = [known for known in self.damage if known.path != path]

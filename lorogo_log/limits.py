@@ -8,7 +8,7 @@ BATCH_BYTES = 8 << 20
 QUEUE_BYTES = 64 << 20
 QUEUE_ITEMS = 1 << 20
 #: Rotations, fences, flushes and other commands in the queue.
-QUEUE_ORDERS = 1024
+QUEUE_COMMANDS = 1024
 #: An index entry per this many bytes of frames.
 BLOCK_BYTES = 32 << 10
 #: Zeros written behind a frame when the prepared zeros run out.

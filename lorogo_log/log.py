@@ -42,23 +42,23 @@ class LoopWaker:
     def __init__(self, loop: asyncio.AbstractEventLoop, writer: LogWriter) -> None:
         self.loop = loop
         self._writer = writer
-        self.turn = asyncio.Lock()  # FIFO order among appends that wait for queue space
-        self._room: asyncio.Event | None = None
+        self.space_lock = asyncio.Lock()  # FIFO order among appends that wait for queue space
+        self._space: asyncio.Event | None = None
         self._followers: set[asyncio.Event] = set()
-        self._ringing = False
+        self._wake_scheduled = False
 
-    def soon(self, ring: Callable[[], None]) -> None:
+    def wake_soon(self, wake: Callable[[], None]) -> None:
         """Wake the writer at the end of this iteration of the loop, for all its appends.
 
         Woken at once, the writer would only wait for the interpreter lock.
         """
-        if not self._ringing:
-            self._ringing = True
-            self.loop.call_soon(self._ring, ring)
+        if not self._wake_scheduled:
+            self._wake_scheduled = True
+            self.loop.call_soon(self._wake_writer, wake)
 
-    def _ring(self, ring: Callable[[], None]) -> None:
-        self._ringing = False
-        ring()
+    def _wake_writer(self, wake: Callable[[], None]) -> None:
+        self._wake_scheduled = False
+        wake()
 
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
         """Resolve the waiters of a batch. Called by the writer's thread."""
@@ -76,26 +76,26 @@ class LoopWaker:
                 future.set_result(range(first + start, first + start + count))
             else:
                 future.set_result(first + start)
-        if self._room is not None:
-            self._room.set()
+        if self._space is not None:
+            self._space.set()
         for event in self._followers:
             event.set()
 
-    async def room(self, put: Callable[[], None]) -> None:
+    async def wait_for_space(self, put: Callable[[], None]) -> None:
         """Retry `put` until the queue has space."""
-        async with self.turn:
-            self._room = asyncio.Event()
+        async with self.space_lock:
+            self._space = asyncio.Event()
             self._writer.watch(self)
             try:
                 while True:
-                    self._room.clear()
+                    self._space.clear()
                     try:
                         put()
                         return
                     except QueueFullError:
-                        await self._room.wait()
+                        await self._space.wait()
             finally:
-                self._room = None
+                self._space = None
                 self._unwatch()
 
     def follow(self) -> asyncio.Event:
@@ -110,7 +110,7 @@ class LoopWaker:
         self._unwatch()
 
     def _unwatch(self) -> None:
-        if self._room is None and not self._followers:
+        if self._space is None and not self._followers:
             self._writer.unwatch(self)
 
 
@@ -235,13 +235,13 @@ class Log:
         future: asyncio.Future[int] = waker.loop.create_future()
         packed = pack_value(value)
         time = self._now() if ts is None else ts
-        if waker.turn.locked():
-            await waker.room(lambda: self._put_one(key, packed, time, waker, future, epoch))
+        if waker.space_lock.locked():
+            await waker.wait_for_space(lambda: self._put_one(key, packed, time, waker, future, epoch))
         else:
             try:
                 self._put_one(key, packed, time, waker, future, epoch)
             except QueueFullError:
-                await waker.room(lambda: self._put_one(key, packed, time, waker, future, epoch))
+                await waker.wait_for_space(lambda: self._put_one(key, packed, time, waker, future, epoch))
         return await future
 
     def append_nowait(
@@ -249,7 +249,7 @@ class Log:
     ) -> asyncio.Future[int]:
         """As `append`, but raise QueueFullError at once; the future resolves when the record is durable."""
         waker = self._waker()
-        if waker.turn.locked():
+        if waker.space_lock.locked():
             raise QueueFullError("the queue is full: earlier appends wait for space")
         future: asyncio.Future[int] = waker.loop.create_future()
         self._put_one(key, pack_value(value), self._now() if ts is None else ts, waker, future, epoch)
@@ -269,13 +269,13 @@ class Log:
         def put() -> None:
             self.core.writer.put(keys, values, times, waker, future, epoch=epoch)
 
-        if waker.turn.locked():
-            await waker.room(put)
+        if waker.space_lock.locked():
+            await waker.wait_for_space(put)
         else:
             try:
                 put()
             except QueueFullError:
-                await waker.room(put)
+                await waker.wait_for_space(put)
         return await future
 
     async def fence(self, epoch: int) -> None:

@@ -123,7 +123,7 @@ class FrameHeader(NamedTuple):
     last_time: int
     epoch: int
     offset: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count
     body_bytes: int
     raw_bytes: int
     body_checksum: int

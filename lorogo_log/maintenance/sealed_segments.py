@@ -20,13 +20,13 @@ from lorogo_log.recovery.lost import FIRST_LOST, NOT_THERE
 from lorogo_log.recovery.recovery import (
     FOOTER_DAMAGED,
     SegmentName,
-    created,
+    create_temporary,
     damage_of,
     damaged_footer,
-    dropped,
     keep_broken,
     list_segments,
     missing_before,
+    remove_temporary,
 )
 from lorogo_log.recovery.rewrite import good_frames, rewrite
 from lorogo_log.storage.disk import Directory, write_all
@@ -392,7 +392,7 @@ def install(
         temporary = name + names.TEMPORARY
         installed = False
         try:
-            file = created(directory, temporary)
+            file = create_temporary(directory, temporary)
             try:
                 at = 0
                 for piece in pieces:
@@ -427,6 +427,6 @@ def install(
             installed = True
         finally:
             if not installed:
-                dropped(directory, temporary)
+                remove_temporary(directory, temporary)
         directory.sync()
     return replace(report, name=name)

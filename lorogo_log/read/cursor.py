@@ -151,19 +151,19 @@ class Cursor:
                 continue
             found = frames.next()
             if isinstance(found, NoFrame):
-                self._stopped(found, following=following)
+                self._no_frame(found, following=following)
                 continue
             header = found.header
             if self._plain and self._wanted <= header.first_sequence and header.count:
                 self._wanted = header.last_sequence + 1
                 return found
-            batch = self._wish(found)
+            batch = self._select(found)
             if batch is not None:
                 return batch
 
     # -- one frame -----------------------------------------------------------------------------
 
-    def _wish(self, batch: Batch) -> Batch | None:
+    def _select(self, batch: Batch) -> Batch | None:
         """Select the matching records of a frame; None if it has none."""
         header = batch.header
         if self._durable is not None and header.last_sequence > self._durable():
@@ -187,7 +187,7 @@ class Cursor:
             batch = batch.with_key(self._key)
         return batch if len(batch) else None
 
-    def _stopped(self, found: NoFrame, *, following: bool) -> None:
+    def _no_frame(self, found: NoFrame, *, following: bool) -> None:
         """Handle a position without a frame: continue elsewhere, or raise."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
@@ -207,18 +207,18 @@ class Cursor:
             else:
                 self._damaged(found, segment.footer.trailer_position)
             return
-        next_segment = self._following()
+        next_segment = self._next_segment()
         if found.stop is FrameStop.TRAILER:  # the trailer is being written, or its footer is damaged
             if next_segment is not None:
                 self._finish()
-            elif not self._replaced():
+            elif not self._reopen_longer():
                 raise End("the segment ends here and there is no other yet")
             return
         if next_segment is None:
             try:
-                self._at_the_tail(found, following=following)
+                self._at_end(found, following=following)
             except (End, TornError):
-                if not self._replaced():
+                if not self._reopen_longer():
                     raise
             return
         # a newer segment exists, so this one gets no more frames: read once more, then judge
@@ -229,10 +229,10 @@ class Cursor:
         if self._wanted >= next_segment.first_sequence and find_frame(segment, found.position) is None:
             self._finish()
             return
-        if not self._replaced():
+        if not self._reopen_longer():
             self._damaged(found, segment.end)
 
-    def _at_the_tail(self, found: NoFrame, *, following: bool) -> None:
+    def _at_end(self, found: NoFrame, *, following: bool) -> None:
         """Judge the end of the newest segment: nothing yet, incomplete, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
@@ -257,7 +257,7 @@ class Cursor:
             raise End("a record is being written")
         # no writer: a frame completed before it exited shows on this read, an incomplete one stays incomplete
         for _ in range(1 if self._durable is None else _TORN_TRIES):
-            if isinstance(frames.peek(), Batch) or self._following() is not None:
+            if isinstance(frames.peek(), Batch) or self._next_segment() is not None:
                 return
             if segment.sealed():
                 return
@@ -298,12 +298,12 @@ class Cursor:
         self._done = (segment.footer, segment.file.size())
         self._leave()
 
-    def _pass(self, entry: SegmentName) -> None:
+    def _skip(self, entry: SegmentName) -> None:
         """Continue behind a segment that cannot be read."""
         self._after = entry.first_sequence
         self._done = (None, -1)
 
-    def _replaced(self) -> bool:
+    def _reopen_longer(self) -> bool:
         """Open the file again by name if a longer one replaced it; return True if reading continues there.
 
         A replica replaces its files by longer ones; the old file gets no more frames.
@@ -318,7 +318,7 @@ class Cursor:
             if segment.sealed() or now.header.first_sequence != segment.header.first_sequence:
                 return False
             if now.header == segment.header:
-                more = frames.goes_on(now)
+                more = frames.continues_in(now)
             else:
                 more = now.footer is not None and now.footer.last_sequence >= self._wanted
         finally:
@@ -329,7 +329,7 @@ class Cursor:
             self._leave()
         return more
 
-    def _again(self, entry: SegmentName) -> bool:
+    def _has_grown(self, entry: SegmentName) -> bool:
         """Return True if a finished segment has grown since it was read."""
         try:
             segment = Segment.open(self._directory, entry.name)
@@ -347,7 +347,7 @@ class Cursor:
     def _list(self) -> list[SegmentName]:
         return list_segments(self._directory, prepared=self._durable is None)
 
-    def _following(self) -> SegmentName | None:
+    def _next_segment(self) -> SegmentName | None:
         """Return the segment after the current one, if it exists."""
         assert self._segment is not None
         here = self._segment.header.first_sequence
@@ -367,17 +367,17 @@ class Cursor:
                 if entry.name != missing:
                     missing = entry.name
                     continue  # cleaned, expired or renamed since the listing
-                self._pass(entry)
+                self._skip(entry)
                 raise CorruptionError(path, 0, NOT_THERE) from None
             except CorruptionError:
-                self._pass(entry)
+                self._skip(entry)
                 raise
-            if (told := segment.header.first_sequence) != entry.first_sequence and segment.damage is None:
+            if (begins := segment.header.first_sequence) != entry.first_sequence and segment.damage is None:
                 segment.close()
-                self._pass(entry)
-                raise CorruptionError(path, 0, f"renamed: it begins with record {told}, unlike its name")
+                self._skip(entry)
+                raise CorruptionError(path, 0, f"renamed: it begins with record {begins}, unlike its name")
             self._segment = segment
-            self._place(segment)
+            self._seek(segment)
             if segment.damage is not None:
                 raise segment.damage
             for damage in twin_damage(self._directory, entry):
@@ -390,10 +390,10 @@ class Cursor:
         if self._after >= 0:
             following = listing[0] if listing else None
             if following is None or following.first_sequence > self._wanted:
-                # Cleaned, expired, or not created yet. Or a longer file has replaced the file that was read to its
-                # end: a replica does that.
+                # Cleaned, expired, or not created yet. Or a longer file has replaced the file that was read
+                # to its end: a replica does that.
                 last = next((entry for entry in present if entry.first_sequence == self._after), None)
-                if last is not None and self._again(last):
+                if last is not None and self._has_grown(last):
                     return last
             return following
         if not listing:
@@ -408,7 +408,7 @@ class Cursor:
                 chosen = entry
         return chosen
 
-    def _place(self, segment: Segment) -> None:
+    def _seek(self, segment: Segment) -> None:
         """Move to the first frame of a segment that can match."""
         footer = segment.footer
         end = footer.trailer_position if footer else None

@@ -330,7 +330,7 @@ class Reader:
     def _at_offset(self, offset: int) -> Segment | None:
         """Return the segment that holds a log offset, found by bisecting the listing.
 
-        A segment without a header does not reveal its offsets: its damage is raised if no other has the offset.
+        A segment without a header does not reveal its offsets: its damage is raised if no other has it.
         """
         listing = list_segments(self.directory, prepared=self._durable is None)
         low, high = 0, len(listing)

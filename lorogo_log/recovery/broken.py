@@ -10,7 +10,7 @@ from lorogo_log.format import names
 from lorogo_log.storage.disk import Directory, File, write_all
 
 
-def free_ending(directory: Directory, name: str, position: int) -> str:
+def free_suffix(directory: Directory, name: str, position: int) -> str:
     """Return a free name suffix that ends in `.broken`."""
     taken = set(directory.list())
     number = 0
@@ -21,10 +21,10 @@ def free_ending(directory: Directory, name: str, position: int) -> str:
 
 def keep_broken(directory: Directory, name: str, file: File, position: int) -> str:
     """Copy a file from a position on into a `.broken` file, synced before anything is cut."""
-    broken = f"{name}.{free_ending(directory, name, position)}"
+    broken = f"{name}.{free_suffix(directory, name, position)}"
     temporary = broken + names.TEMPORARY  # the final name is given to a complete copy only
     try:
-        copy = created(directory, temporary)
+        copy = create_temporary(directory, temporary)
         try:
             at, size = position, file.size()
             while at < size:
@@ -38,19 +38,19 @@ def keep_broken(directory: Directory, name: str, file: File, position: int) -> s
             copy.close()
         directory.rename(temporary, broken)
     except OSError:
-        dropped(directory, temporary)
+        remove_temporary(directory, temporary)
         raise
     directory.sync()
     return broken
 
 
-def created(directory: Directory, temporary: str) -> File:
+def create_temporary(directory: Directory, temporary: str) -> File:
     """Create a temporary file, replacing one of a failed attempt."""
-    dropped(directory, temporary)
+    remove_temporary(directory, temporary)
     return directory.create(temporary)
 
 
-def dropped(directory: Directory, temporary: str) -> None:
+def remove_temporary(directory: Directory, temporary: str) -> None:
     """Remove a temporary file; the next open removes it if the disk refuses now."""
     with suppress(OSError):
         if temporary in directory.list():

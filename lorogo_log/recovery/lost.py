@@ -15,7 +15,7 @@ from lorogo_log.format.layout import (
     SegmentHeader,
     padded,
 )
-from lorogo_log.recovery.broken import created, dropped
+from lorogo_log.recovery.broken import create_temporary, remove_temporary
 from lorogo_log.storage.disk import Directory, File, write_all
 from lorogo_log.storage.segment import digest_of
 from lorogo_log.write.engine import LogHead
@@ -28,19 +28,19 @@ NOT_THERE = "it is listed, but is not there: a broken link?"
 RECORD_BYTES = 16
 
 
-def room_of(file: File | None, segment_bytes: int) -> int:
+def frames_bound(file: File | None, segment_bytes: int) -> int:
     """Return an upper bound of the bytes of the segment's frames: many small ones, or one huge one."""
     return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size() if file else 0))
 
 
-def stand_in(directory: Directory, name: str, header: SegmentHeader, head: LogHead) -> None:
+def replace_lost(directory: Directory, name: str, header: SegmentHeader, head: LogHead) -> None:
     """Write an empty sealed segment in place of a lost one, with its range of sequences."""
     header = replace(header, flags=header.flags | REWRITTEN)
     index = IndexBuilder(max(head.high_time, header.first_time))
     trailer = index.trailer()
     temporary = name + names.TEMPORARY
     whole = False
-    file = created(directory, temporary)
+    file = create_temporary(directory, temporary)
     try:
         write_all(file, [header.pack()], 0, temporary)
         footer = index.footer(
@@ -60,6 +60,6 @@ def stand_in(directory: Directory, name: str, header: SegmentHeader, head: LogHe
     finally:
         file.close()
         if not whole:
-            dropped(directory, temporary)
+            remove_temporary(directory, temporary)
     directory.rename(temporary, name)
     directory.sync()

@@ -26,8 +26,14 @@ from lorogo_log.format.layout import (
     unpack_frame_header,
     unpack_segment_header,
 )
-from lorogo_log.recovery.broken import broken_files, created, dropped, free_ending, keep_broken
-from lorogo_log.recovery.lost import FIRST_LOST, NOT_THERE, RECORD_BYTES, room_of, stand_in
+from lorogo_log.recovery.broken import (
+    broken_files,
+    create_temporary,
+    free_suffix,
+    keep_broken,
+    remove_temporary,
+)
+from lorogo_log.recovery.lost import FIRST_LOST, NOT_THERE, RECORD_BYTES, frames_bound, replace_lost
 from lorogo_log.storage.disk import Directory, File, Lock, write_all
 from lorogo_log.storage.listing import SegmentName, list_segments, twin_damage
 from lorogo_log.storage.segment import Scan, Segment, digest_of, read_footer, scan
@@ -39,14 +45,14 @@ __all__ = [
     "RecoveryMode",
     "SegmentName",
     "broken_files",
-    "created",
+    "create_temporary",
     "damage_of",
     "damaged_footer",
-    "dropped",
     "keep_broken",
     "list_segments",
     "missing_before",
     "recover",
+    "remove_temporary",
     "reseal",
     "salvage",
 ]
@@ -93,7 +99,7 @@ def recover(
     `log_id` is used if no segment with a good header has one. `segment_bytes` is the writer's option: it
     bounds the content of a segment lost as a whole.
     """
-    cleaning = _cleaners_out(directory, mode)
+    cleaning = _exclude_cleaners(directory, mode)
     try:
         return _recover(directory, mode, log_id, segment_bytes, alone=cleaning is not None)
     except struct.error as error:
@@ -103,7 +109,7 @@ def recover(
             cleaning.release()
 
 
-def _cleaners_out(directory: Directory, mode: RecoveryMode) -> Lock | None:
+def _exclude_cleaners(directory: Directory, mode: RecoveryMode) -> Lock | None:
     """Return the clean lock. Only salvage requires it; other modes leave an active cleaner alone."""
     wait = limits.LOCK_SECONDS if mode is RecoveryMode.SALVAGE else 0
     try:
@@ -139,13 +145,13 @@ def _recover(
             if mode is RecoveryMode.STRICT:
                 raise damage
             result.damage.append(damage)
-        _one(directory, entry, following, mode, result, log_id, segment_bytes)
+        _recover_segment(directory, entry, following, mode, result, log_id, segment_bytes)
         if entry.hidden and following is None:  # its sequences must not be used again
-            result.head.next_sequence = max(result.head.next_sequence, *_hidden_reach(directory, entry))
+            result.head.next_sequence = max(result.head.next_sequence, *_hidden_ends(directory, entry))
     return result
 
 
-def _hidden_reach(directory: Directory, entry: SegmentName) -> list[int]:
+def _hidden_ends(directory: Directory, entry: SegmentName) -> list[int]:
     """Return the ends of files that are not served."""
     reach = [entry.first_sequence + 1]
     for name in entry.hidden:
@@ -201,7 +207,7 @@ def _adopt(directory: Directory, name: str, result: RecoveredLog, mode: Recovery
             if mode is RecoveryMode.STRICT:
                 raise damage from None
             result.damage.append(damage)
-            directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
+            directory.rename(name, f"{name}.{free_suffix(directory, name, 0)}")
             return
     finally:
         file.close()
@@ -215,12 +221,12 @@ def _adopt(directory: Directory, name: str, result: RecoveredLog, mode: Recovery
         return
     named = names.segment_name(header.first_sequence, header.first_time)
     if named in directory.list():
-        _beside(directory, name, header, found, result)
+        _keep_better(directory, name, header, found, result)
     else:
         directory.rename(name, named)
 
 
-def _beside(
+def _keep_better(
     directory: Directory, name: str, header: SegmentHeader, found: Scan, result: RecoveredLog
 ) -> None:
     """Choose between a prepared file and an existing segment of that name; keep both files.
@@ -236,7 +242,7 @@ def _beside(
             better = True
         else:
             try:
-                better = _less(segment, header, found)
+                better = _has_less(segment, header, found)
             finally:
                 segment.close()
     loser = named if better else name
@@ -250,10 +256,10 @@ def _beside(
             file.close()
         directory.rename(name, named)
     else:
-        directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
+        directory.rename(name, f"{name}.{free_suffix(directory, name, 0)}")
 
 
-def _less(segment: Segment, header: SegmentHeader, other: Scan) -> bool:
+def _has_less(segment: Segment, header: SegmentHeader, other: Scan) -> bool:
     """Return True if a segment is damaged or shorter, and the other, complete file reaches as far."""
     mine = scan(segment, keys=False)
     footer = segment.footer
@@ -279,7 +285,7 @@ def _any_frame(file: File) -> bool:
     return False
 
 
-def _one(
+def _recover_segment(
     directory: Directory,
     entry: SegmentName,
     following: SegmentName | None,
@@ -292,7 +298,7 @@ def _one(
     try:
         segment = Segment.open(directory, entry.name)
     except FileNotFoundError:
-        _not_there(entry, following, mode, result, CorruptionError(path, 0, NOT_THERE), segment_bytes)
+        _broken_link(entry, following, mode, result, CorruptionError(path, 0, NOT_THERE), segment_bytes)
         return
     except CorruptionError as damage:
         _without_header(directory, entry, following, mode, result, damage, log_id, segment_bytes)
@@ -326,7 +332,7 @@ def _sealed(
     directory: Directory, segment: Segment, footer: Footer, mode: RecoveryMode, result: RecoveredLog
 ) -> None:
     """Adopt a sealed segment by its footer; to salvage, read all of it."""
-    result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
+    result.head = replace(_head_after(footer), epoch=max(footer.epoch, result.head.epoch))
     damage = [segment.damage] if segment.damage else []
     if mode is RecoveryMode.SALVAGE:
         found = scan(segment)
@@ -377,13 +383,13 @@ def damaged_footer(file: File, end: int) -> bool:
     return tail[:8] == SEAL_MAGIC or int.from_bytes(tail[8:16], "little") == end
 
 
-def _told_by(file: File) -> int:
+def _named_last_sequence(file: File) -> int:
     """Return the last sequence in a damaged footer: a gap is better than a sequence used twice."""
     size = file.size()
     return int.from_bytes(file.pread(8, max(0, size - FOOTER_BYTES) + 32), "little")
 
 
-def _after(footer: Footer) -> LogHead:
+def _head_after(footer: Footer) -> LogHead:
     return LogHead(
         footer.last_sequence + 1, footer.end_offset, footer.chain_out, footer.epoch, footer.high_time
     )
@@ -406,18 +412,18 @@ def _unsealed(
     next_sequence = max(found.next_sequence, header.first_sequence + 1)
     if header.flags & REWRITTEN:  # a rewritten segment is sealed before it gets its name
         damage.append(CorruptionError(path, found.end, FOOTER_DAMAGED))
-        told = _told_by(segment.file) + 1
+        named = _named_last_sequence(segment.file) + 1
         # the damage may be in this number: never go beyond the next segment, which readers would skip
         most = following.first_sequence if following else next_sequence + _GUESS_MAX
-        if next_sequence < told <= most:
-            next_sequence = told
+        if next_sequence < named <= most:
+            next_sequence = named
     elif missing:
         assert following is not None
         damage.append(CorruptionError(path, found.end, missing_before(found, following)))
     end_offset = found.end_offset
     if not found.index.frames and following is None:
         # the number of records is unknown: skip every sequence that may have been used
-        room = room_of(segment.file, segment_bytes)
+        room = frames_bound(segment.file, segment_bytes)
         next_sequence = max(next_sequence, header.first_sequence + room // RECORD_BYTES)
         end_offset = max(end_offset, header.first_offset + room)
         if not damage:
@@ -435,7 +441,7 @@ def _unsealed(
         result.damage += damage
         if mode is RecoveryMode.SALVAGE and not found.index.frames:
             keep_broken(directory, segment.name, segment.file, 0)
-            stand_in(directory, segment.name, header, result.head)
+            replace_lost(directory, segment.name, header, result.head)
         elif mode is RecoveryMode.SALVAGE:
             salvage(directory, segment, last_sequence=result.head.next_sequence - 1)
         elif not following:
@@ -453,7 +459,7 @@ def _unsealed(
     reseal(directory, segment, found)
 
 
-def _not_there(
+def _broken_link(
     entry: SegmentName,
     following: SegmentName | None,
     mode: RecoveryMode,
@@ -466,7 +472,7 @@ def _not_there(
         raise damage
     result.damage.append(damage)
     before = result.head
-    room = 0 if following else room_of(None, segment_bytes)
+    room = 0 if following else frames_bound(None, segment_bytes)
     reach = following.first_sequence if following else entry.first_sequence + room // RECORD_BYTES
     result.head = replace(
         before,
@@ -497,9 +503,9 @@ def _without_header(
         result.damage.append(damage)
         before = result.head
         if (footer := read_footer(file)) is not None:
-            result.head = replace(_after(footer), epoch=max(footer.epoch, before.epoch))
+            result.head = replace(_head_after(footer), epoch=max(footer.epoch, before.epoch))
         else:
-            room = room_of(file, segment_bytes)
+            room = frames_bound(file, segment_bytes)
             least = _last_sequence(file, entry.first_sequence) + 1
             result.head = replace(
                 before,
@@ -524,7 +530,7 @@ def _without_header(
                 before.chain,
                 log_id,
             )
-            stand_in(directory, entry.name, header, result.head)
+            replace_lost(directory, entry.name, header, result.head)
     finally:
         file.close()
 

@@ -12,7 +12,7 @@ from lorogo_log.format.batch import Batch, EncodedFrame, encode, frame, pad
 from lorogo_log.format.index import IndexBuilder
 from lorogo_log.format.layout import KEPT, REWRITTEN, SEGMENT_HEADER_BYTES, ZSTD, padded
 from lorogo_log.format.names import TEMPORARY
-from lorogo_log.recovery.recovery import created, dropped
+from lorogo_log.recovery.recovery import create_temporary, remove_temporary
 from lorogo_log.storage.disk import Directory, File, write_all
 from lorogo_log.storage.segment import FrameStop, NoFrame, Segment, digest_of, find_frame
 
@@ -70,7 +70,7 @@ def rewrite(
     """
     name = segment.name + TEMPORARY
     whole = False
-    file = created(directory, name)
+    file = create_temporary(directory, name)
     try:
         records = _copy(
             file, name, segment, choose, last_sequence=last_sequence, compress=compress, skip_bad=skip_bad
@@ -79,7 +79,7 @@ def rewrite(
     finally:
         file.close()
         if not whole:
-            dropped(directory, name)
+            remove_temporary(directory, name)
     directory.rename(name, segment.name)
     directory.sync()
     return records

@@ -15,7 +15,7 @@ from lorogo_log.errors import CorruptionError, LogError
 from lorogo_log.format import names
 from lorogo_log.format.batch import Batch
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Bytes
-from lorogo_log.recovery.broken import created, dropped
+from lorogo_log.recovery.broken import create_temporary, remove_temporary
 from lorogo_log.replication.replica_check import check_frame
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.storage.disk import Directory, write_all
@@ -54,8 +54,8 @@ def copied(
     temporary = name + names.TEMPORARY
     header = segment.header
     with ExitStack() as undo:
-        file = created(directory, temporary)
-        undo.callback(dropped, directory, temporary)
+        file = create_temporary(directory, temporary)
+        undo.callback(remove_temporary, directory, temporary)
         undo.callback(file.close)
         copy = OpenSegment(file, temporary, 0)
         copy.header = header
@@ -86,7 +86,7 @@ def copied(
 def go_on_in(core: BlockingLog, copy: OpenSegment, name: str) -> None:
     """The copy takes the name, and is what the writer writes to from now on. The head moves behind it."""
     try:
-        done = core.writer.order(lambda: _go_on(core, copy, name))
+        done = core.writer.command(lambda: _go_on(core, copy, name))
     except LogError:
         unused(core.directory, copy)
         raise
@@ -99,7 +99,7 @@ def go_on_in(core: BlockingLog, copy: OpenSegment, name: str) -> None:
 def unused(directory: Directory, copy: OpenSegment) -> None:
     """A copy that nobody wants."""
     copy.file.close()
-    dropped(directory, copy.name)
+    remove_temporary(directory, copy.name)
 
 
 def _go_on(core: BlockingLog, copy: OpenSegment, name: str) -> OSError | None:

@@ -149,7 +149,7 @@ def repair_install(core: BlockingLog, entry: SegmentEntry) -> str | None:
     with cleaning(directory):
         directory.rename(entry.name + names.PART, entry.name)
         directory.sync()
-    core.mended(entry.name)
+    core.forget_damage(entry.name)
     return broken
 
 

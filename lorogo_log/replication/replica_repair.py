@@ -203,7 +203,7 @@ class Repairer:
         mine: SegmentEntry | None = None
         if _whole(core, name):
             if not _doubtful(core, path):
-                core.mended(name)  # told late, by a reader that still had the file of before
+                core.forget_damage(name)  # told late, by a reader that still had the file of before
                 return True
             mine = next((one for one in catalog(core) if one.name == name), None)
         self.trouble = LogError(f"{name}: no replica is connected")
@@ -234,7 +234,7 @@ class Repairer:
             return True
         if asked and (core.options.mirror or not failed):
             # nobody has more of it; a replica compares again, as long as there is a hole
-            core.mended(name)
+            core.forget_damage(name)
             return True
         return False
 

@@ -371,7 +371,7 @@ class ReplicaStore:
         def stop() -> None:
             raise LogFailedError(f"{self.directory.path}: the log has stopped: {why}")
 
-        self.core.writer.order(stop).result(ORDER_SECONDS)
+        self.core.writer.command(stop).result(ORDER_SECONDS)
 
     def sound_to(self) -> int | None:
         """The last sequence before the first damage that is known here; None if there is none."""
@@ -479,11 +479,11 @@ class ReplicaStore:
         self.directory.remove(name)
         self.directory.sync()
         self._seen.discard(name)
-        self.core.mended(name)  # the damage of a file that is gone is no damage any more
+        self.core.forget_damage(name)  # the damage of a file that is gone is no damage any more
         return kept
 
     def _forget(self, entry: SegmentEntry) -> None:
-        self.core.mended(entry.name)
+        self.core.forget_damage(entry.name)
 
     def rotate(self) -> None:
         """Finish the segment that is being written, if it has frames (an epoch alone is one too)."""
@@ -520,7 +520,7 @@ class ReplicaStore:
             writer.durable = head.next_sequence - 1
             writer.epoch = head.epoch
 
-        writer.order(move, writes=False).result(ORDER_SECONDS)
+        writer.command(move, writes=False).result(ORDER_SECONDS)
 
 
 def _waiting(failure: WriteFailure) -> WriteFailure:

@@ -72,7 +72,7 @@ class Segment:
         except NewerVersion as error:
             raise FormatError(f"{self.path}: {error}") from None
         except ValueError as error:
-            guess = guessed_header(file, name)
+            guess = header_from_frames(file, name)
             if guess is None:
                 raise CorruptionError(self.path, 0, str(error)) from None
             self.damage = CorruptionError(self.path, 0, str(error), SEGMENT_HEADER_BYTES)
@@ -130,7 +130,7 @@ class Segment:
         return Frames(self, position, end, read_bytes)
 
 
-def guessed_header(file: File, name: str) -> SegmentHeader | None:
+def header_from_frames(file: File, name: str) -> SegmentHeader | None:
     """Reconstruct a damaged header from the first good frame; None if there is none."""
     parsed = parse_segment(name)
     if parsed is None:
@@ -223,7 +223,7 @@ class Frames:
         self.position, self._chain = position, chain
         return found
 
-    def goes_on(self, other: Segment) -> bool:
+    def continues_in(self, other: Segment) -> bool:
         """Return True if another file with the same beginning has a frame where these end."""
         frames = other.frames(self.position)
         frames._chain = self._chain  # noqa: SLF001 - of the same class
@@ -239,7 +239,7 @@ class Frames:
     def next(self) -> Batch | NoFrame:
         """Return the frame at the position and move behind it, or the reason why there is none."""
         # The checksum of a small frame takes less time than the calls around it: a frame that is in the
-        # buffer and follows its predecessor is checked inline. `_look` handles every other case.
+        # buffer and follows its predecessor is checked inline. `_read_frame` handles every other case.
         position, view = self.position, self._buffer
         at = position - self._start
         body = at + FRAME_HEADER_BYTES
@@ -259,9 +259,9 @@ class Frames:
                 self.position = position + end - at
                 self._chain = own
                 return Batch(frame_header(fields), stored, self._first, position)
-        return self._look()
+        return self._read_frame()
 
-    def _look(self) -> Batch | NoFrame:
+    def _read_frame(self) -> Batch | NoFrame:
         if self._end is not None and self.position >= self._end:
             return NoFrame(FrameStop.TRAILER, self.position)
         fresh = False

@@ -1,4 +1,4 @@
-"""A log's segments as `SegmentEntry`s: what a process tells others of them, and compares with what others tell."""
+"""The catalog of a log: its segments as entries that two processes exchange and compare."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ ORDER_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Where a log stands, taken between two commits."""
+    """The end of a log, taken between two commits."""
 
     next_sequence: int
     end_offset: int
     chain: int
     epoch: int
-    #: the segment that is being written; None if it has no frame yet
+    #: the segment being written; None if it has no frame yet
     header: SegmentHeader | None
     position: int
 
 
 def standing(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> LogState:
-    """Asked of the writer's thread, so that all numbers belong together."""
+    """Return the end of the log, from the writer's thread, so that all numbers are consistent."""
 
-    def look() -> LogState:
+    def read_end() -> LogState:
         head, active = core.writer.engine.head, core.writer.engine.active
         return LogState(
             head.next_sequence, head.end_offset, head.chain, head.epoch, active.header, active.position
         )
 
-    result: LogState = core.writer.order(look, writes=False).result(wait_seconds)
+    result: LogState = core.writer.command(read_end, writes=False).result(wait_seconds)
     return result
 
 
 def catalog(core: BlockingLog, from_offset: int = 0) -> list[SegmentEntry]:
-    """Every segment that ends behind a log offset, in order; the last may be open."""
+    """Return every segment that ends behind a log offset, in order; the last may be open."""
     now = standing(core)
     listing = [entry for entry in list_segments(core.directory) if entry.first_sequence <= now.next_sequence]
     if now.header is not None:
@@ -68,7 +68,7 @@ def _end(now: LogState) -> tuple[int, int, int]:
 def _entry(
     core: BlockingLog, place: SegmentName, now: LogState, following: tuple[int, int, int]
 ) -> tuple[SegmentEntry, int] | None:
-    """The entry and the chain value before it; None if the file is gone."""
+    """Return the entry and the chain value before it; None if the file is gone."""
     next_sequence, next_offset, next_chain = following
     try:
         segment = Segment.open(core.directory, place.name)
@@ -93,7 +93,7 @@ def _entry(
         return lost, 0
     try:
         header, footer = segment.header, segment.footer
-        if footer is None:  # being written; or finished, and being sealed
+        if footer is None:  # being written, or being sealed
             next_sequence, next_offset, next_chain = following
         else:
             next_sequence = footer.last_sequence + 1

@@ -5,11 +5,11 @@ with SegmentServer(core) as server:                    # coordinator and replica
     ...
 with SegmentClient(address, timeout=10) as client:     # anywhere else
     entries = client.catalog()
-    client.fetch(entries[0], at=0, write=...)          # goes on where it was after any break
+    client.fetch(entries[0], at=0, write=...)          # continues where it was after any interruption
     client.lookup(17)
 ```
 
-Threads and plain sockets: the kernel copies, and what blocks is a thread that nobody waits for. No asyncio.
+Threads and plain sockets: the kernel copies, and a blocked call blocks only its own thread. No asyncio.
 """
 
 from __future__ import annotations
@@ -54,45 +54,45 @@ from lorogo_log.transfer.wire import (
 from lorogo_log.transfer.wire_socket import (
     PIECE_BYTES,
     Address,
-    ask,
-    challenged,
+    challenge_client,
     connect,
-    expect,
     greet,
     receive,
     receive_exactly,
     receive_into,
+    receive_response,
+    request_message,
     send,
     send_file,
 )
 
 _log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 64
-#: Whoever connects has this long to say who he is.
+#: Timeout for the HELLO of a new connection.
 GREETING_SECONDS = 10.0
-#: After an error of accept (no file descriptors left), so long at most until the next try.
+#: Pause after an error of accept (no file descriptors left).
 ACCEPT_PAUSE_SECONDS = 1.0
 _BUFFER_BYTES = PIECE_BYTES
 _REQUESTS = frozenset({WireKind.CATALOG, WireKind.FETCH, WireKind.LOOKUP})
 
-#: Takes a connection that wants to follow the log: from then on it is the taker's.
+#: Takes over a connection that follows the log, and closes it.
 OnFollow = Callable[[socket.socket, Hello], None]
 
 
 class ServedLog:
-    """One log that a server answers for."""
+    """One log of a server."""
 
     def __init__(self, core: BlockingLog, on_follow: OnFollow | None, node: bytes) -> None:
         self.core = core
         self.on_follow = on_follow
         self.node = node
-        # without `forward`: two damaged sides must not ask each other in a circle
+        # without `forward`: two damaged sides must not query each other endlessly
         self.reader = Reader(
             core.directory, durable=lambda: core.writer.durable, on_damage=core.reader.report
         )
 
     def welcome(self) -> Welcome:
-        """Whose log this is and where it stands."""
+        """Return the WELCOME of this log: its identity, and its end."""
         core = self.core
         head = core.writer.engine.head
         return Welcome(
@@ -136,7 +136,7 @@ class SegmentServer:
             self.serve(core, on_follow)
         self._listener = socket.create_server((host, port))
         self.address: Address = self._listener.getsockname()[:2]
-        #: bytes of segments sent so far
+        #: bytes of segments sent since the start
         self.sent_bytes = 0
         self._thread = threading.Thread(target=self._accept, name="lorogo-log-serve", daemon=True)
         self._thread.start()
@@ -152,16 +152,16 @@ class SegmentServer:
     def serve(
         self, core: BlockingLog, on_follow: OnFollow | None = None, node: bytes = bytes(16)
     ) -> ServedLog:
-        """Answer for this log too. One log per partition."""
+        """Serve this log, too. One log per partition."""
         partition = core.writer.engine.partition
         with self._lock:
             if partition in self._logs:
-                raise ValueError(f"partition {partition} is served here already")
+                raise ValueError(f"partition {partition} is already served")
             served = self._logs[partition] = ServedLog(core, on_follow, node)
         return served
 
     def leave(self, served: ServedLog) -> None:
-        """Answer for this log no more, and end its connections. Again: nothing."""
+        """Stop serving this log, and end its connections. Idempotent."""
         with self._lock:
             self._logs = {number: one for number, one in self._logs.items() if one is not served}
             mine = {sock: self._open.get(sock) for sock, one in self._of.items() if one is served}
@@ -173,7 +173,7 @@ class SegmentServer:
                 thread.join(limits.LOCK_SECONDS)
 
     def close(self, wait_seconds: float = limits.LOCK_SECONDS) -> None:
-        """End all connections and threads. Again: nothing."""
+        """End all connections and threads. Idempotent."""
         with self._lock:
             if self._closing.is_set():
                 return
@@ -190,7 +190,7 @@ class SegmentServer:
             thread.join(wait_seconds)
 
     def welcome(self, partition: int = 0) -> Welcome:
-        """What is said to whoever asks for a partition."""
+        """Return the WELCOME of a partition."""
         return self._logs[partition].welcome()
 
     def _accept(self) -> None:
@@ -199,7 +199,7 @@ class SegmentServer:
             try:
                 sock, _ = self._listener.accept()
             except OSError:
-                # a connection that was gone before it was taken; or no file descriptors: that may last
+                # the connection ended before accept; or no file descriptors are left, which may last
                 pause = min(ACCEPT_PAUSE_SECONDS, pause * 2 + 0.01)
                 self._closing.wait(pause)
                 continue
@@ -222,13 +222,13 @@ class SegmentServer:
         kept = False
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            kept = self._converse(sock)
+            kept = self._answer_requests(sock)
         except (OSError, PeerError, struct.error):
-            pass  # the peer is gone or broke the protocol: its connection ends, and nothing else
+            pass  # the peer left or broke the protocol: only its connection ends
         except LogError as error:
             with suppress(OSError):
                 send(sock, RefusedMessage(WireRefusal.STOPPED, str(error)))
-        except Exception:  # noqa: BLE001 - whatever a peer sent: its connection ends, and nothing else
+        except Exception:  # noqa: BLE001 - on any input, only the connection ends
             _log.exception("a connection ended")
         finally:
             with self._lock:
@@ -237,8 +237,8 @@ class SegmentServer:
             if not kept:
                 sock.close()
 
-    def _which(self, hello: Hello) -> ServedLog | None:
-        """The log that is asked for: by its id and partition; who names none is told of the only one."""
+    def _requested_log(self, hello: Hello) -> ServedLog | None:
+        """Return the requested log, by id and partition; without them, the only log."""
         with self._lock:
             served = self._logs.get(hello.partition)
             if served is None and len(self._logs) == 1 and hello.purpose is Purpose.FETCH:
@@ -247,27 +247,29 @@ class SegmentServer:
             return None
         return served
 
-    def _converse(self, sock: socket.socket) -> bool:
-        """True if the connection was given away."""
+    def _answer_requests(self, sock: socket.socket) -> bool:
+        """Answer requests; return True if the connection was handed over to a follower."""
         sock.settimeout(min(self._timeout, GREETING_SECONDS))
         came = receive(sock, frozenset({WireKind.HELLO}))
         if came is None:
             return False
         header, body = came
         hello = Hello.unpack(body)
-        if self._secret is not None and not challenged(
+        if self._secret is not None and not challenge_client(
             sock, hello, self._secret, header.number, self._random(wire.NONCE_BYTES)
         ):
             return False
         sock.settimeout(self._timeout)
-        served = self._which(hello)
+        served = self._requested_log(hello)
         if served is None:
             send(sock, RefusedMessage(WireRefusal.WRONG_LOG, "this is another log"), header.number)
             return False
         if hello.purpose is Purpose.FOLLOW:
             if served.on_follow is None:
                 send(
-                    sock, RefusedMessage(WireRefusal.BAD_REQUEST, "this one is no coordinator"), header.number
+                    sock,
+                    RefusedMessage(WireRefusal.BAD_REQUEST, "this server is not a coordinator"),
+                    header.number,
                 )
                 return False
             served.on_follow(sock, hello)
@@ -312,8 +314,8 @@ class SegmentServer:
                 while at < request.position + size:
                     chunk = segment.file.pread(min(_BUFFER_BYTES, request.position + size - at), at)
                     if not chunk:
-                        raise OSError("the file is shorter than it was")
-                    sock.sendall(chunk)  # (each piece has the whole time)
+                        raise OSError("the file was truncated")
+                    sock.sendall(chunk)  # (each chunk has the full timeout)
                     at += len(chunk)
             self.sent_bytes += size
         finally:
@@ -329,17 +331,13 @@ class SegmentServer:
         else:
             body = wire.pack_record(record)
             if len(body) > wire.RECORD_BYTES_MAX:
-                send(
-                    sock,
-                    RefusedMessage(WireRefusal.BAD_REQUEST, "too large for one answer: fetch its segment"),
-                    number,
-                )
+                send(sock, RefusedMessage(WireRefusal.BAD_REQUEST, "too large: fetch its segment"), number)
             else:
                 sock.sendall(wire.pack(WireKind.RECORD, body, number))
 
 
 def _sendable(core: BlockingLog, segment: Segment) -> int:
-    """How much of a file may be sent: all of a sealed one, what is durable of an open one."""
+    """Return the number of bytes to send: all of a sealed file, the durable part of an open one."""
     if segment.footer is not None:
         return segment.file.size()
     durable = core.writer.engine.head.end_offset - segment.header.first_offset
@@ -367,7 +365,7 @@ class SegmentClient:
             hello = Hello(Purpose.FETCH, log_id, partition=partition, nonce=random_bytes(wire.NONCE_BYTES))
             self.welcome = greet(self._sock, hello, secret)
             if log_id not in {bytes(16), self.welcome.log_id}:
-                raise PeerError("another log than was asked for")
+                raise PeerError("the peer serves another log than requested")
             undo.pop_all()
 
     def __enter__(self) -> Self:
@@ -379,7 +377,7 @@ class SegmentClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection; whoever waits on it gets an OSError or PeerError."""
+        """End the connection; a thread that waits on it gets an OSError or PeerError."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
@@ -389,14 +387,14 @@ class SegmentClient:
         return self._number
 
     def catalog(self, from_offset: int = 0) -> list[SegmentEntry]:
-        """The other side's segments that end behind an offset, in order. Raises PeerError if they are not."""
+        """Return the peer's segments that end behind an offset. Raises PeerError if they are not in order."""
         result: list[SegmentEntry] = []
         while True:
-            some = ask(self._sock, Catalog(from_offset), SegmentList, self._next())
+            some = request_message(self._sock, Catalog(from_offset), SegmentList, self._next())
             if some.more and (not some.entries or some.entries[-1].end_offset <= from_offset):
-                raise PeerError("a catalog that does not go on")
+                raise PeerError("the catalog does not continue")
             if len(result) + len(some.entries) > wire.CATALOG_MAX:
-                raise PeerError(f"a catalog of more than {wire.CATALOG_MAX} segments")
+                raise PeerError(f"the catalog has more than {wire.CATALOG_MAX} segments")
             for entry in some.entries:
                 _check_entry(entry, result[-1] if result else None)
                 result.append(entry)
@@ -407,11 +405,11 @@ class SegmentClient:
     def fetch(
         self, entry: SegmentEntry, *, at: int, size: int, write: Callable[[memoryview, int], None]
     ) -> int:
-        """Bytes of a segment's file from `at` on, written piece by piece as they come; how many came."""
+        """Fetch a segment's file from `at` on, pass each chunk to `write`; return the number of bytes."""
         request = Fetch(entry.first_sequence, entry.first_time, at, size)
-        data = ask(self._sock, request, Data, self._next())
+        data = request_message(self._sock, request, Data, self._next())
         if data.position != at or data.size > size:
-            raise PeerError("other bytes than were asked for")
+            raise PeerError("the peer sent other bytes than requested")
         buffer = memoryview(bytearray(min(_BUFFER_BYTES, max(1, data.size))))
         done = 0
         while done < data.size:
@@ -422,38 +420,38 @@ class SegmentClient:
         return done
 
     def read(self, entry: SegmentEntry, *, at: int, size: int) -> bytes:
-        """Bytes of a segment's file, in memory."""
+        """Return bytes of a segment's file."""
         request = Fetch(entry.first_sequence, entry.first_time, at, size)
-        data = ask(self._sock, request, Data, self._next())
+        data = request_message(self._sock, request, Data, self._next())
         if data.position != at or data.size > size:
-            raise PeerError("other bytes than were asked for")
+            raise PeerError("the peer sent other bytes than requested")
         return bytes(receive_exactly(self._sock, data.size))
 
     def segment_header(self, entry: SegmentEntry) -> SegmentHeader:
-        """The header of a segment there."""
+        """Return the header of a segment of the peer."""
         try:
             return unpack_segment_header(self.read(entry, at=0, size=SEGMENT_HEADER_BYTES))
         except ValueError as error:
             raise PeerError(str(error)) from None
 
     def lookup(self, sequence: int) -> Record | None:
-        """One record of the other side, verified there; None if it has none."""
+        """Return one record of the peer, verified there; None if it has none."""
         number = self._next()
         send(self._sock, Lookup(sequence), number)
         try:
-            _, body = expect(self._sock, number, WireKind.RECORD)
+            _, body = receive_response(self._sock, number, WireKind.RECORD)
         except RefusedError as refused:
             if refused.reason is WireRefusal.NOT_FOUND:
                 return None
             raise
         record = wire.unpack_record(body)
         if record.sequence != sequence:
-            raise PeerError("another record than was asked for")
+            raise PeerError("the peer sent another record than requested")
         return record
 
 
 def _check_entry(entry: SegmentEntry, before: SegmentEntry | None) -> None:
-    """A segment that can be, behind the one before it. Raises PeerError."""
+    """Raise PeerError unless the segment is valid and follows the previous one."""
     wrong = (
         entry.last_sequence > wire.SEQUENCE_MAX
         or entry.epoch > wire.EPOCH_MAX
@@ -469,4 +467,4 @@ def _check_entry(entry: SegmentEntry, before: SegmentEntry | None) -> None:
         wrong |= entry.first_sequence <= max(before.first_sequence, before.last_sequence)
         wrong |= entry.end_offset < before.end_offset
     if wrong:
-        raise PeerError(f"a catalog with a segment that cannot be: {entry.name}")
+        raise PeerError(f"the catalog has an invalid segment: {entry.name}")

@@ -1,8 +1,7 @@
-"""What processes say to each other about a log: messages, packed and unpacked, nothing else.
+"""Messages between processes about a log, packed and unpacked.
 
-The same framing as the log's: a header with its own checksum, so that a length is believed only when it is
-proven, and a checksum over the padded body. `docs/LOG_FORMAT.md`, section "Replication", draws the
-bytes. No sockets here.
+The framing is that of the log: a header with its own checksum, so that a length is used only after
+verification, and a checksum over the padded body. `docs/LOG_REPLICATION.md` has the layout. No sockets here.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ VERSION: Final = 1
 HEADER_BYTES: Final = 32
 #: Larger frames are not streamed: the replica fetches them with their segment.
 STREAM_BYTES_MAX: Final = 16 << 20
-#: A larger record is not forwarded: who needs it fetches its segment.
+#: A larger record is not forwarded: fetch its segment.
 RECORD_BYTES_MAX: Final = 64 << 20
-#: Entries in one answer about segments; the rest is asked for again.
+#: Entries in one response about segments; further requests get the rest.
 ENTRIES_MAX: Final = 4096
-#: Segments of one log in all that a peer may tell of.
+#: Upper bound of a peer's segments of one log.
 CATALOG_MAX: Final = 1 << 18
-#: No epoch or sequence is believed that is above these: nobody gets there by counting.
+#: Higher epochs and sequences are rejected: none is reachable by counting.
 EPOCH_MAX: Final = limits.EPOCH_MAX
 SEQUENCE_MAX: Final = 1 << 62
 NONCE_BYTES: Final = 32
-#: Bytes of a segment in one answer.
+#: Bytes of a segment in one response.
 FETCH_BYTES_MAX: Final = 1 << 40
 NAME_BYTES_MAX: Final = 128
 TEXT_BYTES_MAX: Final = 1024
@@ -47,11 +46,11 @@ assert _HEADER.size == HEADER_BYTES - 4
 
 
 class PeerError(LogError):
-    """The other side broke the protocol: its connection is closed, nothing of it is kept."""
+    """The peer broke the protocol: its connection is closed, and its data discarded."""
 
 
 class WireRefusal(IntEnum):
-    """Why a request was refused."""
+    """Reasons of a refused request."""
 
     WRONG_LOG = 1
     STALE_EPOCH = 2
@@ -65,7 +64,7 @@ class WireRefusal(IntEnum):
 
 
 class RefusedError(LogError):
-    """The other side said no, and why."""
+    """The peer refused the request, with a reason."""
 
     def __init__(self, reason: WireRefusal, text: str) -> None:
         super().__init__(f"refused ({reason.name.lower().replace('_', ' ')}): {text}")
@@ -73,7 +72,7 @@ class RefusedError(LogError):
 
 
 class WireKind(IntEnum):
-    """What a message is."""
+    """Kinds of messages."""
 
     HELLO = 1
     WELCOME = 2
@@ -92,7 +91,7 @@ class WireKind(IntEnum):
 
 
 class Purpose(IntEnum):
-    """What a connection is for."""
+    """Purposes of a connection."""
 
     FETCH = 1
     FOLLOW = 2
@@ -108,34 +107,34 @@ class Header(NamedTuple):
 
     @property
     def stored_bytes(self) -> int:
-        """The body with its padding."""
+        """The size of the body with its padding."""
         return padded(self.body_bytes)
 
 
 def pack(kind: WireKind, body: Bytes = b"", number: int = 0) -> bytes:
-    """A whole message."""
+    """Return a whole message."""
     stored = bytes(body) + pad(len(body))
     head = _HEADER.pack(MAGIC, VERSION, kind, 0, number, len(body), crc32c(stored))
     return head + _CRC.pack(crc32c(head)) + stored
 
 
 def unpack_header(data: Bytes) -> Header:
-    """A message's header, checked: its length is within what this kind may have."""
+    """Decode and check a message's header; its length is within the bounds of its kind."""
     if len(data) != HEADER_BYTES:
-        raise PeerError("a message header is cut short")
+        raise PeerError("the message header is cut short")
     magic, version, kind, flags, number, size, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise PeerError("wrong magic: the other side does not speak lorogo's replication")
+        raise PeerError("wrong magic: the peer does not use lorogo's replication protocol")
     if crc32c(data[: HEADER_BYTES - 4]) != int.from_bytes(data[-4:], "little"):
-        raise PeerError("a message header does not match its checksum")
+        raise PeerError("the message header does not match its checksum")
     if version != VERSION:
-        raise PeerError(f"protocol version {version}, this program speaks {VERSION}")
+        raise PeerError(f"protocol version {version}, this program uses {VERSION}")
     if flags:
         raise PeerError(f"unknown flags {flags:#x} in a message")
     try:
         known = WireKind(kind)
     except ValueError:
-        raise PeerError(f"unknown kind of message {kind}") from None
+        raise PeerError(f"unknown message kind {kind}") from None
     least, most = _BODY_BYTES[known]
     if not least <= size <= most:
         raise PeerError(f"a {known.name} message of {size} bytes, not {least} to {most}")
@@ -143,7 +142,7 @@ def unpack_header(data: Bytes) -> Header:
 
 
 def check_body(header: Header, stored: Bytes) -> memoryview:
-    """The body without its padding."""
+    """Return the body without its padding."""
     if len(stored) != header.stored_bytes or crc32c(stored) != header.body_checksum:
         raise PeerError(f"the body of a {header.kind.name} message does not match its checksum")
     return memoryview(stored)[: header.body_bytes]
@@ -158,20 +157,20 @@ def _text(data: Bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of whoever connects: who, what for, and where its log stands."""
+    """The first message of a client: its identity, its purpose, and the end of its log."""
 
     purpose: Purpose
-    #: zeros: a new replica, which takes the log's
+    #: zeros: a new replica, which adopts the log's id
     log_id: bytes = bytes(16)
     replica_id: bytes = bytes(16)
     partition: int = 0
     epoch: int = 0
     next_sequence: int = 0
     end_offset: int = 0
-    #: where this one serves segments itself; 0: nowhere
+    #: port at which this side serves segments; 0: none
     port: int = 0
     name: str = ""
-    #: which opening of a log that epoch was promised to; zeros: none, or not known
+    #: the opening of a log to which that epoch was promised; zeros: none, or unknown
     incarnation: bytes = bytes(16)
     nonce: bytes = bytes(NONCE_BYTES)
 
@@ -190,7 +189,7 @@ class Hello:
         purpose, partition, log_id, replica_id, epoch, next_sequence, end_offset, port, size, *ids = fields
         name = body[cls.layout.size :]
         if len(name) != size:
-            raise PeerError("a HELLO of the wrong length")
+            raise PeerError("the HELLO has a wrong length")
         try:
             known = Purpose(purpose)
         except ValueError:
@@ -201,7 +200,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The answer to HELLO: whose log this is and who writes it."""
+    """The response to HELLO: the identity of the log and of its writer."""
 
     log_id: bytes
     partition: int
@@ -209,10 +208,10 @@ class Welcome:
     next_sequence: int
     end_offset: int
     segment_bytes: int
-    #: the epoch and the end of the log as they were found when it was opened
+    #: epoch and end of the log at its opening
     prior_epoch: int = 0
     prior_offset: int = 0
-    #: this opening of the log, and whose directory it is (the same over restarts)
+    #: the id of this opening, and of its directory (the same over restarts)
     incarnation: bytes = bytes(16)
     node: bytes = bytes(16)
 
@@ -231,7 +230,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """A no, with its reason."""
+    """A refusal with its reason."""
 
     reason: WireRefusal
     text: str
@@ -256,14 +255,14 @@ class RefusedMessage:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """One segment as one side has it: enough to tell whether the other side's is the same history."""
+    """One segment of one side, with the facts that show whether both sides have the same history."""
 
     first_sequence: int
     first_time: int
     first_offset: int
     last_sequence: int
     end_offset: int
-    #: position behind the last frame, and the whole file (0 while it is open)
+    #: position behind the last frame, and file size (0 while it is open)
     position: int
     size: int
     epoch: int
@@ -273,11 +272,11 @@ class SegmentEntry:
     sealed: bool
     rewritten: bool
     digest: bytes = bytes(16)
-    #: this side cannot serve it until it is repaired
+    #: damaged: this side cannot serve it until it is repaired
     damaged: bool = False
-    #: chain value before the first frame: the one behind the last frame of the segment before
+    #: chain value before the first frame: that behind the last frame of the previous segment
     chain_before: int = 0
-    #: how many records are left in it (0 while it is open)
+    #: number of its records (0 while it is open)
     records: int = 0
 
     layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16sQ")
@@ -316,7 +315,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Asks for the segments that end behind a log offset."""
+    """Requests the segments that end behind a log offset."""
 
     from_offset: int = 0
 
@@ -333,7 +332,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """Segments in order; `more` if there are others behind them."""
+    """Segments in order; `more` if further ones follow."""
 
     entries: tuple[SegmentEntry, ...]
     more: bool = False
@@ -348,14 +347,14 @@ class SegmentList:
     def unpack(cls, body: Bytes) -> SegmentList:
         count, more = cls.layout.unpack_from(body)
         if len(body) != cls.layout.size + count * SegmentEntry.layout.size:
-            raise PeerError("a SEGMENTS message of the wrong length")
+            raise PeerError("the SEGMENTS message has a wrong length")
         at = range(cls.layout.size, len(body), SegmentEntry.layout.size)
         return cls(tuple(SegmentEntry.unpack(body, place) for place in at), bool(more))
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Asks for bytes of a segment's file."""
+    """Requests bytes of a segment's file."""
 
     first_sequence: int
     first_time: int
@@ -375,7 +374,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Announces bytes of a file, which follow as they are (they carry their own checksums)."""
+    """Announces bytes of a file, which follow unframed (they have their own checksums)."""
 
     position: int
     size: int
@@ -393,7 +392,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Asks for one record."""
+    """Requests one record."""
 
     sequence: int
 
@@ -412,23 +411,23 @@ _RECORD = struct.Struct("<QqI4x")
 
 
 def pack_record(record: Record) -> bytes:
-    """The body of a RECORD message."""
+    """Return the body of a RECORD message."""
     head = _RECORD.pack(record.sequence, record.time, len(record.key))
     return b"".join((head, record.key, record.payload))
 
 
 def unpack_record(body: Bytes) -> Record:
-    """The record in a RECORD message."""
+    """Decode the record of a RECORD message."""
     sequence, time, size = _RECORD.unpack_from(body)
     if _RECORD.size + size > len(body):
-        raise PeerError("a RECORD of the wrong length")
+        raise PeerError("the RECORD has a wrong length")
     rest = bytes(body[_RECORD.size :])
     return Record(sequence, time, rest[:size], rest[size:])
 
 
 @dataclass(frozen=True, slots=True)
 class HeadMessage:
-    """Where the coordinator's durable log ends. Sent every second, and wherever frames were left out."""
+    """The end of the coordinator's durable log. Sent every second, and in place of skipped frames."""
 
     next_sequence: int
     end_offset: int
@@ -447,9 +446,9 @@ class HeadMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAck:
-    """What a replica has on its disk, proven to be the coordinator's. `caught_up`: frames need no fetch.
+    """The durable end of a replica, verified to be the coordinator's. `caught_up`: frames need no fetch.
 
-    `waiting`: it has a hole that it cannot fill now, here or at the coordinator; `sequence` is before it.
+    `waiting`: it has a gap that neither side can fill now; `sequence` is before the gap.
     """
 
     sequence: int
@@ -474,7 +473,7 @@ class ReplicaAck:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The answer to HELLO of one who has a secret: proves that he knows it, and asks for the same."""
+    """The response to HELLO of a server with a secret: proves the secret, and requests the same."""
 
     nonce: bytes
     proof: bytes
@@ -492,7 +491,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The answer to CHALLENGE."""
+    """The response to CHALLENGE."""
 
     proof: bytes
 
@@ -508,7 +507,7 @@ class Proof:
 
 
 def proof_of(secret: bytes, side: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """What only one who knows the secret can say: over both nonces and all of HELLO, told apart by side."""
+    """Return the proof of the secret, over both nonces and all of HELLO, distinct for each side."""
     return hmac.digest(secret, side + nonce + hello.pack(), "sha256")
 
 
@@ -525,7 +524,7 @@ Message = (
     | ReplicaAck
     | Challenge
     | Proof
-)  # RECORD and FRAMES carry their bytes as they are
+)  # RECORD and FRAMES have variable bodies
 
 _CLASSES: Final[dict[WireKind, type[Message]]] = {
     cls.kind: cls
@@ -537,12 +536,12 @@ _CLASSES: Final[dict[WireKind, type[Message]]] = {
 
 
 def message(value: Message, number: int = 0) -> bytes:
-    """A message of one of the fixed kinds, ready to be sent."""
+    """Return a message of one of the fixed kinds, ready to be sent."""
     return pack(value.kind, value.pack(), number)
 
 
 def unpack(header: Header, body: Bytes) -> Message:
-    """The message of one of the fixed kinds that a checked body holds."""
+    """Decode a message of one of the fixed kinds from its verified body."""
     return _CLASSES[header.kind].unpack(body)
 
 

@@ -1,7 +1,7 @@
-"""Messages over a blocking socket, each whole message with a deadline. For threads: no asyncio here.
+"""Messages over a blocking socket, with a deadline for each whole message. For threads, without asyncio.
 
-A peer that sends one byte now and then gains nothing: the time counts from the first byte of a message to its
-last. Bytes of files have no such end; there each MiB must come (or go) within the time.
+The deadline covers a message from its first byte to its last, so a peer cannot hold a connection with single
+bytes. For bytes of files the deadline covers each MiB.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from lorogo_log.transfer.wire import (
 
 Address = tuple[str, int]
 _M = TypeVar("_M", Welcome, SegmentList, Data)
-#: Of a file, so much must move within a deadline; and what is read of a message is made room for so.
+#: File bytes per deadline, and the step in which memory for a message grows.
 PIECE_BYTES = 1 << 20
 
 
 def connect(address: Address, timeout: float) -> socket.socket:
-    """A connection; each message over it has `timeout` seconds."""
+    """Return a connection; each message over it has `timeout` seconds."""
     sock = socket.create_connection(address, timeout=timeout)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
 class _Deadline:
-    """Lets every step of one message take only what is left of the whole time."""
+    """Limits every step of one message to the rest of its deadline."""
 
     def __init__(self, sock: socket.socket, seconds: float | None = None) -> None:
         self._sock = sock
@@ -63,7 +63,7 @@ class _Deadline:
             return None
         left = self._end - clock.monotonic()
         if left <= 0:
-            raise TimeoutError("the other side took too long over one message")
+            raise TimeoutError("the peer took too long for one message")
         return left
 
     def into(self, view: memoryview) -> None:
@@ -72,11 +72,11 @@ class _Deadline:
             self._sock.settimeout(self.left())
             got = self._sock.recv_into(view[at:])
             if not got:
-                raise PeerError("the other side closed the connection within a message")
+                raise PeerError("the peer closed the connection within a message")
             at += got
 
     def exactly(self, size: int) -> bytearray:
-        """Room is made as the bytes come: a length alone costs the other side nothing."""
+        """Receive exactly so many bytes. Memory grows as they arrive: an announced length reserves none."""
         data = bytearray()
         while len(data) < size:
             piece = bytearray(min(PIECE_BYTES, size - len(data)))
@@ -86,7 +86,7 @@ class _Deadline:
 
 
 def receive_exactly(sock: socket.socket, size: int) -> bytearray:
-    """So many bytes of a file, or PeerError if the other side ends within them."""
+    """Receive exactly so many bytes of a file; PeerError if the peer closes before."""
     data = bytearray()
     while len(data) < size:
         with _Deadline(sock) as deadline:
@@ -95,7 +95,7 @@ def receive_exactly(sock: socket.socket, size: int) -> bytearray:
 
 
 def receive_into(sock: socket.socket, view: memoryview) -> None:
-    """Fill the whole view (a piece of a file) within the time."""
+    """Fill the view (a chunk of a file) within the deadline."""
     with _Deadline(sock) as deadline:
         deadline.into(view)
 
@@ -103,39 +103,39 @@ def receive_into(sock: socket.socket, view: memoryview) -> None:
 def receive(
     sock: socket.socket, kinds: frozenset[WireKind], seconds: float | None = None
 ) -> tuple[Header, memoryview] | None:
-    """The next message, which must be one of these kinds; None if the other side closed before it."""
+    """Return the next message, of one of these kinds; None if the peer closed before it."""
     first = bytearray(1)
-    if not sock.recv_into(first):  # waiting for a message to begin has the socket's own time
+    if not sock.recv_into(first):  # the socket's own timeout covers the wait for a message
         return None
     with _Deadline(sock, seconds) as deadline:
         header = wire.unpack_header(first + deadline.exactly(wire.HEADER_BYTES - 1))
         if header.kind not in kinds:
-            raise PeerError(f"a {header.kind.name} message does not belong here")
+            raise PeerError(f"unexpected {header.kind.name} message")
         return header, wire.check_body(header, deadline.exactly(header.stored_bytes))
 
 
 def send(sock: socket.socket, message: Message, number: int = 0) -> None:
-    sock.sendall(wire.message(message, number))  # the socket's time is for all of it
+    sock.sendall(wire.message(message, number))  # the socket's timeout covers the whole message
 
 
-def ask(sock: socket.socket, request: Message, answer: type[_M], number: int = 0) -> _M:
-    """Send a request and wait for its answer; a refusal is raised."""
+def request_message(sock: socket.socket, request: Message, answer: type[_M], number: int = 0) -> _M:
+    """Send a request and return its response; raises RefusedError."""
     send(sock, request, number)
-    found = wire.unpack(*expect(sock, number, answer.kind))
+    found = wire.unpack(*receive_response(sock, number, answer.kind))
     assert isinstance(found, answer)
     return found
 
 
-def expect(sock: socket.socket, number: int, *kinds: WireKind) -> tuple[Header, memoryview]:
-    """The answer to a request; a refusal is raised. Nothing is read of what is neither."""
+def receive_response(sock: socket.socket, number: int, *kinds: WireKind) -> tuple[Header, memoryview]:
+    """Return the response to a request; raises RefusedError. Other messages are errors, unread."""
     came = receive(sock, frozenset({*kinds, WireKind.REFUSED}))
     if came is None:
-        raise PeerError("the other side closed the connection without an answer")
+        raise PeerError("the peer closed the connection without a response")
     header, body = came
     if header.kind is WireKind.REFUSED:
         raise RefusedMessage.unpack(body).error
     if header.number != number:
-        raise PeerError(f"the answer to request {header.number} where {number} was asked")
+        raise PeerError(f"a response to request {header.number} instead of {number}")
     return header, body
 
 
@@ -143,36 +143,36 @@ def expect(sock: socket.socket, number: int, *kinds: WireKind) -> tuple[Header, 
 
 
 def greet(sock: socket.socket, hello: Hello, secret: bytes | None) -> Welcome:
-    """HELLO and all that comes before WELCOME, by the one who connected."""
+    """Send HELLO and prove the secret, as the client; return before WELCOME is read."""
     send(sock, hello)
-    answer = wire.unpack(*expect(sock, 0, WireKind.WELCOME, WireKind.CHALLENGE))
+    answer = wire.unpack(*receive_response(sock, 0, WireKind.WELCOME, WireKind.CHALLENGE))
     if isinstance(answer, Challenge):
-        send(sock, proven(hello, answer, secret))
-        answer = wire.unpack(*expect(sock, 0, WireKind.WELCOME))
+        send(sock, prove_secret(hello, answer, secret))
+        answer = wire.unpack(*receive_response(sock, 0, WireKind.WELCOME))
     elif secret is not None:
-        raise PeerError("the other side did not prove that it knows the secret")
+        raise PeerError("the peer did not prove that it has the secret")
     assert isinstance(answer, Welcome)
     return answer
 
 
-def proven(hello: Hello, challenge: Challenge, secret: bytes | None) -> Proof:
-    """The answer to a challenge, if it proves that the other side knows the secret too."""
+def prove_secret(hello: Hello, challenge: Challenge, secret: bytes | None) -> Proof:
+    """Return the response to a challenge that proves the peer's secret."""
     if secret is None:
-        raise PeerError("the other side asks for a secret, and this one has none")
+        raise PeerError("the peer requires a secret, and none is set here")
     if not hmac.compare_digest(challenge.proof, wire.proof_of(secret, b"server", hello, challenge.nonce)):
-        raise PeerError("the other side has another secret")
+        raise PeerError("the peer has another secret")
     return Proof(wire.proof_of(secret, b"client", hello, challenge.nonce))
 
 
-def challenged(sock: socket.socket, hello: Hello, secret: bytes, number: int, nonce: bytes) -> bool:
-    """Whether the one who connected knows the secret; if not, it is told so."""
+def challenge_client(sock: socket.socket, hello: Hello, secret: bytes, number: int, nonce: bytes) -> bool:
+    """Return True if the client has the secret; otherwise send it a refusal."""
     send(sock, Challenge(nonce, wire.proof_of(secret, b"server", hello, nonce)), number)
     came = receive(sock, frozenset({WireKind.PROOF}))
     if came is None:
         return False
     good = hmac.compare_digest(bytes(came[1]), wire.proof_of(secret, b"client", hello, nonce))
     if not good:
-        send(sock, RefusedMessage(WireRefusal.SECRET, "the secret is another one"), number)
+        send(sock, RefusedMessage(WireRefusal.SECRET, "the secrets differ"), number)
     return good
 
 
@@ -180,7 +180,7 @@ def challenged(sock: socket.socket, hello: Hello, secret: bytes, number: int, no
 
 
 def send_file(sock: socket.socket, fd: int, position: int, size: int) -> None:
-    """Bytes of a file, copied by the kernel (`sendfile`): they never enter this process."""
+    """Send bytes of a file, copied by the kernel (`sendfile`) without entering this process."""
     end = position + size
     timeout = sock.gettimeout()
     writable = select.poll()
@@ -194,12 +194,12 @@ def send_file(sock: socket.socket, fd: int, position: int, size: int) -> None:
                 sent = os.sendfile(sock.fileno(), fd, position, piece_end - position)
             except BlockingIOError:
                 if left is not None and (left <= 0 or not writable.poll(left * 1000)):
-                    raise TimeoutError("the other side does not take what it asked for") from None
+                    raise TimeoutError("the peer does not read the requested bytes") from None
                 if left is None:
                     writable.poll()
                 continue
             if not sent:
-                raise OSError("the file is shorter than it was")
+                raise OSError("the file was truncated")
             if left is not None and left <= 0:
-                raise TimeoutError("the other side takes what it asked for too slowly")
+                raise TimeoutError("the peer reads the requested bytes too slowly")
             position += sent

@@ -7,7 +7,7 @@ import socket
 
 from lorogo_log.transfer import wire
 from lorogo_log.transfer.wire import Challenge, Header, Hello, PeerError, RefusedMessage, Welcome, WireKind
-from lorogo_log.transfer.wire_socket import proven
+from lorogo_log.transfer.wire_socket import prove_secret
 
 WRITE_BUFFER_BYTES = 1 << 20
 _GREETINGS = frozenset({WireKind.WELCOME, WireKind.CHALLENGE, WireKind.REFUSED})
@@ -29,37 +29,37 @@ class MessageStream:
 
     @classmethod
     async def adopt(cls, sock: socket.socket) -> MessageStream:
-        """A connection that a thread accepted."""
+        """Wrap a connection that a thread accepted."""
         sock.setblocking(False)
         return cls(*await asyncio.open_connection(sock=sock, limit=WRITE_BUFFER_BYTES))
 
     @property
     def peer(self) -> str:
-        """The other side's address."""
+        """The peer's address."""
         name = self._writer.get_extra_info("peername")
         return str(name[0]) if name else ""
 
     async def receive(self, timeout: float, kinds: frozenset[WireKind]) -> tuple[Header, memoryview]:
-        """The next message, which must be one of these kinds. Raises PeerError, OSError, TimeoutError."""
+        """Return the next message, of one of these kinds. Raises PeerError, OSError, TimeoutError."""
         try:
             async with asyncio.timeout(timeout):
                 header = wire.unpack_header(await self._reader.readexactly(wire.HEADER_BYTES))
                 if header.kind not in kinds:
-                    raise PeerError(f"a {header.kind.name} message does not belong here")
+                    raise PeerError(f"unexpected {header.kind.name} message")
                 return header, wire.check_body(header, await self._reader.readexactly(header.stored_bytes))
         except asyncio.IncompleteReadError as cut:
             inside = "within a message" if cut.partial else "between messages"
-            raise PeerError(f"the other side closed the connection {inside}") from None
+            raise PeerError(f"the peer closed the connection {inside}") from None
 
     async def greet(self, hello: Hello, secret: bytes | None, timeout: float) -> Welcome:
-        """HELLO and all that comes before WELCOME, by the one who connected. A refusal is raised."""
+        """Send HELLO and prove the secret, as the client; return before WELCOME. Raises RefusedError."""
         await self.send(wire.message(hello), timeout)
         answer = wire.unpack(*await self.receive(timeout, _GREETINGS))
         if isinstance(answer, Challenge):
-            await self.send(wire.message(proven(hello, answer, secret)), timeout)
+            await self.send(wire.message(prove_secret(hello, answer, secret)), timeout)
             answer = wire.unpack(*await self.receive(timeout, _GREETINGS))
         elif secret is not None and isinstance(answer, Welcome):
-            raise PeerError("the other side did not prove that it knows the secret")
+            raise PeerError("the peer did not prove that it has the secret")
         match answer:
             case Welcome():
                 return answer
@@ -69,7 +69,7 @@ class MessageStream:
                 raise PeerError("a second challenge")
 
     async def send(self, data: bytes, timeout: float) -> None:
-        """Send, and wait until most of it is on its way: a peer that does not read shows here."""
+        """Send, and wait until most of it is sent: detects a peer that does not read."""
         async with asyncio.timeout(timeout), self._turn:
             self._writer.write(data)
             await self._writer.drain()
@@ -79,7 +79,7 @@ class MessageStream:
         self._writer.transport.abort()
 
     async def close(self, timeout: float = 2.0) -> None:
-        """End the connection when what was sent is out, or the time is up."""
+        """Close the connection when all data is sent, or after the timeout."""
         try:
             self._writer.close()
             async with asyncio.timeout(timeout):

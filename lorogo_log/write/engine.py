@@ -1,7 +1,7 @@
-"""What the writer does to the disk: prepare, commit, swap, seal. No queue, no policy, no threads.
+"""The writer's disk operations: prepare, commit, swap, seal. No queue, no policy, no threads.
 
-`prepare()` and `seal()` are background work: the writer never waits for them unless it is faster than the
-disk. A simulation calls all of them in turn, in one thread.
+`prepare()` and `seal()` run in the background: the writer waits for them only if it is faster than the disk.
+A simulation calls all of them in order, in one thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ZEROS = bytes(limits.AHEAD_BYTES)
 
 @dataclass(slots=True)
 class LogHead:
-    """Where the log stands: what the next frame must continue."""
+    """The end of the log, which the next frame must continue."""
 
     next_sequence: int = 1
     end_offset: int = 0
@@ -55,34 +55,34 @@ class OpenSegment:
         self.end_offset = 0
         self.chain = 0
         self.frame_bytes = 0  # of the last frame
-        self.filled = filled  # zeros reach up to here
+        self.filled = filled  # end of the prepared zeros
         self._hash = xxhash.xxh3_128()
-        self._hashed = 0  # bytes that are in it
+        self._hashed = 0  # bytes included in the digest
 
     def hash(self, parts: Sequence[Bytes], start: int, end: int) -> None:
-        """What was just written goes into the digest: sealing need not read it again."""
+        """Add the written bytes to the digest, so that sealing need not read them again."""
         if self._hashed == start:
             for part in parts:
                 self._hash.update(part)
             self._hashed = end
 
     def digest(self) -> bytes:
-        """Of everything up to the position; read back if the segment was not written from its beginning."""
+        """Return the digest up to the position; read back if this process did not write the whole segment."""
         if self._hashed == self.position:
             return self._hash.digest()
         return digest_of(self.file, self.position)
 
     def records(self) -> bool:
-        """Whether it holds any record: epochs alone do not count."""
+        """True if it has any record; empty frames do not count."""
         return self.header is not None and self.last_sequence >= self.header.first_sequence
 
     def claim(self, end: int) -> None:
-        """Bytes are written up to `end`: what was filled with zeros before it is so no more."""
+        """Note that bytes are written up to `end`, over the prepared zeros."""
         self.filled = max(self.filled, end)
 
 
 class SegmentAppender:
-    """The writer's hands: one active segment, one prepared to follow it."""
+    """Writes to one active segment, with one prepared to follow it."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class SegmentAppender:
         self.partition = partition
         self.segment_bytes = segment_bytes
         self.ahead_bytes = min(ahead_bytes, segment_bytes, len(_ZEROS))
-        self.sync_us_counts = [0] * 32  # syncs of commits, by how long: shorter than 2**i microseconds
-        self.sync_seconds = 0.0  # all of them together
+        self.sync_us_counts = [0] * 32  # syncs of commits, by duration: below 2**i microseconds
+        self.sync_seconds = 0.0  # their sum
         self._monotonic = monotonic
         self._prepared = 0
         self.active = self.prepare()
@@ -111,7 +111,7 @@ class SegmentAppender:
     # -- background ------------------------------------------------------------------------------
 
     def prepare(self) -> OpenSegment:
-        """A new file of zeros, synced with its directory entry. So is the last rename."""
+        """Create a file of zeros, synced with its directory entry, and with the last rename."""
         self._prepared += 1
         name = prepared_name(self._prepared)
         try:
@@ -123,7 +123,7 @@ class SegmentAppender:
                 write_all(file, [_ZEROS[: self.ahead_bytes]], 0, self._path(name))
         except DiskFull:
             file.close()
-            self.directory.remove(name)  # the next try makes another
+            self.directory.remove(name)  # the next attempt creates another
             raise
         file.sync()
         self.directory.sync()
@@ -137,7 +137,7 @@ class SegmentAppender:
             segment.header,
             trailer,
             position=segment.position,
-            # one that only carries an epoch takes a sequence for itself: no two segments begin with the same
+            # a segment with only an epoch uses one sequence: no two segments begin with the same
             last_sequence=max(segment.last_sequence, segment.header.first_sequence),
             end_offset=segment.end_offset,
             chain_out=segment.chain,
@@ -157,13 +157,13 @@ class SegmentAppender:
         segment.file.close()
 
     def cut(self, segment: OpenSegment) -> None:
-        """Remove what a write on a full disk left behind the last whole frame; synced."""
+        """Remove the bytes that a write on a full disk left behind the last whole frame; synced."""
         segment.file.truncate(segment.position)
         segment.file.sync()
         segment.filled = segment.position
 
     def fill(self, segment: OpenSegment) -> None:
-        """Write the zeros ahead again that `cut` removed: proof that there is room. Raises DiskFull."""
+        """Write the zeros again that `cut` removed, which proves that there is space. Raises DiskFull."""
         if self.ahead_bytes:
             try:
                 write_all(segment.file, [_ZEROS[: self.ahead_bytes]], segment.position, segment.name)
@@ -174,14 +174,14 @@ class SegmentAppender:
             segment.claim(segment.position + self.ahead_bytes)
 
     def has_room(self) -> bool:
-        """Whether two segments fit on the disk; on a small disk, whether a quarter of it is free."""
+        """Return True if two segments fit on the disk; on a small disk, if a quarter of it is free."""
         space = self.directory.space()
         return space is None or space[0] >= min(2 * self.segment_bytes, space[1] // 4)
 
     # -- the writer's thread ------------------------------------------------------------------------
 
     def fits(self, body_bytes: int) -> bool:
-        """Whether a frame of about this size still goes into the active segment (an empty one takes any)."""
+        """Return True if a frame of about this size fits the active segment (an empty one takes any)."""
         active = self.active
         return (
             active.header is None or active.position + body_bytes + FRAME_HEADER_BYTES <= self.segment_bytes
@@ -197,9 +197,9 @@ class SegmentAppender:
         sizes: Sizes | None = None,
         distinct: Collection[bytes] | None = None,
     ) -> FrameHeader:
-        """Write one frame (and the segment's header before the first), sync it, and stand behind it.
+        """Write one frame (and the segment's header before the first), sync it, and advance the head.
 
-        Whoever knows the sizes and the distinct keys already says them.
+        Pass the sizes and the distinct keys if they are known.
         """
         active = self.active
         header = active.header
@@ -223,7 +223,7 @@ class SegmentAppender:
     def mirror(
         self, header: SegmentHeader | None, frame: EncodedFrame, keys: Collection[bytes], *, sync: bool
     ) -> None:
-        """Write a coordinator's frame as it is, so that the replica's file becomes byte for byte the same.
+        """Write a coordinator's frame unchanged, so that the replica's file becomes byte for byte equal.
 
         The frame must continue this log exactly; the caller has checked its body.
         """
@@ -234,7 +234,7 @@ class SegmentAppender:
         if header is None:
             header = self.active.header
         elif header.chain == head.chain and header.first_offset == head.end_offset:
-            # the segment before may have ended with a sequence that no record has
+            # the previous segment may have ended with a sequence without a record
             expected = max(expected, header.first_sequence)
         if header is None or frame.header.first_sequence != expected:
             raise ValueError("the frame does not continue this log")
@@ -272,10 +272,9 @@ class SegmentAppender:
         size = end - active.position
         written = parts
         if end > active.filled:
-            # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two.
-            # The zeros go
-            # with the frame that runs out of them: writing them in the background cost more latency than it
-            # saved.
+            # A commit into zeros changes no metadata, so its sync is one write to the disk instead of
+            # two. New zeros are written with the frame that runs out of them: writing them in the
+            # background increased latency more than it saved.
             ahead = self.ahead_bytes if size <= limits.AHEAD_FRAME_BYTES else 0
             ahead = max(0, min(ahead, self.segment_bytes - end))
             if ahead:
@@ -285,7 +284,7 @@ class SegmentAppender:
         if sync or first:
             self._sync(active.file)
         if first:
-            # only now has the file a first sequence and a first time to be named by
+            # only now the first sequence and the first time of the file's name are known
             name = segment_name(header.first_sequence, header.first_time)
             self.directory.rename(active.name, name)
             active.name = name
@@ -302,20 +301,20 @@ class SegmentAppender:
         return done
 
     def swap(self, *, synced: bool) -> OpenSegment:
-        """Make the prepared segment the active one; gives the old one, to be sealed."""
+        """Make the prepared segment the active one; return the old one, to be sealed."""
         assert self.standby is not None
         old = self.active
         if not synced:
-            old.file.sync()  # nothing of a newer segment may outlive what came before it
+            old.file.sync()  # a newer segment must not be durable before its predecessor
         self.active, self.standby = self.standby, None
         return old
 
     def sync(self) -> None:
-        """Everything committed so far is on the disk."""
+        """Sync every commit so far."""
         self._sync(self.active.file)
 
     def _sync(self, file: File) -> None:
-        """Sync what somebody waits for, and note how long it took."""
+        """Sync for waiting callers, and record the duration."""
         begun = self._monotonic()
         file.sync()
         took = max(0.0, self._monotonic() - begun)

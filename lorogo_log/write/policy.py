@@ -1,4 +1,4 @@
-"""When an append is durable, and what happens when the disk fails: choices made once, at open."""
+"""Sync policy and disk failure policy of a log, chosen at open."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lorogo_log.errors import DiskFullError, LogFailedError
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """When the writer syncs. `Sync.group()` is the default and the only one that is both safe and fast."""
+    """The time of syncs. `Sync.group()` is the default and the only policy that is both safe and fast."""
 
     kind: Literal["group", "always", "interval", "os"]
     seconds: float = 0.0
 
     @classmethod
     def group(cls) -> Sync:
-        """One sync for all that waits; an append returns when it is on the disk."""
+        """One sync for all waiting appends; an append returns when it is durable."""
         return cls("group")
 
     @classmethod
@@ -28,7 +28,7 @@ class Sync:
 
     @classmethod
     def interval(cls, seconds: float = 1.0) -> Sync:
-        """A sync every so often; an append returns when written. A power cut loses the last interval."""
+        """A sync per interval; an append returns when written. A power cut loses the last interval."""
         if seconds <= 0:
             raise ValueError("the interval must be above zero")
         return cls("interval", seconds)
@@ -40,16 +40,16 @@ class Sync:
 
     @property
     def waits(self) -> bool:
-        """Whether an append waits for the disk."""
+        """True if an append waits for the disk."""
         return self.kind in {"group", "always"}
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFailure:
-    """What a write or sync error leads to. A sync error stops the log for good: nothing is tried twice."""
+    """The reaction to a write or sync error. A sync error stops the log for good: no sync is repeated."""
 
     callback: Callable[[LogFailedError], None] | None = None
-    #: called with an error when a write finds the disk full, with None when the log goes on.
+    #: called with an error when a write finds the disk full, with None when the log continues
     #: None: a full disk stops the log for good, too
     full: Callable[[DiskFullError | None], None] | None = None
 
@@ -65,5 +65,5 @@ class WriteFailure:
         *,
         full: Callable[[DiskFullError | None], None] | None = None,
     ) -> WriteFailure:
-        """Stop, and tell the callback once, from the log's thread; with `full`, a full disk is waited out."""
+        """Stop, and call the callback once, from the log's thread; with `full`, wait on a full disk."""
         return cls(callback, full)

@@ -1,4 +1,4 @@
-"""What waits in the writer's queue: records that will be one frame, and orders; and who is told of both."""
+"""Entries of the writer's queue: records of the next frame, commands, and the wakers of their callers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Protocol
 from lorogo_log.checks import distinct_keys
 from lorogo_log.errors import LogError
 
-#: What an append waits with: (its token, its first row in the batch, how many rows; 0 for a single one).
+#: An append's waiter: (its token, its first row in the batch, number of rows; 0 for a single record).
 Waiting = tuple[Any, int, int]
-#: What the columns of a frame take for each record, beside its key and its value.
+#: Bytes of a frame's columns for each record, beside its key and its value.
 COLUMN_BYTES = 24
 
 
 class Waker(Protocol):
-    """Tells the waiters of one loop (or thread) how their batch ended: once per batch, by the writer."""
+    """Resolves the waiters of one loop (or thread) when their batch ends: once per batch, by the writer."""
 
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
 
@@ -25,7 +25,7 @@ class Waker(Protocol):
 class AppendWaker(Waker, Protocol):
     """A waker whose waiters append."""
 
-    def soon(self, ring: Callable[[], None]) -> None:
+    def wake_soon(self, wake: Callable[[], None]) -> None:
         """Wake the writer, at the latest before the caller's thread waits."""
         ...
 
@@ -40,12 +40,12 @@ class DirectWaker:
             else:
                 token.set_result(range(first_sequence + start, first_sequence + start + count))
 
-    def soon(self, ring: Callable[[], None]) -> None:
-        ring()
+    def wake_soon(self, wake: Callable[[], None]) -> None:
+        wake()
 
 
 class PendingFrame:
-    """Records that will be one frame."""
+    """Records of the next frame."""
 
     __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values", "waiters")
 
@@ -60,7 +60,7 @@ class PendingFrame:
         self.waiters: dict[Waker, list[Waiting]] = {}
 
     def add(self, many: AppendedRecords) -> None:
-        """These records too."""
+        """Add records."""
         self.keys += many.keys
         self.values += many.values
         self.times += many.times
@@ -71,7 +71,7 @@ class PendingFrame:
 
 
 class AppendedRecords:
-    """Records of one append, and what frame and index must know of them: found by the caller's thread."""
+    """Records of one append, with the facts for frame and index, computed in the caller's thread."""
 
     __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
 
@@ -85,27 +85,27 @@ class AppendedRecords:
 
 @dataclass(slots=True)
 class WriterCommand:
-    """Something else than records for the writer to do, in its place in the queue."""
+    """A command for the writer, in order with the records of the queue."""
 
     run: Callable[[], Any]
     done: Future[Any] = field(default_factory=Future)
 
-    def settle(self, value: Any, after: Future[None]) -> None:
-        """Done with this value when something in the background is; or failed as that failed."""
+    def resolve(self, value: Any, after: Future[None]) -> None:
+        """Resolve with this value once the background work is done; or fail with its error."""
         if (error := after.exception()) is None:
             self.done.set_result(value)
         else:
             self.done.set_exception(error)
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits, unless they gave up before the order was begun."""
+        """Fail the caller's future, unless it was cancelled before the command began."""
         if self.done.running() or self.done.set_running_or_notify_cancel():
             self.done.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """What an order gives, once something in the background is done."""
+    """The result of a command, once background work is done."""
 
     value: Any
     done: Future[None]

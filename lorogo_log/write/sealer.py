@@ -1,11 +1,11 @@
-"""The background of a writer: the next segment is there before it is needed, a finished one gets its seal.
+"""Background work of a writer: preparing the next segment, and sealing finished ones.
 
 ```
  writer thread ── take_standby ◀── prepared ── background thread (run)
-               ── hand_over ─────▶ to seal  ──▶ sealed: whoever waits for `last` is told
+               ── hand_over ─────▶ to seal  ──▶ sealed: the future of `pending_seals` resolves
 ```
 
-Its lock is for what the two threads hand to each other, and never held while the disk works.
+Its lock guards the state shared by the two threads, and is never held during disk operations.
 """
 
 from __future__ import annotations
@@ -33,64 +33,64 @@ class Sealer:
         full: Callable[[DiskFull], None] | None = None,
         after_seal: Callable[[str], None] | None = None,
     ) -> None:
-        """`failed` says what has stopped the log, if anything; `fail` stops it, and calls `stop`.
+        """`failed` returns the error that stopped the log, if any; `fail` stops it, and calls `stop`.
 
-        `full` is called when the disk is full; the background then waits for `again`. None: that fails, too.
+        `full` is called when the disk is full; the background then waits for `retry`. None: that fails, too.
         """
         self._engine = engine
         self._failed = failed
         self._fail = fail
         self._full = full
-        self._stuck: DiskFull | None = None  # until there is room again
+        self._found_full: DiskFull | None = None  # until there is space
         self._after_seal = after_seal
         self._jobs = threading.Condition()
         self._seals: deque[OpenSegment] = deque()
-        self._unsealed: deque[Future[None]] = deque()  # one for each that was handed over, in order
+        self._unsealed: deque[Future[None]] = deque()  # one for each handed-over segment, in order
         self._retired = False
-        #: the segment that will follow the active one, once it is prepared
+        #: the segment to follow the active one, once it is prepared
         self.standby: OpenSegment | None = None
 
     # -- the writer's thread ------------------------------------------------------------------------
 
     def take_standby(self) -> OpenSegment:
-        """The next segment, when it is prepared."""
+        """Return the next segment, once it is prepared."""
         with self._jobs:
             while self.standby is None:
                 if (error := self._failed()) is not None:
                     raise error
-                if self._stuck is not None:
-                    raise self._stuck
+                if self._found_full is not None:
+                    raise self._found_full
                 if not self._jobs.wait(limits.CLOSE_SECONDS):
                     raise OSError("the next segment was not ready in time")
             standby, self.standby = self.standby, None
             return standby
 
-    def again(self) -> None:
-        """There may be room on the disk: try again what found none."""
+    def retry(self) -> None:
+        """Retry an operation that found the disk full."""
         with self._jobs:
-            self._stuck = None
+            self._found_full = None
             self._jobs.notify_all()
 
     def prepared(self) -> None:
-        """Return when the next segment is prepared. Raises DiskFull."""
+        """Wait until the next segment is prepared. Raises DiskFull."""
         standby = self.take_standby()
         with self._jobs:
             self.standby = standby
 
     def hand_over(self, segment: OpenSegment) -> None:
-        """A segment that gets no more frames is sealed in the background."""
+        """Seal a finished segment in the background."""
         with self._jobs:
             self._seals.append(segment)
             self._unsealed.append(Future())
             self._jobs.notify_all()
 
-    def last(self) -> Future[None] | None:
-        """Done when everything that was handed over until now is sealed; None if it is."""
+    def pending_seals(self) -> Future[None] | None:
+        """Return a future of the seals handed over so far; None if all are done."""
         with self._jobs:
             return self._unsealed[-1] if self._unsealed else None
 
     def retire(self) -> None:
-        """Nothing more is handed over: what there is will be sealed, and the prepared file removed."""
+        """Hand over nothing more: seal the rest, and remove the prepared file."""
         with self._jobs:
             self._retired = True
             self._jobs.notify_all()
@@ -98,7 +98,7 @@ class Sealer:
     # -- any thread ---------------------------------------------------------------------------------
 
     def stop(self, error: LogFailedError) -> None:
-        """The log has stopped: whoever waits for a seal is told, and the background ends."""
+        """Stop the background because the log has stopped, and fail the futures of its seals."""
         with self._jobs:
             never, self._unsealed = self._unsealed, deque()
             self._jobs.notify_all()
@@ -106,14 +106,14 @@ class Sealer:
             sealed.set_exception(error)
 
     def refuse(self, error: LogError) -> None:
-        """Fail the waiting futures: their seals do not come now. The seals themselves are still due."""
+        """Fail the waiting futures because their seals are late. The seals themselves remain due."""
         with self._jobs:
             waiting, self._unsealed = self._unsealed, deque(Future() for _ in self._unsealed)
         for sealed in waiting:
             sealed.set_exception(error)
 
     def forked(self) -> None:
-        """In a child process: whoever held the lock stayed with the parent."""
+        """Replace the lock in a child process: its holder may have stayed with the parent."""
         self._jobs = threading.Condition()
 
     # -- the background thread ----------------------------------------------------------------------
@@ -122,19 +122,19 @@ class Sealer:
         """Work until the writer retires, or the log has stopped."""
         self._work(wait=True)
 
-    def tidy(self) -> None:
-        """Do what there is to do now: for who has no thread for it."""
+    def run_pending(self) -> None:
+        """Do the pending work now, for a writer without threads."""
         self._work(wait=False)
 
     def prepare(self) -> None:
-        """Have the next segment ready."""
+        """Prepare the next segment."""
         standby = self._engine.prepare()
         with self._jobs:
             self.standby = standby
             self._jobs.notify_all()
 
     def _work(self, *, wait: bool) -> None:
-        """Have the next file ready, seal what is finished: in this order."""
+        """Prepare the next file, then seal finished ones: in this order."""
         try:
             while True:
                 with self._jobs:
@@ -157,21 +157,21 @@ class Sealer:
                 except DiskFull as full:
                     if self._full is None:
                         raise
-                    if retired:  # it ends with its last frame: the next open seals it
+                    if retired:  # unsealed, it ends with its last frame: the next open seals it
                         self.refuse(DiskFullError(str(full)))
                         break
                     with self._jobs:
-                        self._stuck = full
+                        self._found_full = full
                         self._jobs.notify_all()
                     self._full(full)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - any error must reach the waiters
             self._fail(error)
         for segment in [*self._seals, *([self.standby] if self.standby else [])]:
             segment.file.close()
 
     def _has_job(self) -> bool:
-        """Whether there is work, or a reason to end; with the lock held."""
-        work = self._stuck is None and (self.standby is None or bool(self._seals))
+        """Return True if there is work, or a reason to end; with the lock held."""
+        work = self._found_full is None and (self.standby is None or bool(self._seals))
         return work or self._retired or self._failed() is not None
 
     def _seal(self, segment: OpenSegment) -> None:
@@ -185,7 +185,7 @@ class Sealer:
             self._after_seal(segment.name)
 
     def _leave(self) -> None:
-        """The log is closed: a file that was prepared for nothing disappears."""
+        """Remove the unused prepared file of a closed log."""
         if self.standby is not None:
             self._engine.discard(self.standby)
             self.standby = None

@@ -1,7 +1,7 @@
-"""The writer without threads: the same queue and the same engine, but its work is done in turns.
+"""The writer without threads: the same queue and engine, with the work done in turns.
 
-A turn commits what is queued, and comes `later`. Whoever may not wait for it (an order, a blocking append,
-`close`) does what is queued before it, and its own work, at once. Nothing here waits for another thread.
+A turn commits queued records, and is scheduled with `later`. A command, a blocking append and `close` do the
+queued work before them, and their own, at once. This code never waits for another thread.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from lorogo_log.write.writer import LogWriter
 
 
 class TurnWriter(LogWriter):
-    """A writer whose hands are `Workers`."""
+    """A writer that runs on `Workers`."""
 
     threads = False
 
     def __init__(self, *args: Any, workers: Workers, **options: Any) -> None:
         self._workers = workers
-        self._working = False  # a turn, an order or `close` is at it, further up the stack
-        self._expected = False  # a turn will come
+        self._working = False  # a turn, a command or `close` is active, further up the stack
+        self._turn_scheduled = False  # a turn is scheduled
         self._over = False
         super().__init__(*args, monotonic=workers.monotonic, **options)
 
     def _start(self) -> None:
         self._idle = True
-        self._workers.later(self._tidy)
+        self._workers.later(self._run_background)
 
     # -- who wants something -----------------------------------------------------------------------
 
-    def _ring(self) -> None:
+    def _wake_thread(self) -> None:
         self._idle = False
-        if not self._expected:
-            self._expected = True
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
             self._workers.later(self._turn)
 
     def append(
@@ -55,8 +55,8 @@ class TurnWriter(LogWriter):
         self._drain()
         return token.result(0)
 
-    def order(self, run: Callable[[], Any], *, writes: bool = True) -> Future[Any]:
-        done = super().order(run, writes=writes)
+    def command(self, run: Callable[[], Any], *, writes: bool = True) -> Future[Any]:
+        done = super().command(run, writes=writes)
         self._drain()
         return done
 
@@ -71,28 +71,28 @@ class TurnWriter(LogWriter):
     # -- the work ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Commit the oldest batch; the next, if there is one, in a turn of its own."""
-        self._expected = False
+        """Commit the oldest batch; schedule a turn for the next."""
+        self._turn_scheduled = False
         self._drain(1)
         with self._lock:
             self._idle = True
             if self._queue and self._error is None:
-                self._ring()
+                self._wake_thread()
         if self._sync.kind == "interval" and self._dirty:
             left = self._synced_at + self._sync.seconds - self._monotonic()
-            self._workers.later(self._late, max(0.0, left))
+            self._workers.later(self._sync_interval, max(0.0, left))
 
     def _drain(self, items: int | None = None) -> None:
-        """Do what is queued, or so many items of it; and end, if that was all for good."""
+        """Process the queue, or so many of its entries; and end, if the log is closed."""
         if self._working:
-            return  # whoever is at it goes on until nothing is left
+            return  # the active caller continues until the queue is empty
         self._working = True
         try:
             while self._queue and self._error is None and items != 0:
                 item = self._queue.popleft()
                 if isinstance(item, WriterCommand):
-                    self._orders -= 1
-                    self._obey(item)
+                    self._commands -= 1
+                    self._execute(item)
                 elif isinstance(item, PendingFrame):
                     self._commit(item)
                 items = None if items is None else items - 1
@@ -102,20 +102,20 @@ class TurnWriter(LogWriter):
             self._working = False
 
     def _leave(self) -> None:
-        """Nothing more will come: end as the two threads would."""
+        """End as the two threads would, after the last entry."""
         if self._over or (self._queue and self._error is None):
             return
         try:
             if self._error is None:
                 self._end()
-        except Exception as error:  # noqa: BLE001 - as in a thread: it is told, not raised
+        except Exception as error:  # noqa: BLE001 - as in a thread: reported, not raised
             self._fail(error)
         self._over = True
         self._sealer.retire()
-        self._sealer.tidy()
+        self._sealer.run_pending()
 
-    def _late(self) -> None:
-        """The time between two syncs is over."""
+    def _sync_interval(self) -> None:
+        """Sync at the end of the interval."""
         if self._error is None and not self._over and self._dirty:
             try:
                 self._flush()
@@ -134,32 +134,32 @@ class TurnWriter(LogWriter):
             self._workers.later(self._retry, limits.FULL_SECONDS)
 
     def _retry(self) -> None:
-        """Look for room, until there is some."""
+        """Check for space repeatedly, until there is some."""
         if self._full is not None and self._error is None and not self._over:
             self._resume()
             if self._full is not None:
                 self._workers.later(self._retry, limits.FULL_SECONDS)
 
     def _prepare_next(self) -> None:
-        self._sealer.again()
-        self._sealer.tidy()  # no thread prepares the segment
+        self._sealer.retry()
+        self._sealer.run_pending()  # no thread prepares the segment
         self._sealer.prepared()
 
     # -- the background ------------------------------------------------------------------------------
 
-    def _tidy(self) -> None:
-        """Prepare the next segment, seal what is finished."""
+    def _run_background(self) -> None:
+        """Prepare the next segment, seal finished ones."""
         if not self._over and self._error is None:
-            self._sealer.tidy()
+            self._sealer.run_pending()
 
     def _swap(self) -> str:
         if self._sealer.standby is None:
             self._sealer.prepare()
         name = super()._swap()
         if not self._closing:
-            self._workers.later(self._tidy)
+            self._workers.later(self._run_background)
         return name
 
     def _when_sealed(self, name: str | None) -> str | Deferred | None:
-        self._tidy()
+        self._run_background()
         return super()._when_sealed(name)

@@ -1,4 +1,4 @@
-"""The writer: one queue, one thread, one sync for all that waits.
+"""The writer: one queue, one thread, one sync for all queued records.
 
 ```
  append ─┐                       ┌─ writer thread ─────────────┐      ┌─ background thread ──────────┐
@@ -6,8 +6,8 @@
  append ─┘                       └─ wake each loop once ────────┘      └───────────────────────────────┘
 ```
 
-Rotation, fencing, mirroring and closing travel through the same queue (queue.py), so they have a place among
-the records. The background is sealer.py. Without threads the same work is done in turns (turn_writer.py).
+Rotation, fencing, mirroring and closing use the same queue (queue.py), so they are in order with the records.
+The background is sealer.py. Without threads the same work is done in turns (turn_writer.py).
 """
 
 from __future__ import annotations
@@ -83,20 +83,20 @@ class LogWriter:
         self._monotonic = monotonic
 
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for each time that the writer sleeps
+        self._space = threading.Condition(self._lock)
+        self._wakeups: SimpleQueue[None] = SimpleQueue()  # one token for each sleep of the writer
         self._queue: deque[PendingFrame | WriterCommand] = deque()
         self._bytes = 0
         self._items = 0
-        self._orders = 0
+        self._commands = 0
         self._idle = False
-        self._borrowed = False  # a caller's thread does the writer's work
-        self._timed = False  # the writer's thread wakes up by itself
+        self._inline = False  # a caller's thread does the writer's work
+        self._timed = False  # the writer's thread sleeps with a timeout
         self._closing = False
         self._error: LogFailedError | None = None
-        self._full: DiskFullError | None = None  # the log waits for room on the disk
-        self._found_full: DiskFull | None = None  # by the background; the writer's thread acts on it
-        self._look_at = 0.0  # when to look for room again
+        self._full: DiskFullError | None = None  # the log waits for space on the disk
+        self._found_full: DiskFull | None = None  # set by the background; the writer's thread acts on it
+        self._check_space_at = 0.0  # the time of the next check for space
         self._watchers: set[Waker] = set()
         self._direct = DirectWaker()
 
@@ -108,10 +108,10 @@ class LogWriter:
             after_seal=after_seal,
         )
 
-        #: what readers in this process may see
+        #: the last sequence visible to readers in this process
         self.durable = engine.head.next_sequence - 1
         self.epoch = engine.head.epoch
-        #: a newer writer's epoch, once somebody told of it
+        #: the epoch of a newer writer, once known
         self.replaced: int | None = None
         self.commits = self.syncs = self.rotations = self.appended = self.appended_bytes = 0
         self._dirty = False
@@ -142,7 +142,7 @@ class LogWriter:
     ) -> None:
         """Put records into the queue, or raise at once (full, too large, stale, closed, failed).
 
-        Times were checked before (`check_time`).
+        The caller has checked the times (`check_time`).
         """
         self._put(AppendedRecords(keys, values, times), waker, token, epoch)
 
@@ -154,7 +154,7 @@ class LogWriter:
             pending.add(many)
             idle = self._idle
         if idle:
-            waker.soon(self.ring)
+            waker.wake_soon(self.wake_thread)
 
     def put_one(
         self, key: bytes, value: bytes, time: int, waker: AppendWaker, token: Any, epoch: int | None = None
@@ -180,10 +180,10 @@ class LogWriter:
             pending.size += size
             idle = self._idle
         if idle:
-            waker.soon(self.ring)
+            waker.wake_soon(self.wake_thread)
 
     def _admit(self, count: int, size: int, epoch: int | None) -> PendingFrame:
-        """The batch to join; with the lock held."""
+        """Return the batch to join; with the lock held."""
         if self._closing or self._error is not None or self._full is not None or self.replaced is not None:
             raise self._refusal()
         if epoch is not None and epoch != self.epoch:
@@ -208,27 +208,27 @@ class LogWriter:
         self._queue.append(pending)
         return pending
 
-    def ring(self) -> None:
+    def wake_thread(self) -> None:
         """Wake the writer's thread if it sleeps."""
         with self._lock:
             if self._idle:
-                self._ring()
+                self._wake_thread()
 
-    def _ring(self) -> None:
-        """Wake the writer's thread, which sleeps; with the lock held.
+    def _wake_thread(self) -> None:
+        """Wake the sleeping writer's thread; with the lock held.
 
-        A queue's token instead of a condition: the thread wakes without having to get the lock back.
+        A token in a queue instead of a condition: the thread wakes without waiting for the lock.
         """
         self._idle = False
-        self._bell.put(None)
+        self._wakeups.put(None)
 
     def _has_work(self) -> bool:
-        """Whether the writer's thread has a reason to wake up; with the lock held."""
+        """Return True if the writer's thread has a reason to wake up; with the lock held."""
         waits = self._full is not None or self._found_full is not None
         return bool(self._queue) or self._closing or self._error is not None or waits
 
     def _refusal(self) -> LogError:
-        """Why nothing is taken, now or any more."""
+        """Return the error that refuses every entry now, if any."""
         if self._error is not None:
             return self._error
         if self._full is not None and not self._closing:
@@ -242,9 +242,9 @@ class LogWriter:
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
-        """For threads: wait for room, then for the disk."""
+        """Append from a thread: wait for queue space, then for the disk."""
         many = AppendedRecords(keys, values, times)
-        if (alone := self._alone_at_the_disk(many)) is not None:
+        if (alone := self._append_inline(many)) is not None:
             return alone
         deadline = self._monotonic() + wait_seconds
         token: Future[range] = Future()
@@ -255,112 +255,112 @@ class LogWriter:
             except QueueFullError:
                 left = deadline - self._monotonic()
                 with self._lock:
-                    self._room.wait(max(0.0, min(left, 1.0)))
+                    self._space.wait(max(0.0, min(left, 1.0)))
                 if self._monotonic() >= deadline:
                     raise
         return token.result(max(0.0, deadline - self._monotonic()))
 
-    def _alone_at_the_disk(self, many: AppendedRecords) -> range | None:
-        """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
+    def _append_inline(self, many: AppendedRecords) -> range | None:
+        """Do the writer's work in the caller's thread if the queue is empty and the writer's thread sleeps.
 
-        It waits for the disk anyway; this way it does not wait for two changes of thread as well.
+        The caller waits for the disk anyway; this saves two thread switches.
         """
-        if not self._lendable():
+        if not self._can_append_inline():
             return None
         mine = PendingFrame()
         mine.add(many)
-        borrowed = whole = False
+        inline = whole = False
         first: int | None = None
         try:
             with self._lock:
-                if not self._lendable():
+                if not self._can_append_inline():
                     return None
                 self._admit(len(many.values), many.size, None)
                 self._queue.clear()
                 self._idle = False
-                self._borrowed = borrowed = True
+                self._inline = inline = True
             first = self._commit(mine)
             whole = True
         finally:
-            if borrowed:
-                self._give_back(None if whole else mine)
+            if inline:
+                self._end_inline(None if whole else mine)
         if first is None:
             raise self._refusal()
         return range(first, first + len(many.values))
 
-    def _lendable(self) -> bool:
-        """Whether the writer's thread sleeps and has no reason to wake up."""
+    def _can_append_inline(self) -> bool:
+        """Return True if the writer's thread sleeps and has no reason to wake up."""
         return self._idle and not self._has_work()
 
-    def _give_back(self, interrupted: PendingFrame | None) -> None:
-        """The caller's thread has done the writer's work, or was interrupted (Ctrl-C) within it.
+    def _end_inline(self, interrupted: PendingFrame | None) -> None:
+        """End the writer's work in the caller's thread, also after an interruption (Ctrl-C).
 
-        Nobody knows then how much of the frame is in the file: writing on would give its sequences twice.
+        After an interruption the written part of the frame is unknown: going on would use sequences twice.
         """
         if interrupted is not None:
             self._fail(LogFailedError("the log has stopped: an append was interrupted"), interrupted)
         with self._lock:
-            self._borrowed = False
+            self._inline = False
             self._idle = True  # the writer's thread still waits
-            # a thread that sleeps without a clock would never sync what was just written
+            # a thread that sleeps without a timeout would never sync the last write
             if self._has_work() or (self._dirty and self._sync.kind == "interval" and not self._timed):
-                self._ring()
+                self._wake_thread()
 
-    def order(self, run: Callable[[], Any], *, writes: bool = True) -> Future[Any]:
-        """Let the writer's thread do something after everything that is queued now.
+    def command(self, run: Callable[[], Any], *, writes: bool = True) -> Future[Any]:
+        """Let the writer's thread run a command after all queued entries.
 
-        One that writes nothing is taken while the disk is full, too. Raises QueueFullError when too many such
-        orders wait: each holds its place until the disk is there.
+        A command that writes nothing runs on a full disk, too. Raises QueueFullError if too many such
+        commands wait: each stays in the queue until there is space.
         """
         order = WriterCommand(run)
         with self._lock:
             if self._closing or self._error is not None or (writes and self._full is not None):
                 raise self._refusal()
-            if self._orders >= limits.QUEUE_ORDERS:
-                raise QueueFullError(f"{self._orders} rotations, fences and flushes wait to be done")
-            self._orders += 1
+            if self._commands >= limits.QUEUE_COMMANDS:
+                raise QueueFullError(f"{self._commands} rotations, fences and flushes wait to be done")
+            self._commands += 1
             self._queue.append(order)
             if self._idle:
-                self._ring()
+                self._wake_thread()
         return order.done
 
     def rotate(self) -> Future[Any]:
-        """Begin a new segment after everything that is queued now; done when the old one is sealed."""
-        return self.order(self._rotate_and_seal)
+        """Begin a new segment after all queued entries; resolves when the old one is sealed."""
+        return self.command(self._rotate_and_seal)
 
     def finish(self) -> Future[Any]:
-        """As `rotate`, also when the segment holds no record but only an epoch: a replica's way."""
-        return self.order(
+        """As `rotate`, also for a segment with only an epoch; used by replicas."""
+        return self.command(
             lambda: self._when_sealed(self._swap() if self.engine.active.header is not None else None)
         )
 
     def announce(self) -> Future[Any]:
-        """Write this writer's epoch down, if no frame of it has yet; where the log ends then."""
-        return self.order(self._announce)
+        """Write this writer's epoch, if no frame has it yet; return the end of the log."""
+        return self.command(self._announce)
 
     def fence(self, epoch: int) -> Future[Any]:
-        """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
+        """Take over with a newer epoch, durable when this resolves: older writers are refused."""
         number = whole("epoch", epoch, least=0, most=limits.EPOCH_MAX)
-        return self.order(lambda: self._fence(number))
+        return self.command(lambda: self._fence(number))
 
     def replace(self, epoch: int) -> None:
-        """Another writer has this newer epoch: appends raise StaleEpochError from now on."""
+        """Note a newer epoch of another writer: appends raise StaleEpochError from now on."""
         with self._lock:
             if epoch > self.epoch:
                 self.replaced = epoch
 
     def flush(self) -> Future[Any]:
-        """Everything queued before is on the disk, whatever the policy."""
-        return self.order(self._flush)
+        """Sync all earlier entries, whatever the policy."""
+        return self.command(self._flush)
 
     def mirror(
         self, header: SegmentHeader | None, frames: Sequence[tuple[EncodedFrame, set[bytes]]]
     ) -> Future[Any]:
-        """Write a coordinator's frames as they are (a replica's way to append)."""
-        return self.order(lambda: self._mirror(header, frames))
+        """Write a coordinator's frames unchanged; the append of a replica."""
+        return self.command(lambda: self._mirror(header, frames))
 
     def watch(self, waker: Waker) -> None:
-        """Wake this one after every batch, whether it has appends in it or not."""
+        """Wake this waker after every batch, with or without its appends."""
         with self._lock:
             self._watchers.add(waker)
 
@@ -375,7 +375,7 @@ class LogWriter:
 
     @property
     def full(self) -> DiskFullError | None:
-        """Why the log waits, while it waits for room on the disk."""
+        """The reason why the log waits for space on the disk."""
         return self._full
 
     @property
@@ -383,23 +383,23 @@ class LogWriter:
         return self._closing
 
     def queue_length(self) -> int:
-        """Records that are not yet written."""
+        """Return the number of records that are not written yet."""
         return self._items
 
     def queue_bytes(self) -> int:
         return self._bytes
 
     def active_segments(self) -> list[str]:
-        """The two open files: the one being written, and the one that will follow it."""
+        """Return the two open files: the one being written, and the one to follow it."""
         standby = self._sealer.standby
         return [self.engine.active.name] + ([standby.name] if standby else [])
 
     def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
-        """Write what is queued, seal the active segment, end the threads. Again: nothing."""
+        """Write queued records, seal the active segment, end the threads. Idempotent."""
         with self._lock:
             self._closing = True
             if self._idle:
-                self._ring()
+                self._wake_thread()
         deadline = self._monotonic() + wait_seconds
         here = threading.current_thread()
         for thread in (self._thread, self._background):
@@ -410,17 +410,17 @@ class LogWriter:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can be written any more: only then may another appender come."""
-        return not (self._thread.is_alive() or self._background.is_alive() or self._borrowed)
+        """True if no thread can write any more: only then may another appender open the log."""
+        return not (self._thread.is_alive() or self._background.is_alive() or self._inline)
 
     def forked(self) -> None:
-        """In a child process: the threads and the right to write stayed with the parent."""
+        """Disable the log in a child process: the threads and the lock stayed with the parent."""
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._bell = SimpleQueue()
+        self._space = threading.Condition(self._lock)
+        self._wakeups = SimpleQueue()
         self._sealer.forked()
-        self._borrowed = False
-        self._error = LogFailedError("the log was opened before a fork: open it anew in this process")
+        self._inline = False
+        self._error = LogFailedError("the log was opened before a fork: open it again in this process")
 
     # -- the writer's thread ------------------------------------------------------------------------
 
@@ -430,24 +430,24 @@ class LogWriter:
                 if isinstance(item, PendingFrame):
                     self._commit(item)
                 else:
-                    self._obey(item)
+                    self._execute(item)
             if self._error is None:
                 self._end()
-        except Exception as error:  # noqa: BLE001 - nobody may wait for a thread that is gone
+        except Exception as error:  # noqa: BLE001 - the waiters of a dead thread must fail
             self._fail(error)
         finally:
             self._sealer.retire()
 
     def _take(self) -> PendingFrame | WriterCommand | None:
-        """The next batch or order; None when there is nothing more to come."""
+        """Return the next batch or command; None at the end."""
         late = False
         while True:
             seconds: float | None = None
             found: DiskFull | None = None
             with self._lock:
-                # only whoever holds the lock and is about to wait is idle: work may be lent only then
+                # idle only with the lock held, just before the wait: only then may a caller do the work
                 self._idle = self._timed = False
-                if self._borrowed:
+                if self._inline:
                     late = False
                 else:
                     if self._error is not None:
@@ -455,14 +455,14 @@ class LogWriter:
                     found = self._found_full
                     if found is None and self._queue:
                         item = self._queue.popleft()
-                        self._orders -= isinstance(item, WriterCommand)
+                        self._commands -= isinstance(item, WriterCommand)
                         return item
                     if found is None and self._closing:
                         return None
                     if found is None and not late:
                         self._idle = True
                         if self._full is not None:
-                            seconds = max(0.0, self._look_at - self._monotonic())
+                            seconds = max(0.0, self._check_space_at - self._monotonic())
                         elif self._sync.kind == "interval" and self._dirty:
                             seconds = max(0.0, self._synced_at + self._sync.seconds - self._monotonic())
                             self._timed = True
@@ -477,12 +477,12 @@ class LogWriter:
                 late = False
                 continue
             try:
-                self._bell.get(timeout=seconds)
+                self._wakeups.get(timeout=seconds)
             except Empty:
                 late = True
 
     def _commit(self, pending: PendingFrame) -> int | None:
-        """The first sequence of what is durable now; None if the log has stopped."""
+        """Commit a batch; return its first sequence once durable, or None if the log has stopped."""
         engine = self.engine
         try:
             if not engine.fits(pending.size):
@@ -496,18 +496,18 @@ class LogWriter:
                 sizes=(pending.key_sizes, pending.value_sizes),
                 distinct=pending.distinct,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - any error must reach the waiters
             self._stop_or_pause(error, pending)
             return None
         if self._error is not None:
-            # the background thread met an error on the same disk meanwhile: this sync proves nothing
+            # the background met an error on the same disk meanwhile: this sync proves nothing
             self._fail(self._error, pending)
             return None
-        self._after(len(pending.values), header.frame_bytes)
+        self._advance(len(pending.values), header.frame_bytes)
         with self._lock:
             self._items -= len(pending.values)
             self._bytes -= pending.size
-            self._room.notify_all()
+            self._space.notify_all()
             watchers = self._watchers - pending.waiters.keys() if self._watchers else ()
         for waker, waiting in pending.waiters.items():
             waker.wake(waiting, first, None)
@@ -517,11 +517,11 @@ class LogWriter:
             try:
                 self._flush()
             except OSError as error:
-                self._fail(error)  # also in a caller's thread: a failed sync is never tried again
+                self._fail(error)  # also in a caller's thread: a failed sync is never repeated
         return first
 
-    def _after(self, count: int, size: int) -> None:
-        """What every written frame changes."""
+    def _advance(self, count: int, size: int) -> None:
+        """Update the state after every written frame."""
         self.durable = self.engine.head.next_sequence - 1
         self.commits += 1
         self.appended += count
@@ -531,18 +531,18 @@ class LogWriter:
         else:
             self._dirty = True
 
-    def _obey(self, order: WriterCommand) -> None:
+    def _execute(self, order: WriterCommand) -> None:
         if not order.done.set_running_or_notify_cancel():
             return  # cancelled while it waited in the queue
         try:
             match order.run():
                 case Deferred(value, done):
-                    done.add_done_callback(partial(order.settle, value))
+                    done.add_done_callback(partial(order.resolve, value))
                 case value:
                     order.done.set_result(value)
         except (StaleEpochError, ValueError) as refused:
             order.done.set_exception(refused)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - any error must reach the waiters
             self._stop_or_pause(error)
             order.done.set_exception(self._error or self._full)
 
@@ -554,19 +554,19 @@ class LogWriter:
         self._synced_at = self._monotonic()
 
     def _rotate(self) -> str | None:
-        """Swap the two files. The name of the one that was finished; None if it was empty."""
+        """Swap the two files; return the name of the finished one, None if it was empty."""
         engine = self.engine
         if not engine.active.records():
-            return None  # one that only carries an epoch goes on: the next would begin at the same sequence
+            return None  # a segment with only an epoch continues: the next would begin at the same sequence
         return self._swap()
 
     def _rotate_and_seal(self) -> str | Deferred | None:
-        """As `_rotate`, for who wants to work on what was finished. The writer goes on meanwhile."""
+        """As `_rotate`, resolved when the finished segment is sealed. The writer continues meanwhile."""
         return self._when_sealed(self._rotate())
 
     def _when_sealed(self, name: str | None) -> str | Deferred | None:
-        """The name, for who waits, once everything that was finished until now is sealed."""
-        last = self._sealer.last()
+        """Return the name, resolved once everything finished so far is sealed."""
+        last = self._sealer.pending_seals()
         if self._error is not None:
             raise self._error
         return name if last is None else Deferred(name, last)
@@ -587,7 +587,7 @@ class LogWriter:
         if epoch > head.epoch:
             head.epoch = self.epoch = epoch
             if self.replaced is not None and epoch > self.replaced:
-                self.replaced = None  # it took over once more, above the other
+                self.replaced = None  # it took over again, above the other
             self.engine.commit((), (), (), sync=True)
 
     def _announce(self) -> int:
@@ -602,11 +602,11 @@ class LogWriter:
             if self.engine.active.header is not None:
                 self._swap()
         for number, (frame, keys) in enumerate(frames):
-            # all are shown after the one sync; if one is refused, the next swap syncs those before it
+            # visible after the one sync; if a frame is refused, the next swap syncs those before it
             self._dirty = True
             self.engine.mirror(header if number == 0 else None, frame, keys, sync=number + 1 == len(frames))
         for frame, _ in frames:
-            self._after(frame.header.count, frame.header.frame_bytes)
+            self._advance(frame.header.count, frame.header.frame_bytes)
             self._dirty = False
         self.epoch = self.engine.head.epoch
         with self._lock:
@@ -616,7 +616,7 @@ class LogWriter:
         return self.durable
 
     def _end(self) -> None:
-        """Closing: the active segment is sealed like any other, an empty one disappears."""
+        """Close: seal the active segment, or remove it if it is empty."""
         active = self.engine.active
         if active.header is None:
             self.engine.discard(active)
@@ -628,24 +628,24 @@ class LogWriter:
     # -- a full disk ----------------------------------------------------------------------------------
 
     def _stop_or_pause(self, error: Exception, pending: PendingFrame | None = None) -> None:
-        """A write failed: wait for room if the disk is full and the caller wants that, else stop for good."""
+        """After a failed write, wait for space if the disk is full and the policy waits; else stop."""
         if isinstance(error, DiskFull) and self._failure.full is not None:
             self._pause(error, pending)
         else:
             self._fail(error, pending)
 
     def _on_full(self, error: DiskFull) -> None:
-        """The background found no room: the writer's thread pauses before it takes anything else."""
+        """Pause the writer's thread because the background found the disk full."""
         with self._lock:
             self._found_full = error
             if self._idle:
-                self._ring()
+                self._wake_thread()
 
     def _pause(self, error: DiskFull, pending: PendingFrame | None = None) -> None:
-        """Nothing is taken until there is room; with the engine in hand.
+        """Take no entries until there is space; with the engine in hand.
 
-        The segment ends at its last acknowledged frame, on the disk, before a caller gets the error: what
-        waited is not in the log, and no half of it lies before what is appended later.
+        The segment ends at its last acknowledged frame, durably, before a caller gets the error: refused
+        appends are not in the log, and no partial frame precedes later ones.
         """
         try:
             self.engine.cut(self.engine.active)
@@ -653,8 +653,8 @@ class LogWriter:
             self._fail(worse, pending)
             return
         self._dirty = False
-        self._look_at = self._monotonic() + limits.FULL_SECONDS
-        # whole frames that were mirrored before the one that found no room are synced now, too
+        self._check_space_at = self._monotonic() + limits.FULL_SECONDS
+        # whole frames mirrored before the one that failed are synced now, too
         self.durable = self.engine.head.next_sequence - 1
         with self._lock:
             full = DiskFullError(f"{self.engine.directory.path}: the disk is full: {error}")
@@ -667,13 +667,13 @@ class LogWriter:
             self._call(partial(self._failure.full, full))
 
     def _prepare_next(self) -> None:
-        """Return when the next segment is prepared. Raises DiskFull."""
-        self._sealer.again()
+        """Wait until the next segment is prepared. Raises DiskFull."""
+        self._sealer.retry()
         self._sealer.prepared()
 
     def _resume(self) -> None:
-        """Go on in a new segment if two fit on the disk; else the log waits on. With the engine in hand."""
-        self._look_at = self._monotonic() + limits.FULL_SECONDS
+        """Continue in a new segment if two fit on the disk; else wait on. With the engine in hand."""
+        self._check_space_at = self._monotonic() + limits.FULL_SECONDS
         try:
             if not self.engine.has_room():
                 return
@@ -689,13 +689,13 @@ class LogWriter:
             return
         with self._lock:
             if self._found_full is not None:
-                return  # the old segment found no room for its seal
+                return  # the old segment found no space for its seal
             self._full = None
         if self._failure.full is not None:
             self._call(partial(self._failure.full, None))
 
     def _fail(self, error: Exception, pending: PendingFrame | None = None) -> None:
-        """Stop for good. Nothing that was not acknowledged will be, and nothing is tried again."""
+        """Stop for good. Appends without an acknowledgement fail, and no operation is repeated."""
         with self._lock:
             if self._error is None:
                 self._error = (
@@ -710,7 +710,7 @@ class LogWriter:
             failed = self._error
             left = self._empty_queue(pending)
             if self._idle:
-                self._ring()
+                self._wake_thread()
         self._refuse(left, failed)
         self._wake_all()
         self._sealer.stop(failed)
@@ -718,11 +718,11 @@ class LogWriter:
             self._call(partial(self._failure.callback, failed))
 
     def _empty_queue(self, pending: PendingFrame | None) -> list[PendingFrame | WriterCommand]:
-        """Everything that waits, which is forgotten; with the lock held."""
+        """Drop all queued entries; with the lock held."""
         left = [pending, *self._queue] if pending else list(self._queue)
         self._queue.clear()
-        self._items = self._bytes = self._orders = 0
-        self._room.notify_all()
+        self._items = self._bytes = self._commands = 0
+        self._space.notify_all()
         return left
 
     def _refuse(self, left: list[PendingFrame | WriterCommand], error: LogError) -> None:

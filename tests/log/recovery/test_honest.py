@@ -93,7 +93,7 @@ async def test_a_rotation_whose_seal_fails_is_told(monkeypatch: pytest.MonkeyPat
 
 
 async def test_orders_in_the_queue_are_bounded() -> None:
-    """Rotations, fences and flushes that wait are at most QUEUE_ORDERS; one more is refused at once."""
+    """Rotations, fences and flushes that wait are at most QUEUE_COMMANDS; one more is refused at once."""
     async with Log.open("m", storage=MemoryStorage()) as log:
         go, held = threading.Event(), threading.Event()
 
@@ -104,7 +104,7 @@ async def test_orders_in_the_queue_are_bounded() -> None:
         writer = log.core.writer
         first = writer.order(hold)
         assert held.wait(5)
-        waiting = [writer.flush() for _ in range(limits.QUEUE_ORDERS)]
+        waiting = [writer.flush() for _ in range(limits.QUEUE_COMMANDS)]
         for order in (log.rotate, log.flush, lambda: log.fence(100)):
             with pytest.raises(QueueFullError, match="rotations, fences and flushes"):
                 await order()

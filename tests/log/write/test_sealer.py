@@ -48,7 +48,7 @@ class Owner:
 def test_the_next_segment_is_there_before_the_old_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that waits for a file comes first: a seal can be late."""
     owner = Owner()
-    owner.sealer.tidy()
+    owner.sealer.run_pending()
     first = owner.finished()
     owner.sealer.hand_over(first)
     order: list[str] = []
@@ -64,7 +64,7 @@ def test_the_next_segment_is_there_before_the_old_is_sealed(monkeypatch: pytest.
 
     monkeypatch.setattr(owner.engine, "prepare", preparing)
     monkeypatch.setattr(owner.engine, "seal", sealing)
-    owner.sealer.tidy()
+    owner.sealer.run_pending()
     assert order == ["prepare", "seal"]
     assert owner.sealed == [first.name]
 
@@ -75,9 +75,9 @@ def test_last_is_done_when_everything_before_it_is_sealed() -> None:
     with owner.background():
         for _ in range(3):
             owner.sealer.hand_over(owner.finished())
-        if (last := owner.sealer.last()) is not None:
+        if (last := owner.sealer.pending_seals()) is not None:
             last.result(10)
-        assert owner.sealer.last() is None
+        assert owner.sealer.pending_seals() is None
         owner.sealer.retire()
     assert len(owner.sealed) == 3
 
@@ -85,12 +85,12 @@ def test_last_is_done_when_everything_before_it_is_sealed() -> None:
 def test_a_prepared_file_disappears_when_the_writer_retires() -> None:
     """What was handed over is sealed before that."""
     owner = Owner()
-    owner.sealer.tidy()
+    owner.sealer.run_pending()
     last = owner.finished()
     owner.sealer.hand_over(last)
     owner.sealer.prepare()
     owner.sealer.retire()
-    owner.sealer.tidy()
+    owner.sealer.run_pending()
     assert owner.sealer.standby is None
     assert owner.sealed == [last.name]
     assert set(owner.directory.list()) == {last.name, owner.engine.active.name}
@@ -101,9 +101,9 @@ def test_an_error_is_told_to_who_waits_for_a_seal_and_to_who_waits_for_a_file(
 ) -> None:
     """Nothing is tried again, and nobody waits for a background that has ended."""
     owner = Owner()
-    owner.sealer.tidy()
+    owner.sealer.run_pending()
     owner.sealer.hand_over(owner.finished())
-    last = owner.sealer.last()
+    last = owner.sealer.pending_seals()
     assert last is not None
 
     def broken(_: OpenSegment) -> None:
