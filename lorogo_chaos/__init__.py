@@ -1,1 +1,1 @@
-"""The fault drill: real processes, real faults, and a count of what was ACKed and lost (decisions/0017)."""
+"""Fault injection runs: real processes, real faults, and a count of ACKed and lost edits (decisions/0017)."""

@@ -1,27 +1,27 @@
-"""What can go wrong with a drill itself.
+"""Errors of a fault run itself.
 
 LorogoError
-└── ChaosError              the drill cannot go on as it was told
-    ├── NotPossible         this machine, or this stack, cannot have that fault; says why
-    └── NotReady            something did not come (back) in time
+└── ChaosError              the run cannot continue
+    ├── NotPossible         this machine or stack cannot have that fault, with the reason
+    └── NotReady            a process did not start, or did not recover, in time
 """
 
 from lorogo_protocol.errors import LorogoError
 
 
 class ChaosError(LorogoError):
-    """The drill cannot go on as it was told."""
+    """The fault run cannot continue."""
 
     code = "chaos"
 
 
 class FaultUnavailable(ChaosError):
-    """A fault that cannot be had here."""
+    """The fault is not possible here."""
 
     code = "chaos-not-possible"
 
 
 class StackNotReady(ChaosError):
-    """Something did not start, or did not come back, in time."""
+    """A process did not start, or did not recover, in time."""
 
     code = "chaos-not-ready"

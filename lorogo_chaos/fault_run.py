@@ -1,10 +1,10 @@
-"""A drill from its beginning to its end: processes, writers, one fault after the other, and what is left.
+"""A fault run: processes, writers, one fault after the other, and the final check.
 
-    outcome = await Drill(settings, traces, tell=print, stop=event).run()
+    outcome = await Drill(settings, traces, progress=print, stop=event).run()
 
-After each fault it waits until everything that was written is ACKed. At the end nobody edits any more, all
-writers are killed, NATS and the servers are killed and started once more, and a new client reads every
-document: only what is on disks counts.
+After each fault the run waits until every written edit is ACKed. At the end the writers stop editing and are
+killed, NATS and the servers are killed and restarted, and a new client reads every document: only data on
+disks counts.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from lorogo_chaos.faults.plan import FaultChoice, PlannedFault
 from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
 from lorogo_chaos.fleet.client_fleet import ClientFleet
 from lorogo_chaos.fleet.traces import RecordedTrace
-from lorogo_chaos.processes.servers import last_said
+from lorogo_chaos.processes.servers import last_message
 from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 from lorogo_chaos.processes.usage import UsageGrowth, UsageRecorder, measure
 from lorogo_chaos.verdict import FaultRecord, FaultRunVerdict, FinalContents, judge
@@ -32,40 +32,40 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.status import Up
 from lorogo_transport.stores.statuses import Statuses
 
-_FIRST_SECONDS = 60.0  # until every document has its first ACK
-_STRIKE_SECONDS = 180.0
+_FIRST_SECONDS = 60.0  # for the first ACK of every document
+_INJECT_SECONDS = 180.0
 _ASK_SECONDS = 3.0
 _SAMPLE_SECONDS = 2.0
-_REST_SECONDS = 90.0
+_DRAIN_SECONDS = 90.0
 _READ_SECONDS = 120.0
 _EQUAL_SECONDS = 30.0
-_HURRY_SECONDS = 15.0  # for each of them, when the drill was interrupted
-_HURRY_DISKS_SECONDS = 60.0  # then, for the last restart and the reading together
-_COME_AND_GO = 0.3  # the chance, after a fault, that a writer leaves and another life of it begins
+_SHORT_SECONDS = 15.0  # for each wait, if the run was interrupted
+_SHORT_RESTART_SECONDS = 60.0  # then, for the last restart and the reading together
+_RESTART_CHANCE = 0.3  # after a fault: a writer stops, and starts a new incarnation
 _TROUBLES_MAX = 200
-_IDLE_SECONDS = 30.0  # documents that are left behind are unloaded after that
+_IDLE_SECONDS = 30.0  # servers unload idle documents after that
 _SMALL_DISK_BYTES = 64 << 20
 _SMALL_DISK_BYTES_A_MINUTE = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FaultRunSettings:
-    """What is drilled, with how much, for how long."""
+    """The stack, the load and the duration of a fault run."""
 
     nodes: int = 1
     servers: int = 2
     documents: int = 8
     writers: int = 4
     faults: int = 20  # at most; 0: until the minutes are over
-    minutes: float = 0.0  # at most; 0: until all faults have struck
-    every_seconds: float = 5.0  # from one strike to the next, at least
+    minutes: float = 0.0  # at most; 0: until all faults were injected
+    every_seconds: float = 5.0  # from one fault to the next, at least
     edits_per_second: float = 30.0  # of all writers together
-    edits_each: int = 0  # of a writer in a document; then it begins the next one. 0: it stays
-    recovery_seconds: float = 120.0  # that a recovery may take before the drill goes on without it
+    edits_each: int = 0  # edits of a writer in one document before it opens the next; 0: it stays
+    recovery_seconds: float = 120.0  # after this time the run continues without the recovery
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     seed: int = 1
-    folder: Path | None = None  # where everything is kept, and left; None: a temporary one
+    folder: Path | None = None  # where all files are kept; None: a temporary folder
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -80,25 +80,27 @@ class FaultRunSettings:
             if not low <= getattr(self, name) <= high:
                 raise ChaosError(f"{name.replace('_', ' ')} must be {low} to {high}")
         if not self.faults and not self.minutes:
-            raise ChaosError("a drill needs a number of faults or of minutes")
+            raise ChaosError("a fault run needs a number of faults or of minutes")
 
 
 @dataclass
 class FaultRunResult:
-    """What a drill has shown."""
+    """The result of a fault run."""
 
     verdict: FaultRunVerdict
-    happened: list[FaultRecord] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)  # faults, and why
-    troubles: list[str] = field(default_factory=list)  # what else went wrong, in words
+    fault_records: list[FaultRecord] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)  # faults, with the reason
+    problems: list[str] = field(default_factory=list)  # other errors, in words
     in_error: list[str] = field(default_factory=list)  # documents in the state ERROR
     growths: list[UsageGrowth] = field(default_factory=list)
-    fresh_bytes: dict[str, int] = field(default_factory=dict)  # servers just restarted, all documents loaded
+    fresh_bytes: dict[str, int] = field(
+        default_factory=dict
+    )  # servers after a restart with all documents loaded
     seconds: float = 0.0
-    began_at: float = 0.0  # of the monotonic clock: times of `happened` count from here
+    began_at: float = 0.0  # of the monotonic clock: times of `fault_records` count from here
     interrupted: bool = False
-    unfinished: bool = False  # interrupted, and not everything was read from disks
-    folder: str = ""  # what was kept; "": nothing
+    unfinished: bool = False  # interrupted before everything was read from disks
+    folder: str = ""  # where files were kept; "": nowhere
 
     @property
     def good(self) -> bool:
@@ -106,20 +108,20 @@ class FaultRunResult:
 
 
 class FaultRun:
-    """One drill; `run()` once."""
+    """One fault run; call `run()` once."""
 
     def __init__(
         self,
         settings: FaultRunSettings,
         traces: Sequence[RecordedTrace],
         *,
-        tell: Callable[[str], None] = lambda words: None,
+        progress: Callable[[str], None] = lambda words: None,
         stop: asyncio.Event | None = None,
     ) -> None:
-        """`tell` gets a line for each thing that happens; `stop` ends it early, and it is still verified."""
+        """`progress` gets a line per event; `stop` ends the run early, and the result is still verified."""
         self._settings = settings
         self._traces = traces
-        self._tell = tell
+        self._progress = progress
         self._stop = asyncio.Event() if stop is None else stop
         self._rng = random.Random(f"drill {settings.seed}")
         self._documents = [f"chaos-{number + 1}" for number in range(settings.documents)]
@@ -128,11 +130,11 @@ class FaultRun:
         self.outcome = FaultRunResult(FaultRunVerdict())
 
     async def run(self) -> FaultRunResult:
-        """Raises ChaosError if it cannot begin."""
+        """Run until the final check. Raises ChaosError if the run cannot begin."""
         settings, outcome = self._settings, self.outcome
         self._began = outcome.began_at = time.monotonic()
-        chosen = self._choices()
-        full = any(choice.name == "disk-full" for choice in chosen)
+        select = self._choices()
+        full = any(choice.name == "disk-full" for choice in select)
         stack_settings = ChaosStackSettings(
             nodes=settings.nodes,
             servers=settings.servers,
@@ -142,9 +144,9 @@ class FaultRun:
         )
         rng = random.Random(f"stack {settings.seed}")
         parties = f"{_count(settings.nodes, 'nats-server')}, {_count(settings.servers, 'server')}"
-        self._say(f"starting {parties}, {_count(settings.writers, 'writer')}; seed {settings.seed}")
-        async with self._stop_told(), ChaosStack(stack_settings, rng=rng) as stack:
-            crowd = ClientFleet(
+        self._log(f"starting {parties}, {_count(settings.writers, 'writer')}; seed {settings.seed}")
+        async with self._log_stop(), ChaosStack(stack_settings, rng=rng) as stack:
+            fleet = ClientFleet(
                 stack,
                 self._documents,
                 writers=settings.writers,
@@ -153,32 +155,32 @@ class FaultRun:
                 seed=settings.seed,
                 edits_each=settings.edits_each,
             )
-            async with crowd:
-                sampling = asyncio.create_task(self._sample(stack, crowd))
+            async with fleet:
+                sampling = asyncio.create_task(self._sample(stack, fleet))
                 try:
-                    await self._first_acks(crowd)
-                    await self._strike_all(stack, crowd, self._possible(stack, crowd, chosen))
-                    await self._end(stack, crowd)
+                    await self._first_acks(fleet)
+                    await self._inject_all(stack, fleet, self._possible(stack, fleet, select))
+                    await self._end(stack, fleet)
                 finally:
                     sampling.cancel()
                     await asyncio.gather(sampling, return_exceptions=True)
             for server in stack.servers:
-                for end in server.ends:
-                    self._trouble(f"{server.name} ended by itself with {end.code}: {last_said(end.words)}")
+                for end in server.exits:
+                    self._problem(f"{server.name} exited with {end.code}: {last_message(end.words)}")
         outcome.growths = self._usage.growths()
         outcome.seconds = time.monotonic() - self._began
         outcome.interrupted = self._stop.is_set()
         outcome.folder = "" if settings.folder is None else str(settings.folder.absolute())
         return outcome
 
-    # --- what may strike ----------------------------------------------------------------------------
+    # --- possible faults ----------------------------------------------------------------------------
 
     def _choices(self) -> list[FaultChoice]:
-        """Those that were asked for; of those that do harm, those of one side. Raises ChaosError."""
+        """Return the selected faults; of those that cause harm, those of one side. Raises ChaosError."""
         faults, left_out = registry(), self.outcome.left_out
         every = [FaultChoice(fault.name, fault.harms) for fault in faults.values()]
         every += [FaultChoice(name) for name in WRITER_FAULTS]
-        wanted = plan.chosen(every, self._settings.only, self._settings.without)
+        wanted = plan.select(every, self._settings.only, self._settings.without)
         if self._settings.nodes == 1:
             left_out |= {one.name: NEEDS_CLUSTER for one in wanted if _clustered(faults, one)}
         wanted = [one for one in wanted if one.name not in left_out]
@@ -189,116 +191,116 @@ class FaultRun:
         return kept
 
     def _possible(
-        self, stack: ChaosStack, crowd: ClientFleet, choices: Sequence[FaultChoice]
+        self, stack: ChaosStack, fleet: ClientFleet, choices: Sequence[FaultChoice]
     ) -> list[FaultChoice]:
         self._faults: dict[str, Fault] = registry()
-        self._faults |= {name: make(crowd) for name, make in WRITER_FAULTS.items()}
+        self._faults |= {name: make(fleet) for name, make in WRITER_FAULTS.items()}
         found: list[FaultChoice] = []
         for choice in choices:
-            if why_not := self._faults[choice.name].needs(stack):
-                self.outcome.left_out[choice.name] = why_not
+            if unmet_need := self._faults[choice.name].unmet_need(stack):
+                self.outcome.left_out[choice.name] = unmet_need
             else:
                 found.append(choice)
         if not found:
             raise FaultUnavailable(_none_possible(self.outcome.left_out))
         return found
 
-    # --- the course ---------------------------------------------------------------------------------
+    # --- the faults ---------------------------------------------------------------------------------
 
-    async def _first_acks(self, crowd: ClientFleet) -> None:
+    async def _first_acks(self, fleet: ClientFleet) -> None:
         settings = self._settings
         seconds = _FIRST_SECONDS + 2 * settings.documents / settings.edits_per_second
         until = time.monotonic() + seconds
         while not self._stop.is_set():
-            crowd.listen()
-            if crowd.acked.issuperset(self._documents):
+            fleet.read_events()
+            if fleet.acked.issuperset(self._documents):
                 break
             if time.monotonic() > until:
-                missing = sorted(set(self._documents) - crowd.acked)
+                missing = sorted(set(self._documents) - fleet.acked)
                 raise StackNotReady(f"no ACK of {', '.join(missing[:5])} within {seconds:g} s")
             await self._pause(0.2)
         if not self._stop.is_set():
-            self._say(f"{_count(len(self._documents), 'document')} ACKed; the faults begin")
+            self._log(f"{_count(len(self._documents), 'document')} ACKed; the faults begin")
 
-    async def _strike_all(
-        self, stack: ChaosStack, crowd: ClientFleet, choices: Sequence[FaultChoice]
+    async def _inject_all(
+        self, stack: ChaosStack, fleet: ClientFleet, choices: Sequence[FaultChoice]
     ) -> None:
         settings = self._settings
         ends = time.monotonic() + settings.minutes * 60 if settings.minutes else float("inf")
-        struck = 0
+        injected = 0
         refused = 0
-        for step in plan.steps(choices, settings.seed):
-            if self._stop.is_set() or time.monotonic() >= ends or 0 < settings.faults <= struck:
+        for step in plan.schedule(choices, settings.seed):
+            if self._stop.is_set() or time.monotonic() >= ends or 0 < settings.faults <= injected:
                 return
             began = time.monotonic()
-            if await self._one(stack, crowd, step):
-                struck, refused = struck + 1, 0
+            if await self._inject_one(stack, fleet, step):
+                injected, refused = injected + 1, 0
             elif (refused := refused + 1) > 3 * len(choices):
-                self._trouble("no fault can strike any more")
+                self._problem("no fault can be injected any more")
                 return
-            await self._come_and_go(crowd)
+            await self._restart_some(fleet)
             await self._pause(max(0.0, min(began + settings.every_seconds, ends) - time.monotonic()))
 
-    async def _come_and_go(self, crowd: ClientFleet) -> None:
-        """Whoever is not there comes back, and sometimes one leaves and begins another life."""
+    async def _restart_some(self, fleet: ClientFleet) -> None:
+        """Restart the writers that exited, and sometimes stop one and start a new incarnation."""
         try:
-            for index in await crowd.revive():
-                self._trouble(f"writer-{index + 1} was not there any more, and was started again")
-            if self._rng.random() < _COME_AND_GO and not self._stop.is_set():
+            for index in await fleet.restart_ended():
+                self._problem(f"writer-{index + 1} had exited, and was restarted")
+            if self._rng.random() < _RESTART_CHANCE and not self._stop.is_set():
                 index = self._rng.randrange(self._settings.writers)
-                await crowd.leave(index)
-                await crowd.start(index)
-        except StackNotReady as error:  # it is tried again after the next fault
-            self._trouble(_words(error))
+                await fleet.stop_gracefully(index)
+                await fleet.start(index)
+        except StackNotReady as error:  # retried after the next fault
+            self._problem(_words(error))
 
-    async def _one(self, stack: ChaosStack, crowd: ClientFleet, step: PlannedFault) -> bool:
-        """Strike, hold, mend, and wait for the recovery; False if it could not strike."""
+    async def _inject_one(self, stack: ChaosStack, fleet: ClientFleet, step: PlannedFault) -> bool:
+        """Inject, hold, heal, and wait for the recovery; False if the fault was not possible."""
         fault = self._faults[step.name]
-        owners = await self._owners(stack, crowd.current)
+        owners = await self._owners(stack, fleet.current)
         began_at = time.monotonic()
         try:
-            async with asyncio.timeout(_STRIKE_SECONDS):
-                struck = await fault.strike(stack, random.Random(step.seed))
+            async with asyncio.timeout(_INJECT_SECONDS):
+                injected = await fault.inject(stack, random.Random(step.seed))
         except FaultUnavailable as error:
             self.outcome.left_out.setdefault(step.name, str(error))
             return False
         except (LorogoError, TimeoutError) as error:
-            self._trouble(f"{step.name} went wrong: {_words(error)}")
-            struck = InjectedFault(f"half done: {_words(error)}")
+            self._problem(f"{step.name} failed: {_words(error)}")
+            injected = InjectedFault(f"partly injected: {_words(error)}")
         await self._pause(fault.hold_seconds * step.share)
-        await self._mend(stack, fault)
+        await self._heal(stack, fault)
         ended_at = time.monotonic()
-        recovered_at = await crowd.recovered(ended_at, self._patience)
-        owned = () if struck.at is None else _owned(stack, struck, owners)
-        at = began_at if struck.at is None else struck.at
-        happened = FaultRecord(step.name, struck.words, at, ended_at, recovered_at, owned, struck.felt)
-        self.outcome.happened.append(happened)
-        self._tell_of(step, happened)
+        recovered_at = await fleet.recovered(ended_at, self._patience)
+        owned = () if injected.at is None else _owned(stack, injected, owners)
+        at = began_at if injected.at is None else injected.at
+        record = FaultRecord(step.name, injected.words, at, ended_at, recovered_at, owned, injected.effective)
+        self.outcome.fault_records.append(record)
+        self._log_fault(step, record)
         if recovered_at is None:
-            await self._why_not(stack, crowd, ended_at)
+            await self._explain_delay(stack, fleet, ended_at)
         await self._all_run(stack, step.name)
         return True
 
     @property
     def _patience(self) -> float:
-        return _HURRY_SECONDS if self._stop.is_set() else self._settings.recovery_seconds
+        return _SHORT_SECONDS if self._stop.is_set() else self._settings.recovery_seconds
 
-    async def _mend(self, stack: ChaosStack, fault: Fault) -> None:
+    async def _heal(self, stack: ChaosStack, fault: Fault) -> None:
         try:
-            async with asyncio.timeout(_STRIKE_SECONDS):
-                await fault.mend(stack)
+            async with asyncio.timeout(_INJECT_SECONDS):
+                await fault.heal(stack)
         except (LorogoError, TimeoutError) as error:
-            self._trouble(f"{fault.name} could not be mended: {_words(error)}")
+            self._problem(f"{fault.name} could not be healed: {_words(error)}")
 
     async def _all_run(self, stack: ChaosStack, after: str) -> None:
         try:
-            async with asyncio.timeout(_STRIKE_SECONDS):
+            async with asyncio.timeout(_INJECT_SECONDS):
                 await stack.wait_ready()
         except (LorogoError, TimeoutError) as error:
-            self._trouble(f"after {after} not everything runs: {_words(error)}")
+            self._problem(f"after {after} not every process runs: {_words(error)}")
 
     async def _owners(self, stack: ChaosStack, documents: Sequence[str]) -> dict[str, str]:
-        """The id of the server that has each document; empty if NATS does not tell."""
+        """Return the id of the server that owns each document; empty if NATS does not answer."""
         found: dict[str, str] = {}
         with suppress(LorogoError, TimeoutError):
             async with asyncio.timeout(_ASK_SECONDS), await stack.connect() as operator:
@@ -308,58 +310,62 @@ class FaultRun:
                         found[document] = entry.server
         return found
 
-    async def _why_not(self, stack: ChaosStack, crowd: ClientFleet, before: float) -> None:
-        """Say what is known of a recovery that did not come."""
-        missing = sorted(crowd.unacked(before))
-        missing += [f"any document of writer-{index + 1}" for index in crowd.without_ack(before)]
-        self._trouble(f"no ACK of {', '.join(missing[:5])} within {self._patience:g} s of the fault's end")
+    async def _explain_delay(self, stack: ChaosStack, fleet: ClientFleet, before: float) -> None:
+        """Log the known causes of a late recovery."""
+        missing = sorted(fleet.unacked(before))
+        missing += [f"any document of writer-{index + 1}" for index in fleet.without_ack(before)]
+        self._problem(f"no ACK of {', '.join(missing[:5])} within {self._patience:g} s of the fault's end")
         with suppress(LorogoError, TimeoutError):
-            for document in await final_check.failed(stack.direct_url, crowd.documents, _HURRY_SECONDS):
-                self._trouble(f"{document} is in the state ERROR")
+            for document in await final_check.failed(stack.direct_url, fleet.documents, _SHORT_SECONDS):
+                self._problem(f"{document} is in the state ERROR")
 
     # --- the end ------------------------------------------------------------------------------------
 
-    async def _end(self, stack: ChaosStack, crowd: ClientFleet) -> None:
-        hurry = self._stop.is_set()
-        self._say("no more faults: the writers wait for their last ACKs")
-        unrested = await crowd.rest(_HURRY_SECONDS if hurry else _REST_SECONDS)
-        if not unrested:
-            unrested = await self._become_equal(stack, crowd, _HURRY_SECONDS if hurry else _EQUAL_SECONDS)
-        await crowd.kill_all()
-        everything = await self._from_disks(stack, crowd.documents, hurry)
-        self.outcome.unfinished = hurry and None in everything.values()
+    async def _end(self, stack: ChaosStack, fleet: ClientFleet) -> None:
+        short = self._stop.is_set()
+        self._log("no more faults: the writers wait for their last ACKs")
+        undrained = await fleet.drain(_SHORT_SECONDS if short else _DRAIN_SECONDS)
+        if not undrained:
+            undrained = await self._compare_replicas(
+                stack, fleet, _SHORT_SECONDS if short else _EQUAL_SECONDS
+            )
+        await fleet.kill_all()
+        everything = await self._read_after_restart(stack, fleet.documents, short)
+        self.outcome.unfinished = short and None in everything.values()
         with suppress(LorogoError, TimeoutError):
             self.outcome.in_error = await final_check.failed(
-                stack.direct_url, crowd.documents, _HURRY_SECONDS
+                stack.direct_url, fleet.documents, _SHORT_SECONDS
             )
-        self._note_troubles(crowd)
-        self.outcome.verdict = judge(crowd.lives, everything, self.outcome.happened, unrested=unrested)
+        self._record_session_errors(fleet)
+        self.outcome.verdict = judge(
+            fleet.incarnations, everything, self.outcome.fault_records, undrained=undrained
+        )
 
-    async def _become_equal(self, stack: ChaosStack, crowd: ClientFleet, seconds: float) -> list[int]:
-        """Give the replicas time to become equal, and note what they hold; whose could not be looked at."""
+    async def _compare_replicas(self, stack: ChaosStack, fleet: ClientFleet, seconds: float) -> list[int]:
+        """Let the replicas become equal, and record their digests; return the writers that did not answer."""
         until = time.monotonic() + seconds
         while True:
-            everything = await final_check.read_all(stack.direct_url, crowd.documents, seconds)
-            unseen = await crowd.look()
-            if unseen or not judge(crowd.lives, everything).differing or time.monotonic() > until:
+            everything = await final_check.read_all(stack.direct_url, fleet.documents, seconds)
+            unseen = await fleet.record_digests()
+            if unseen or not judge(fleet.incarnations, everything).differing or time.monotonic() > until:
                 return unseen
             await asyncio.sleep(1.0)
 
-    async def _from_disks(
-        self, stack: ChaosStack, documents: Sequence[str], hurry: bool
+    async def _read_after_restart(
+        self, stack: ChaosStack, documents: Sequence[str], short: bool
     ) -> dict[str, FinalContents | None]:
-        """Kill everything, start it again, and read every document; None where that took too long."""
-        self._say("everything is killed and started again: only what is on disks counts")
-        until = time.monotonic() + _HURRY_DISKS_SECONDS
+        """Kill and restart everything, and read every document; None for those that took too long."""
+        self._log("every process is killed and restarted: only data on disks counts")
+        until = time.monotonic() + _SHORT_RESTART_SECONDS
         try:
-            async with asyncio.timeout(_HURRY_DISKS_SECONDS if hurry else None):
+            async with asyncio.timeout(_SHORT_RESTART_SECONDS if short else None):
                 await self._blackout(stack)
         except TimeoutError:
-            self._trouble("after the last restart not everything runs in time")
+            self._problem("after the last restart not every process runs in time")
             return dict.fromkeys(documents)
-        seconds = max(0.0, until - time.monotonic()) if hurry else _READ_SECONDS
+        seconds = max(0.0, until - time.monotonic()) if short else _READ_SECONDS
         everything = await final_check.read_all(stack.direct_url, documents, seconds)
-        self._note_fresh(stack)
+        self._record_fresh_memory(stack)
         return everything
 
     async def _blackout(self, stack: ChaosStack) -> None:
@@ -367,72 +373,74 @@ class FaultRun:
         await asyncio.gather(*(node.kill() for node in stack.nodes))
         await self._all_run(stack, "the last restart")
 
-    def _note_fresh(self, stack: ChaosStack) -> None:
-        """What servers hold that have just loaded every document: what was above it was something else."""
+    def _record_fresh_memory(self, stack: ChaosStack) -> None:
+        """Record the memory of servers that have just loaded every document, for comparison."""
         for server in stack.servers:
             sample = None if server.pid is None else measure(server.pid, time.monotonic())
             if sample is not None:
                 self.outcome.fresh_bytes[server.name] = sample.memory_bytes
 
-    def _note_troubles(self, crowd: ClientFleet) -> None:
-        """What ended sessions for good: it should not happen at all."""
-        told: set[str] = set()
-        for life in crowd.lives:
-            for note in life.notes:
-                kind = note.words.partition(":")[0]
-                if note.kind == "trouble" and kind in ("DocumentFailed", "UpdateRefused", "DocumentDeleted"):
-                    told.add(f"writer-{life.writer + 1} was told of {note.document}: {note.words}")
-        for words in sorted(told):
-            self._trouble(words)
+    def _record_session_errors(self, fleet: ClientFleet) -> None:
+        """Record errors that ended sessions for good: there should be none."""
+        found: set[str] = set()
+        for incarnation in fleet.incarnations:
+            for event in incarnation.events:
+                kind = event.words.partition(":")[0]
+                if event.kind == "trouble" and kind in ("DocumentFailed", "UpdateRefused", "DocumentDeleted"):
+                    found.add(
+                        f"writer-{incarnation.writer + 1} got an error in {event.document}: {event.words}"
+                    )
+        for words in sorted(found):
+            self._problem(words)
 
-    # --- telling ------------------------------------------------------------------------------------
+    # --- progress -----------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _stop_told(self) -> AsyncIterator[None]:
-        """Say at once that the drill is interrupted: the end takes a while."""
+    async def _log_stop(self) -> AsyncIterator[None]:
+        """Log the interruption at once: the end takes a while."""
 
-        async def tell() -> None:
+        async def progress() -> None:
             await self._stop.wait()
-            self._say("interrupted: finishing, as everything is still read from disks")
+            self._log("interrupted: finishing, every document is still read from disks")
 
-        telling = asyncio.create_task(tell())
+        telling = asyncio.create_task(progress())
         try:
             yield
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
-    async def _sample(self, stack: ChaosStack, crowd: ClientFleet) -> None:
+    async def _sample(self, stack: ChaosStack, fleet: ClientFleet) -> None:
         while True:
             parties: list[tuple[str, list[int]]] = [(server.name, server.pids) for server in stack.servers]
             parties += [(node.name, [] if node.pid is None else [node.pid]) for node in stack.nodes]
-            self._usage.sample(dict(chain(parties, crowd.pids.items())), time.monotonic())
+            self._usage.sample(dict(chain(parties, fleet.pids.items())), time.monotonic())
             await asyncio.sleep(_SAMPLE_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
-        """So long, unless the drill is stopped."""
+        """Wait, unless the run is stopped."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.wait()
 
-    def _tell_of(self, step: PlannedFault, happened: FaultRecord) -> None:
-        lasted = happened.ended_at - happened.struck_at
-        seconds = happened.recovery_seconds
+    def _log_fault(self, step: PlannedFault, record: FaultRecord) -> None:
+        lasted = record.ended_at - record.injected_at
+        seconds = record.recovery_seconds
         end = "NOT all ACKed again" if seconds is None else f"all ACKed again {seconds:.1f} s later"
-        self._say(f"{step.number:>3}  {happened.name:<16} {happened.words}; over after {lasted:.1f} s, {end}")
+        self._log(f"{step.number:>3}  {record.name:<16} {record.words}; over after {lasted:.1f} s, {end}")
 
-    def _trouble(self, words: str) -> None:
-        if len(self.outcome.troubles) < _TROUBLES_MAX:
-            self.outcome.troubles.append(words)
-        self._say(f"     ! {' '.join(words.split())}")
+    def _problem(self, words: str) -> None:
+        if len(self.outcome.problems) < _TROUBLES_MAX:
+            self.outcome.problems.append(words)
+        self._log(f"     ! {' '.join(words.split())}")
 
-    def _say(self, words: str) -> None:
+    def _log(self, words: str) -> None:
         seconds = int(time.monotonic() - self._began)
-        self._tell(f"{seconds // 60:02d}:{seconds % 60:02d}  {words}")
+        self._progress(f"{seconds // 60:02d}:{seconds % 60:02d}  {words}")
 
 
-_ONE_SIDE = "a drill harms the stream or the journals, never both; another seed or --only chooses the others"
-_ONE_SIDE_NAMED = "a drill harms the stream or the journals, never both, and --only names both: name one side"
+_ONE_SIDE = "a run harms the stream or the journals, never both; another seed or --only selects the others"
+_ONE_SIDE_NAMED = "a run harms the stream or the journals, never both, and --only names both: name one side"
 
 
 def _clustered(faults: Mapping[str, Fault], choice: FaultChoice) -> bool:
@@ -440,18 +448,18 @@ def _clustered(faults: Mapping[str, Fault], choice: FaultChoice) -> bool:
 
 
 def _none_possible(left_out: Mapping[str, str]) -> str:
-    """Why no fault is left, each with its reason."""
+    """Return why no fault is left, with each reason."""
     return "not possible here: " + "; ".join(f"{name} {why}" for name, why in left_out.items())
 
 
-def _owned(stack: ChaosStack, struck: InjectedFault, owners: dict[str, str]) -> tuple[str, ...]:
-    """The documents of the server that was struck."""
-    ids = {server.server_id for server in stack.servers if server.name == struck.party}
+def _owned(stack: ChaosStack, injected: InjectedFault, owners: dict[str, str]) -> tuple[str, ...]:
+    """Return the documents of the server that was hit."""
+    ids = {server.server_id for server in stack.servers if server.name == injected.target}
     return tuple(sorted(document for document, server in owners.items() if server in ids))
 
 
 def _small_disk(settings: FaultRunSettings) -> int:
-    """Bytes that a journal does not fill by itself."""
+    """Return a disk size that the journal alone does not fill."""
     return _SMALL_DISK_BYTES + int(settings.minutes * _SMALL_DISK_BYTES_A_MINUTE)
 
 

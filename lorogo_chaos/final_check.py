@@ -1,4 +1,4 @@
-"""What a new client is given of every document: the truth that a drill ends with."""
+"""The final content of every document, read by a new client."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ _AGAIN_SECONDS = 0.3
 
 
 async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[str, FinalContents | None]:
-    """Every document, by one new client; None where nobody gave it within the seconds."""
+    """Read every document with a new client; None for those not served within the time."""
     finals: dict[str, FinalContents | None] = dict.fromkeys(documents)
     gate = asyncio.Semaphore(_AT_ONCE)
     try:
@@ -31,12 +31,12 @@ async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[s
             finally:
                 await client.close()
     except TimeoutError:
-        pass  # what was read is read
+        pass  # return the documents read so far
     return finals
 
 
 async def failed(url: str, documents: Sequence[str], seconds: float) -> list[str]:
-    """The documents that are in the state ERROR."""
+    """Return the documents in the state ERROR."""
     async with asyncio.timeout(seconds):
         client = await _connected(url)
         try:

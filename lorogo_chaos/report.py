@@ -1,7 +1,7 @@
-"""What a drill has shown, as tables for people and as one JSON value. Pure.
+"""The result of a fault run, as tables and as one JSON value. Pure.
 
-Times are facts of this machine and this run. Only what was promised and is lost, or could not be verified,
-makes a drill fail.
+Times are those of this machine and run. A run fails only if a promised edit is lost, or could not be
+verified.
 """
 
 from collections import Counter
@@ -13,9 +13,9 @@ from lorogo_chaos.fault_run import FaultRunResult, FaultRunSettings
 from lorogo_chaos.processes.usage import SHORT_SECONDS, WARM_UP_SECONDS, UsageGrowth
 from lorogo_chaos.verdict import MissingEdit, percentile
 
-_NAMED_MAX = 20  # lost edits that are named in words; JSON has up to a thousand
+_NAMED_MAX = 20  # lost edits listed as text; JSON has up to a thousand
 _JSON_MAX = 1000
-_TROUBLES_SAID = 3
+_PROBLEMS_SHOWN = 3
 _MIB = 1 << 20
 
 
@@ -28,67 +28,67 @@ class FaultReportTable:
 
 
 def exit_code(outcome: FaultRunResult) -> int:
-    """0: nothing that was promised is lost, and that is known; 1: else."""
+    """Return 0 if no promised edit is lost, and that is verified; else 1."""
     return 0 if outcome.good else 1
 
 
 def sentences(outcome: FaultRunResult) -> list[str]:
-    """The verdict in words, the worst first."""
+    """Return the verdict as sentences, the worst first."""
     verdict = outcome.verdict
-    said: list[str] = []
+    found: list[str] = []
     if verdict.lost:
-        said.append(f"LOST: {len(verdict.lost)} of {verdict.acked} ACKed edits are not in their documents")
-        said += _named(verdict.lost, "ACKed", outcome.began_at)
+        found.append(f"LOST: {len(verdict.lost)} of {verdict.acked} ACKed edits are not in their documents")
+        found += _named(verdict.lost, "ACKed", outcome.began_at)
     if verdict.forgotten:
-        said.append(f"LOST: {len(verdict.forgotten)} edits that a local store had kept did not come")
-        said += _named(verdict.forgotten, "stored", outcome.began_at)
+        found.append(f"LOST: {len(verdict.forgotten)} edits of a local store are missing")
+        found += _named(verdict.forgotten, "stored", outcome.began_at)
     if outcome.in_error:
-        said.append(f"NOT SERVED: in the state ERROR at the end: {_list(outcome.in_error)}")
+        found.append(f"NOT SERVED: in the state ERROR at the end: {_list(outcome.in_error)}")
     if outcome.unfinished:
-        said.append("NOT VERIFIED: interrupted before everything was read from disks")
+        found.append("NOT VERIFIED: interrupted before every document was read from disks")
     elif verdict.unread:
-        said.append(f"NOT VERIFIED: nobody gave these documents to a new client: {_list(verdict.unread)}")
+        found.append(f"NOT VERIFIED: no server gave these documents to a new client: {_list(verdict.unread)}")
     if verdict.differing:
-        said.append(f"NOT EQUAL: replicas of these documents differ at the end: {_list(verdict.differing)}")
-    if verdict.unrested:
-        names = [f"writer-{index + 1}" for index in verdict.unrested]
-        said.append(f"NOT VERIFIED: at the end {_list(names)} did not tell that all is ACKed")
+        found.append(f"NOT EQUAL: replicas of these documents differ at the end: {_list(verdict.differing)}")
+    if verdict.undrained:
+        names = [f"writer-{index + 1}" for index in verdict.undrained]
+        found.append(f"NOT VERIFIED: at the end {_list(names)} did not confirm that all edits are ACKed")
     if not verdict.acked:
-        said.append("NOT VERIFIED: nothing was ACKed")
+        found.append("NOT VERIFIED: nothing was ACKed")
     if outcome.good:
-        said.append(f"nothing lost: all {verdict.acked} ACKed edits are in their documents")
-    if not outcome.happened:
-        said.append("no fault struck: this drill says nothing about faults")
+        found.append(f"nothing lost: all {verdict.acked} ACKed edits are in their documents")
+    if not outcome.fault_records:
+        found.append("no fault was injected: this run proves nothing about faults")
     if verdict.duplicated:
         count = sum(map(len, verdict.duplicated.values()))
-        said.append(f"{count} edits were applied twice, in {_list(sorted(verdict.duplicated))}")
+        found.append(f"{count} edits were applied twice, in {_list(sorted(verdict.duplicated))}")
     if verdict.unrecovered:
-        said.append(f"after {verdict.unrecovered} faults not everything was ACKed again in time")
-    if outcome.troubles:
-        said.append(_troubles(outcome.troubles))
-    said.append(_growing(outcome.growths))
+        found.append(f"after {verdict.unrecovered} faults, not every edit was ACKed in time")
+    if outcome.problems:
+        found.append(_problems_line(outcome.problems))
+    found.append(_growing(outcome.growths))
     if outcome.fresh_bytes and any(one.grows for one in outcome.growths):
         fresh = ", ".join(f"{name} {size / _MIB:.1f} MiB" for name, size in outcome.fresh_bytes.items())
-        said.append(f"for comparison, restarted and with the documents just loaded, each its share: {fresh}")
+        found.append(f"for comparison, after a restart with its share of the documents loaded: {fresh}")
     if outcome.interrupted:
-        said.append("the drill was interrupted: it struck no more from then on")
-    return said
+        found.append("the run was interrupted: no fault was injected after that")
+    return found
 
 
 def main_part(outcome: FaultRunResult, versions: Mapping[str, str]) -> FaultReportTable:
-    """The figures."""
+    """Return the table of counts and times."""
     verdict = outcome.verdict
     silence = verdict.silence
     rows = [
         ("edits", str(verdict.edits)),
         ("ACKed", str(verdict.acked)),
-        ("not noted as ACKed, but there", str(verdict.unnoted)),
+        ("not recorded as ACKed, but present", str(verdict.unrecorded)),
         ("never ACKed, and gone with their writer", str(verdict.unknown)),
         *_if_any("kept by a local store, and lost", len(verdict.forgotten)),
-        *_if_any("not ACKed, and not known", verdict.not_known),
+        *_if_any("not ACKed, outcome unknown", verdict.not_known),
         ("lost", str(len(verdict.lost) + len(verdict.forgotten))),
         ("duplicated applies", str(sum(map(len, verdict.duplicated.values())))),
-        ("faults", str(len(outcome.happened))),
+        ("faults", str(len(outcome.fault_records))),
         ("takeover p50 / p99", _pair(verdict.takeovers, 0.5, 0.99)),
         ("recovery p50 / max", _pair(verdict.recoveries, 0.5, 1.0)),
         ("longest unavailability", f"{silence.seconds:.1f} s{_of(silence.document)}"),
@@ -100,20 +100,20 @@ def main_part(outcome: FaultRunResult, versions: Mapping[str, str]) -> FaultRepo
 
 
 def faults_part(outcome: FaultRunResult) -> FaultReportTable:
-    """How often each kind struck, and how long the recovery took."""
+    """Return how often each fault was injected, and how long the recovery took."""
     rows: list[tuple[str, ...]] = []
-    for name in sorted({one.name for one in outcome.happened}):
-        some = [one for one in outcome.happened if one.name == name]
+    for name in sorted({one.name for one in outcome.fault_records}):
+        some = [one for one in outcome.fault_records if one.name == name]
         seconds = [one.recovery_seconds for one in some if one.recovery_seconds is not None]
-        felt = sum(one.felt for one in some)
-        count = str(felt) if felt == len(some) else f"{len(some)}, {felt} felt"
+        effective = sum(one.effective for one in some)
+        count = str(effective) if effective == len(some) else f"{len(some)}, {effective} with effect"
         rows.append((name, count, _pair(seconds, 0.5, 1.0)))
     rows += [(name, "-", f"left out: {why}") for name, why in sorted(outcome.left_out.items())]
-    return FaultReportTable(("FAULT", "STRUCK", "RECOVERY p50 / max"), tuple(rows))
+    return FaultReportTable(("FAULT", "INJECTED", "RECOVERY p50 / max"), tuple(rows))
 
 
 def usage_part(outcome: FaultRunResult) -> FaultReportTable:
-    """Memory and open files of those that lived long enough to be judged; no rows if none did."""
+    """Return memory and open files of each process with enough samples; no rows if there is none."""
     rows = [
         (
             one.name,
@@ -126,14 +126,14 @@ def usage_part(outcome: FaultRunResult) -> FaultReportTable:
         for one in outcome.growths
         if one.memory_per_hour is not None
     ]
-    columns = ("PROCESS", "LIVED", "MiB START / END", "MiB PER HOUR", "FILES START / END", "VERDICT")
+    columns = ("PROCESS", "RAN FOR", "MiB START / END", "MiB PER HOUR", "FILES START / END", "VERDICT")
     return FaultReportTable(columns, tuple(rows))
 
 
 def as_json(
     outcome: FaultRunResult, settings: FaultRunSettings, versions: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Everything, for scripts."""
+    """Return all figures, for scripts."""
     verdict = outcome.verdict
     return {
         "good": outcome.good,
@@ -158,15 +158,17 @@ def as_json(
         "forgotten_edits": [_missing(one) for one in verdict.forgotten[:_JSON_MAX]],
         "duplicated": sum(map(len, verdict.duplicated.values())),
         "duplicated_edits": {name: marks[:_JSON_MAX] for name, marks in verdict.duplicated.items()},
-        "not_noted_but_there": verdict.unnoted,
+        "not_noted_but_there": verdict.unrecorded,
         "never_acked_and_gone": verdict.unknown,
         "not_known": verdict.not_known,
         "unread_documents": verdict.unread,
         "differing_documents": verdict.differing,
         "failed_documents": outcome.in_error,
-        "writers_without_rest": [f"writer-{index + 1}" for index in verdict.unrested],
+        "writers_without_rest": [f"writer-{index + 1}" for index in verdict.undrained],
         "faults": dict(sorted(verdict.faults.items())),
-        "faults_felt": dict(sorted(Counter(one.name for one in outcome.happened if one.felt).items())),
+        "faults_felt": dict(
+            sorted(Counter(one.name for one in outcome.fault_records if one.effective).items())
+        ),
         "faults_left_out": dict(sorted(outcome.left_out.items())),
         "faults_unrecovered": verdict.unrecovered,
         "takeover_seconds": {
@@ -184,16 +186,16 @@ def as_json(
             {
                 "fault": one.name,
                 "words": one.words,
-                "felt": one.felt,
-                "at": round(one.struck_at - outcome.began_at, 3),
-                "lasted": round(one.ended_at - one.struck_at, 3),
+                "felt": one.effective,
+                "at": round(one.injected_at - outcome.began_at, 3),
+                "lasted": round(one.ended_at - one.injected_at, 3),
                 "recovery_seconds": one.recovery_seconds,
                 "documents_owned": len(one.owned),
                 "takeover_seconds": [round(seconds, 3) for seconds in takeovers],
             }
-            for one, takeovers in zip(outcome.happened, verdict.takeovers_of, strict=True)
+            for one, takeovers in zip(outcome.fault_records, verdict.takeovers_of, strict=True)
         ],
-        "troubles": outcome.troubles,
+        "troubles": outcome.problems,
         "processes": [
             {
                 "name": one.name,
@@ -213,10 +215,10 @@ def as_json(
     }
 
 
-def _troubles(troubles: Sequence[str]) -> str:
-    some = "; ".join(troubles[:_TROUBLES_SAID])
-    more = f"; and {len(troubles) - _TROUBLES_SAID} more" if len(troubles) > _TROUBLES_SAID else ""
-    return f"{len(troubles)} trouble{'' if len(troubles) == 1 else 's'}: {some}{more}"
+def _problems_line(problems: Sequence[str]) -> str:
+    some = "; ".join(problems[:_PROBLEMS_SHOWN])
+    more = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
+    return f"{len(problems)} problem{'' if len(problems) == 1 else 's'}: {some}{more}"
 
 
 def _growing(growths: Sequence[UsageGrowth]) -> str:
@@ -225,9 +227,9 @@ def _growing(growths: Sequence[UsageGrowth]) -> str:
     if growing:
         return f"memory and open files: {'; '.join(growing)}"
     if judged:
-        return f"memory and open files: no growth in {len(judged)} lines"
+        return f"memory and open files: no growth in {len(judged)} processes"
     least = (WARM_UP_SECONDS + SHORT_SECONDS) / 60
-    return f"memory and open files: too short to tell (a process must live {least:g} minutes)"
+    return f"memory and open files: the run was too short (a process must run {least:g} minutes)"
 
 
 def _if_any(name: str, count: int) -> list[tuple[str, str]]:
@@ -240,7 +242,7 @@ def _missing(one: MissingEdit) -> dict[str, str]:
 
 def _named(some: Sequence[MissingEdit], how: str, began_at: float) -> list[str]:
     words = [
-        f"  {one.document}: edit {one.mark}, {how} {one.promised_at - began_at:.1f} s after the beginning"
+        f"  {one.document}: edit {one.mark}, {how} {one.promised_at - began_at:.1f} s after the start"
         for one in some[:_NAMED_MAX]
     ]
     return words if len(some) <= _NAMED_MAX else [*words, f"  and {len(some) - _NAMED_MAX} more"]

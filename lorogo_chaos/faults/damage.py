@@ -1,6 +1,6 @@
-"""Damage to files at rest, as disks do it: flipped bits, lost tails, lost folders. Inside one folder only.
+"""Damage to files at rest, as disks cause it: flipped bits, lost tails, lost folders. Inside one folder only.
 
-Whoever wrote the files must be dead when they are damaged: a living process may have them in memory.
+The process that wrote the files must have ended: a running one may have them in memory.
 """
 
 import os
@@ -19,11 +19,11 @@ _TAIL_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileDamage:
-    """What was done to a file."""
+    """The damage done to a file."""
 
     path: Path
-    at: int  # the byte that was changed, or the size that is left
-    lost_bytes: int = 0  # behind it
+    at: int  # the changed byte, or the remaining size
+    lost_bytes: int = 0  # removed behind it
 
     @property
     def words(self) -> str:
@@ -33,18 +33,18 @@ class FileDamage:
 
 
 def wal_blocks(store: Path) -> list[Path]:
-    """The files in which a nats-server keeps the messages of the WAL, with something in them."""
+    """Return the non-empty files in which a nats-server keeps WAL messages."""
     folder = store / "jetstream" / "$G" / "streams" / subjects.WAL_STREAM / "msgs"
     return [path for path in sorted(folder.glob("*.blk")) if path.stat().st_size]
 
 
 def segments(journal: Path) -> list[Path]:
-    """The segments of all partitions of a server's journal, with something in them."""
+    """Return the non-empty segments of all partitions of a server's journal."""
     return [path for path in sorted(journal.glob("*/*.seg")) if parse_segment(path.name) and data_end(path)]
 
 
 def data_end(path: Path) -> int:
-    """Where the zeros begin that fill a file's end: it may have been prepared ahead."""
+    """Return the end of the data, before trailing zeros: the file may have been prepared ahead."""
     with path.open("rb") as file:
         end = os.fstat(file.fileno()).st_size
         while end:
@@ -58,7 +58,7 @@ def data_end(path: Path) -> int:
 
 
 def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> FileDamage:
-    """Flip one bit of one of the files, somewhere in what was written. Raises NotPossible, ChaosError."""
+    """Flip one bit of the written data of one of the files. Raises NotPossible, ChaosError."""
     path, end = _chosen(files, rng, within)
     at = rng.randrange(end)
     with path.open("r+b") as file:
@@ -70,7 +70,7 @@ def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> FileDama
 
 
 def cut_tail(files: list[Path], rng: random.Random, *, within: Path) -> FileDamage:
-    """Cut the end of what was written to the newest of the files. Raises NotPossible, ChaosError."""
+    """Cut the end of the written data of the newest file. Raises NotPossible, ChaosError."""
     path, end = _chosen(files[-1:], rng, within)
     lost = rng.randint(1, min(end, _TAIL_BYTES_MAX))
     os.truncate(path, end - lost)
@@ -78,7 +78,7 @@ def cut_tail(files: list[Path], rng: random.Random, *, within: Path) -> FileDama
 
 
 def lose_folder(folder: Path, *, within: Path) -> None:
-    """Remove a folder and all that is in it. Raises ChaosError if it is not ours."""
+    """Remove a folder with its content. Raises ChaosError if it is outside `within`."""
     check_inside(folder, within)
     shutil.rmtree(folder)
 
@@ -90,11 +90,11 @@ def check_inside(path: Path, within: Path) -> None:
 
 
 def _chosen(files: list[Path], rng: random.Random, within: Path) -> tuple[Path, int]:
-    """One of them, the larger the likelier, and where its data ends."""
+    """Choose a file, weighted by size, and return the end of its data."""
     for path in files:
         check_inside(path, within)
     ends = [data_end(path) for path in files]
     if not any(ends):
-        raise FaultUnavailable("nothing is written yet that could be damaged")
+        raise FaultUnavailable("there is no written data to damage yet")
     (at,) = rng.choices(range(len(files)), weights=ends)
     return files[at], ends[at]

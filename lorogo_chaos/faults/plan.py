@@ -1,7 +1,7 @@
-"""What goes wrong, in which order: a seed in, a schedule out. Pure.
+"""The schedule of faults, from a seed. Pure.
 
-Faults come as from a shuffled deck: each kind once, in any order, before any comes again. lorogo promises to
-survive the damage of JetStream's files or of its own; a plan damages one side or the other, never both.
+Faults are shuffled: each kind occurs once, in random order, before any occurs again. lorogo promises to
+survive damage of JetStream's files or of its own; a schedule damages one side or the other, never both.
 """
 
 import random
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from lorogo_chaos.errors import ChaosError
 from lorogo_chaos.faults.faults import Harm
 
-_WHOLE_CHANCE = 0.6  # that a fault lasts as long as it should; else it ends early, at any moment
+_WHOLE_CHANCE = 0.6  # that a fault lasts its full time; else it ends early, at a random moment
 _SHARE_MIN = 0.05
 
 
 class UnknownFault(ChaosError):
-    """A name of a fault that there is not."""
+    """There is no fault of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultChoice:
-    """A fault that may be chosen."""
+    """A fault that can be scheduled."""
 
     name: str
-    harms: Harm = ""  # what it takes away for good
+    harms: Harm = ""  # the data that it destroys
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +33,34 @@ class PlannedFault:
 
     number: int  # from 1
     name: str
-    share: float  # of the time that such a fault lasts
-    seed: int  # of the fault's own chance: whom, where, which bit
+    share: float  # of the fault's full time
+    seed: int  # of the fault's random choices: target, place, bit
 
 
-def chosen(
+def select(
     choices: Sequence[FaultChoice], only: Sequence[str] = (), without: Sequence[str] = ()
 ) -> list[FaultChoice]:
-    """The choices that are wanted, in their order. Raises UnknownFault, also if none is left."""
+    """Return the selected choices, in their order. Raises UnknownFault, also if none is left."""
     names = {choice.name for choice in choices}
     for name in (*only, *without):
         if name not in names:
             raise UnknownFault(f"there is no fault {name!r}; `lorogo chaos --list` shows all")
     left = [one for one in choices if (not only or one.name in only) and one.name not in without]
     if not left:
-        raise UnknownFault("no fault is left to strike with")
+        raise UnknownFault("no fault is selected")
     return left
 
 
 def one_side(choices: Sequence[FaultChoice], seed: int) -> tuple[list[FaultChoice], list[FaultChoice]]:
-    """The choices of a drill that damages one side at most, and those that are left out for that."""
+    """Return the choices of a run that damages at most one side, and those left out for that."""
     sides = sorted({choice.harms for choice in choices if choice.harms})
     spared = "" if len(sides) < 2 else random.Random(f"side {seed}").choice(sides)
     kept = [choice for choice in choices if not spared or choice.harms != spared]
     return kept, [choice for choice in choices if choice not in kept]
 
 
-def steps(choices: Sequence[FaultChoice], seed: int) -> Iterator[PlannedFault]:
-    """The schedule, without end."""
+def schedule(choices: Sequence[FaultChoice], seed: int) -> Iterator[PlannedFault]:
+    """Yield the faults of the schedule, without end."""
     assert len({choice.harms for choice in choices} - {""}) < 2, "one side, never both"
     rng = random.Random(f"steps {seed}")
     number = 0

@@ -1,8 +1,8 @@
-"""What a writer notes of its life: one JSON line for each thing, on the disk's way before it goes on.
+"""The event log of a writer's incarnation: one JSON line per event, written before the writer continues.
 
-The file of a life begins with who it is. A mark names one edit: `WRITER.LIFE.NUMBER`; it lies in the list
-`marks` of the document beside the text that was edited, so that a lost edit is missing there, and one that
-was applied twice is there twice. A last line that was torn by a kill says nothing and is passed over.
+The first line identifies the writer and its incarnation. A mark names one edit: `WRITER.INCARNATION.NUMBER`.
+Marks are in the list `marks` of the document, beside the edited text: a lost edit is missing there, and an
+edit applied twice is there twice. A last line that a kill cut short is ignored.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-MARKS = "marks"  # the list of a document
+MARKS = "marks"  # a list of the document
 BODY = "body"  # its text
 
 Kind = Literal["wrote", "stored", "acked", "dropped", "trouble", "seen"]
@@ -23,44 +23,44 @@ _KINDS: tuple[Kind, ...] = ("wrote", "stored", "acked", "dropped", "trouble", "s
 
 @dataclass(frozen=True, slots=True)
 class WriterEvent:
-    """One thing that happened to a document."""
+    """One event of a document."""
 
     kind: Kind
     at: float  # of the machine's monotonic clock, which all processes share
     document: str
     number: int = 0  # of the edit; with `stored`, `acked` and `dropped`: this one and all before it
-    words: str = ""  # of trouble; with `seen`: the digest of the replica
+    words: str = ""  # of an error; with `seen`: the digest of the replica
 
 
 @dataclass
 class WriterRun:
-    """A writer from its start to its end."""
+    """One incarnation of a writer, from its start to its end."""
 
     writer: int
-    life: int
+    incarnation: int
     stored: bool  # whether it has a local store
     began_at: float
-    notes: list[WriterEvent] = field(default_factory=list)
-    ended_at: float | None = None  # killed, or gone; None: it still runs
+    events: list[WriterEvent] = field(default_factory=list)
+    ended_at: float | None = None  # killed, or ended; None: it runs
 
     def mark(self, number: int) -> str:
-        return mark(self.writer, self.life, number)
+        return mark(self.writer, self.incarnation, number)
 
 
-def mark(writer: int, life: int, number: int) -> str:
-    """What names an edit in the document."""
-    return f"{writer}.{life}.{number}"
+def mark(writer: int, incarnation: int, number: int) -> str:
+    """Return the mark of an edit in the document."""
+    return f"{writer}.{incarnation}.{number}"
 
 
 class EventLog:
-    """Where a writer notes; a line is in the kernel's hands when a call returns."""
+    """Appends a writer's events; the kernel has the line when a call returns."""
 
-    def __init__(self, path: Path, *, writer: int, life: int, stored: bool) -> None:
+    def __init__(self, path: Path, *, writer: int, incarnation: int, stored: bool) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._clock: Callable[[], float] = time.monotonic
-        self._line(["life", self._clock(), writer, life, stored])
+        self._line(["life", self._clock(), writer, incarnation, stored])
 
-    def note(self, kind: Kind, document: str, number: int = 0, words: str = "") -> None:
+    def record(self, kind: Kind, document: str, number: int = 0, words: str = "") -> None:
         line: list[object] = [kind, self._clock(), document, number]
         self._line([*line, words] if words else line)
 
@@ -82,16 +82,16 @@ class EventLog:
 
 
 class EventLogReader:
-    """Follows the file of one life as it grows."""
+    """Reads the file of one incarnation as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._torn = b""
-        self.life: WriterRun | None = None  # None: nothing is noted yet
+        self.incarnation: WriterRun | None = None  # None: the file is empty
 
-    def more(self) -> list[WriterEvent]:
-        """What was noted since the last call; it is in `life.notes` as well."""
+    def read_new(self) -> list[WriterEvent]:
+        """Return the events since the last call; they are in `incarnation.events`, too."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -103,19 +103,21 @@ class EventLogReader:
         found: list[WriterEvent] = []
         for values in _values(lines):
             if values[0] == "life":
-                self.life = WriterRun(int(values[2]), int(values[3]), bool(values[4]), float(values[1]))
-            elif self.life is not None and values[0] in _KINDS:
+                self.incarnation = WriterRun(
+                    int(values[2]), int(values[3]), bool(values[4]), float(values[1])
+                )
+            elif self.incarnation is not None and values[0] in _KINDS:
                 found.append(_note(values))
-        if self.life is not None:
-            self.life.notes += found
+        if self.incarnation is not None:
+            self.incarnation.events += found
         return found
 
 
 def read(path: Path) -> WriterRun | None:
-    """The whole life that a file tells of; None if it tells of none."""
+    """Return the incarnation in a file; None if the file is empty."""
     reading = EventLogReader(path)
-    reading.more()
-    return reading.life
+    reading.read_new()
+    return reading.incarnation
 
 
 def _values(lines: list[bytes]) -> Iterator[list[Any]]:

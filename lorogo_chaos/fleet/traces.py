@@ -1,6 +1,6 @@
-"""What people type: real editing traces where a folder of them is at hand, a made one elsewhere.
+"""Editing traces for writers: real ones from a folder, or a generated one.
 
-The folder is named by `--traces` or LOROGO_TRACES. Its files are those of the public collection
+`--traces` or LOROGO_TRACES names the folder. Its files are those of the public collection
 josephg/editing-traces (CC BY 4.0): `NAME.json.gz`, sequential, from empty to `endContent`.
 """
 
@@ -17,16 +17,16 @@ from lorogo_chaos.errors import ChaosError
 ENVIRONMENT = "LOROGO_TRACES"
 MADE_EDITS = 20_000
 
-Patch = tuple[int, int, str]  # where, how many characters go, what comes in their place
+Patch = tuple[int, int, str]  # position, characters to delete, text to insert
 
 
 class BadTrace(ChaosError):
-    """A folder or a file of traces that cannot be read."""
+    """The folder or file of traces cannot be read."""
 
 
 @dataclass(frozen=True)
 class RecordedTrace:
-    """Edits in order, and what they lead to."""
+    """Edits in order, and the resulting text."""
 
     name: str
     end_content: str
@@ -34,7 +34,7 @@ class RecordedTrace:
 
 
 def read(path: Path) -> RecordedTrace:
-    """The trace of a file. Raises BadTrace."""
+    """Read the trace of a file. Raises BadTrace."""
     name = path.name.removesuffix(".json.gz")
     try:
         with gzip.open(path, "rt") as file:
@@ -54,7 +54,7 @@ def read(path: Path) -> RecordedTrace:
 
 
 def of_folder(folder: Path | None) -> list[RecordedTrace]:
-    """Every sequential trace of the folder, by name; the made one without a folder. Raises BadTrace."""
+    """Read every sequential trace of the folder, by name; or the generated one. Raises BadTrace."""
     if folder is None:
         return [made(MADE_EDITS)]
     found: list[RecordedTrace] = []
@@ -70,7 +70,7 @@ def of_folder(folder: Path | None) -> list[RecordedTrace]:
 
 
 def made(count: int) -> RecordedTrace:
-    """Somebody who types, jumps about and deletes; always the same."""
+    """Generate typing, jumps and deletions; always the same."""
     rng = random.Random(7)
     text = ""
     patches: list[Patch] = []
@@ -91,14 +91,14 @@ def made(count: int) -> RecordedTrace:
 
 
 def fitted(patch: Patch, length: int) -> Patch:
-    """The patch as it can be done in a text of that length: others edit it, too."""
+    """Return the patch clipped to a text of that length, which other writers edit, too."""
     position, deleted, inserted = patch
     position = min(position, length)
     return position, min(deleted, length - position), inserted
 
 
 def around(patches: Sequence[Patch], start: int) -> Iterator[Patch]:
-    """The patches from one of them on, again and again."""
+    """Yield the patches from one of them on, repeatedly."""
     at = start % len(patches)
     while True:
         yield patches[at]

@@ -1,8 +1,8 @@
-"""Somebody who edits: `python -m lorogo_chaos.fleet.writer ORDER`, a client in a process of its own.
+"""A writer process: `python -m lorogo_chaos.fleet.writer ORDER`, a client that edits documents.
 
-The order is a JSON file (`WriterSettings`). Words of the drill come as lines on stdin: `rest` (edit no more, and wait
-until all is ACKed), `look` (note what every replica holds). When stdin ends, so does the writer: nobody is
-left behind. Every edit is noted before it is committed, and every ACK when it has come.
+The order is a JSON file (`WriterSettings`). The fault run sends commands as lines on stdin: `drain` (edit no more, and
+wait for all ACKs), `digest` (record the digest of every replica). The writer ends when stdin ends, so that
+none outlives the run. It records every edit before the commit, and every ACK on arrival.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ from lorogo_protocol.errors import LorogoError
 _UNACKED_MAX = 100  # edits of one document; then its writer waits
 _AGAIN_SECONDS = 0.5
 _FLUSH_SECONDS = 5.0
-_FOR_GOOD = (DocumentDeleted, DocumentFailed, SessionClosed, UpdateRefused)  # the session is over
-_TEXT_MAX = 20_000  # characters of a document: a drill is about faults, not about size
+_FOR_GOOD = (DocumentDeleted, DocumentFailed, SessionClosed, UpdateRefused)  # these end the session
+_TEXT_MAX = 20_000  # characters of a document: size is not the subject of a fault run
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """What a writer is to do."""
+    """The settings of a writer."""
 
     url: str
     writer: int
-    life: int
+    incarnation: int
     documents: tuple[str, ...]
     edits_per_second: float
     seed: int
-    notes: str  # the file that it notes in
+    events: str  # the event log
     traces: str  # the file with the edits (`write_patches`)
     store: str = ""  # the directory of its local store; "": none
-    edits_each: int = 0  # in one document; then it leaves it, and begins the next. 0: it stays
+    edits_each: int = 0  # in one document before it opens the next; 0: it stays
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(dataclasses.asdict(self)))
@@ -66,7 +66,7 @@ class WriterSettings:
 
 
 def digest(doc: LoroDoc) -> str:
-    """What a replica holds, in few letters; an empty text is as good as none."""
+    """Return a short digest of a replica's content; an empty text equals none."""
     doc.get_text(BODY)
     doc.get_list(MARKS)
     value = json.dumps(doc.get_deep_value(), sort_keys=True, default=str)
@@ -74,32 +74,32 @@ def digest(doc: LoroDoc) -> str:
 
 
 def following(document: str) -> str:
-    """The document after that: `chaos-7`, `chaos-7_2`, `chaos-7_3`."""
+    """Return the next document's name: `chaos-7`, `chaos-7_2`, `chaos-7_3`."""
     name, _, number = document.partition("_")
     return f"{name}_{int(number or 1) + 1}"
 
 
 class DocumentWriter:
-    """One document in a writer's hands."""
+    """Edits one document at a time."""
 
     def __init__(
-        self, order: WriterSettings, document: str, patches: Iterator[Patch], notebook: EventLog
+        self, order: WriterSettings, document: str, patches: Iterator[Patch], event_log: EventLog
     ) -> None:
         self._order = order
         self._patches = patches
-        self._notebook = notebook
+        self._event_log = event_log
         self._news = asyncio.Event()
         self._wrote = 0
         self._acked = 0
-        self._edits = 0  # in the document that it is at
+        self._edits = 0  # in the current document
         self.document = document
         self.session: Session | None = None
-        self.stays = False  # where it is: it will be looked at
-        self._told = ""  # the trouble that was noted last
+        self.stays = False  # keep the current document, for the digest
+        self._last_problem = ""  # the last recorded error
 
     @property
     def unacked(self) -> bool:
-        """Whether something of it is not ACKed, or nobody can know."""
+        """True if an edit is not ACKed, or that is unknown."""
         return self.session is None or self._wrote > self._acked or self.session.unsaved > 0
 
     @property
@@ -108,20 +108,20 @@ class DocumentWriter:
 
     @property
     def full(self) -> bool:
-        """Whether it has edited enough in this document, and is to go on to the next."""
+        """True if it has made its edits in this document, and moves on to the next."""
         return not self.stays and 0 < self._order.edits_each <= self._edits
 
     @property
     def busy(self) -> bool:
-        """Whether it is not open, has so much unACKed that it waits, or is on its way to the next."""
+        """True if it is not open, has too many unACKed edits, or moves on to the next document."""
         return self.session is None or self.full or self.session.unsaved >= _UNACKED_MAX
 
     def edit(self, number: int) -> None:
-        """One patch and one mark, in one commit."""
+        """Apply one patch and one mark, in one commit."""
         session = self.session
         assert session is not None
         doc = session.doc
-        self._notebook.note("wrote", self.document, number)
+        self._event_log.record("wrote", self.document, number)
         self._wrote = number
         self._edits += 1
         text = doc.get_text(BODY)
@@ -133,47 +133,47 @@ class DocumentWriter:
             text.delete(position, deleted)
         if inserted:
             text.insert(position, inserted)
-        doc.get_list(MARKS).push(mark(self._order.writer, self._order.life, number))
-        with suppress(LorogoError):  # the one who waits for its ACKs tells what is wrong
+        doc.get_list(MARKS).push(mark(self._order.writer, self._order.incarnation, number))
+        with suppress(LorogoError):  # the task that waits for ACKs records the error
             session.commit()
         self._news.set()
 
     async def run(self, client: Client) -> None:
-        """Keep it open, and note what is stored and ACKed, until cancelled."""
+        """Keep the document open, and record stored and ACKed edits, until cancelled."""
         while True:
             try:
                 async with client.open(self.document, create=bool(self._order.store)) as session:
                     self._begin(session)
                     await self._follow(session)
-                    self.session = None  # it hears nothing more: nobody must look at it
+                    self.session = None  # the session is closed: no digest of it
                 self.document, self._edits = following(self.document), 0
                 continue
             except (LorogoError, TimeoutError) as error:
-                self._trouble(error)
+                self._record_problem(error)
             finally:
                 self.session = None
             await asyncio.sleep(_AGAIN_SECONDS)
 
     def _begin(self, session: Session) -> None:
-        """What an earlier session did not get ACKed may be gone with it: no later ACK speaks of it."""
+        """Record that unACKed edits of an earlier session may be lost: no later ACK covers them."""
         if self._wrote > self._acked:
-            self._notebook.note("dropped", self.document, self._wrote)
+            self._event_log.record("dropped", self.document, self._wrote)
             self._acked = self._wrote
         self.session = session
-        self._news.set()  # a store may have brought what is not ACKed
+        self._news.set()  # a store may have restored unACKed edits
 
     async def _follow(self, session: Session) -> None:
-        """Wait for each ACK, one after the other, until it is full. Raises what ends a session for good."""
+        """Wait for each ACK until the document is full. Raises errors that end a session."""
         while not self.full or self.unacked:
             await self._news.wait()
             self._news.clear()
             through = self._wrote
             if self._order.store:
                 await session.stored(_FLUSH_SECONDS)
-                self._notebook.note("stored", self.document, through)
+                self._event_log.record("stored", self.document, through)
             await self._acked_by_owner(session)
             self._acked = max(self._acked, through)
-            self._notebook.note("acked", self.document, through)
+            self._event_log.record("acked", self.document, through)
 
     async def _acked_by_owner(self, session: Session) -> None:
         while True:
@@ -182,31 +182,31 @@ class DocumentWriter:
             except _FOR_GOOD:
                 raise
             except LorogoError as error:
-                self._trouble(error)
+                self._record_problem(error)
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
-                self._told = ""
+                self._last_problem = ""
                 return
 
-    def _trouble(self, error: Exception) -> None:
+    def _record_problem(self, error: Exception) -> None:
         words = f"{type(error).__name__}: {error}"[:300]
-        if words != self._told:
-            self._told = words
-            self._notebook.note("trouble", self.document, 0, words)
+        if words != self._last_problem:
+            self._last_problem = words
+            self._event_log.record("trouble", self.document, 0, words)
 
 
 class WriterProcess:
     """All documents of one process."""
 
-    def __init__(self, order: WriterSettings, notebook: EventLog) -> None:
+    def __init__(self, order: WriterSettings, event_log: EventLog) -> None:
         self._order = order
-        self._notebook = notebook
+        self._event_log = event_log
         self._rng = random.Random(order.seed)
         some: list[list[Patch]] = json.loads(Path(order.traces).read_text())
         self._editors = [
-            DocumentWriter(order, document, self._patches(some), notebook) for document in order.documents
+            DocumentWriter(order, document, self._patches(some), event_log) for document in order.documents
         ]
-        self._resting = False
+        self._draining = False
 
     def _patches(self, some: list[list[Patch]]) -> Iterator[Patch]:
         patches = self._rng.choice(some)
@@ -216,7 +216,7 @@ class WriterProcess:
         """Edit until stdin ends."""
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._work())
-            await self._obey(group)
+            await self._execute(group)
             work.cancel()
 
     async def _work(self) -> None:
@@ -232,7 +232,7 @@ class WriterProcess:
                     await client.close()
 
     async def _connected(self) -> Client:
-        """NATS may be away just now: a writer goes on trying."""
+        """Connect, with retries while NATS is away."""
         settings = ClientSettings(close_seconds=0.5)
         order = self._order
         while True:
@@ -245,54 +245,54 @@ class WriterProcess:
                 )
             except (LorogoError, OSError) as error:
                 words = f"{type(error).__name__}: {error}"[:300]
-                self._notebook.note("trouble", "", 0, words)
+                self._event_log.record("trouble", "", 0, words)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _type(self) -> None:
-        """Edit one document after the other, never faster than ordered."""
+        """Edit one document after the other, at most at the configured rate."""
         pause = 1.0 / self._order.edits_per_second
         due = time.monotonic()
         number = 0
-        while not self._resting:
+        while not self._draining:
             due = max(due + self._rng.uniform(0.5, 1.5) * pause, time.monotonic() - 1.0)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             ready = [editor for editor in self._editors if not editor.busy]
-            if ready and not self._resting:
+            if ready and not self._draining:
                 number += 1
                 new = [editor for editor in ready if not editor.edited]
                 self._rng.choice(new or ready).edit(number)
 
-    async def _obey(self, group: asyncio.TaskGroup) -> None:
-        """Do what comes on stdin, until it ends."""
+    async def _execute(self, group: asyncio.TaskGroup) -> None:
+        """Execute commands from stdin, until it ends."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        self._tell("ready")
-        resting: asyncio.Task[None] | None = None
+        self._reply("ready")
+        draining: asyncio.Task[None] | None = None
         while line := (await reader.readline()).decode().strip():
-            if line == "rest" and resting is None:
-                resting = group.create_task(self._rest())
-            elif line == "look":
-                self._look()
-        if resting is not None:
-            resting.cancel()
+            if line == "drain" and draining is None:
+                draining = group.create_task(self._drain())
+            elif line == "digest":
+                self._record_digests()
+        if draining is not None:
+            draining.cancel()
 
-    async def _rest(self) -> None:
-        """No more edits; tell when all are ACKed, however long that takes."""
-        self._resting = True
+    async def _drain(self) -> None:
+        """Stop editing; reply once all edits are ACKed, however long that takes."""
+        self._draining = True
         for editor in self._editors:
             editor.stays = True
         while any(editor.unacked for editor in self._editors):  # noqa: ASYNC110 - of many, and seldom
             await asyncio.sleep(0.05)
-        self._tell("rests")
+        self._reply("drained")
 
-    def _look(self) -> None:
+    def _record_digests(self) -> None:
         for editor in self._editors:
             if editor.session is not None:
-                self._notebook.note("seen", editor.document, 0, digest(editor.session.doc))
-        self._tell("looked")
+                self._event_log.record("seen", editor.document, 0, digest(editor.session.doc))
+        self._reply("digested")
 
-    def _tell(self, word: str) -> None:
+    def _reply(self, word: str) -> None:
         sys.stdout.write(word + "\n")
         sys.stdout.flush()
 
@@ -300,8 +300,10 @@ class WriterProcess:
 async def main(path: Path) -> None:
     order = WriterSettings.load(path)
     stored = bool(order.store)
-    with EventLog(Path(order.notes), writer=order.writer, life=order.life, stored=stored) as notebook:
-        await WriterProcess(order, notebook).run()
+    with EventLog(
+        Path(order.events), writer=order.writer, incarnation=order.incarnation, stored=stored
+    ) as event_log:
+        await WriterProcess(order, event_log).run()
 
 
 if __name__ == "__main__":

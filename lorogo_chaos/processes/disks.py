@@ -1,12 +1,12 @@
-"""A small disk for one server's data folder: a tmpfs, where one may be mounted.
+"""A small disk for one server's data folder: a tmpfs, where mounting is allowed.
 
     disk = SmallDisk(folder, 64 * MIB)
-    await disk.mount()      # NotPossible says why not
-    disk.fill()             # not a byte is left
+    await disk.mount()      # raises NotPossible with the reason
+    disk.fill()             # until no byte is free
     disk.free()
     await disk.unmount()
 
-If the drill dies, a guard takes the mount away.
+If the fault run dies, a guard process unmounts it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _GUARD = 'read _; umount -l "$1"'
 
 
 class SmallDisk:
-    """A file system of so many bytes; lives between `mount()` and `unmount()`."""
+    """A file system of a given size; exists between `mount()` and `unmount()`."""
 
     def __init__(self, folder: Path, size_bytes: int = BYTES_DEFAULT) -> None:
         self.folder = folder
@@ -37,10 +37,10 @@ class SmallDisk:
         self._guard: ProcessGuard | None = None
 
     async def mount(self) -> None:
-        """Put it over the folder, which is made. Raises NotPossible."""
+        """Create the folder and mount the disk on it. Raises NotPossible."""
         program = shutil.which("mount")
         if not sys.platform.startswith("linux") or program is None or shutil.which("umount") is None:
-            raise FaultUnavailable("a full disk needs a tmpfs, and this system has no way to mount one")
+            raise FaultUnavailable("a full disk needs a tmpfs, and this system cannot mount one")
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
         self._guard = await ProcessGuard.running(_GUARD, str(self.folder))
         options = f"size={self.size_bytes},mode=0700"
@@ -51,7 +51,7 @@ class SmallDisk:
         self.mounted = True
 
     async def unmount(self) -> None:
-        """Take it away, with all that is on it. Safe twice."""
+        """Unmount it, with its content. Idempotent."""
         if self.mounted:
             await _run(shutil.which("umount") or "umount", "-l", str(self.folder))
             self.mounted = False
@@ -60,8 +60,8 @@ class SmallDisk:
             self._guard = None
 
     def fill(self) -> int:
-        """Leave no room; returns how many bytes it took."""
-        assert self.mounted  # else we would fill somebody's disk
+        """Fill the disk; return the number of bytes."""
+        assert self.mounted  # otherwise it would fill another disk
         filled = 0
         with (self.folder / _FILLER).open("ab", buffering=0) as filler:
             for piece in _PIECES:
@@ -74,12 +74,12 @@ class SmallDisk:
         return filled
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the filled space."""
         (self.folder / _FILLER).unlink(missing_ok=True)
 
 
 async def _run(program: str, *arguments: str) -> tuple[int, str]:
-    """Its exit code, and what it said."""
+    """Run a command; return its exit code and output."""
     process = await asyncio.create_subprocess_exec(
         program,
         *arguments,

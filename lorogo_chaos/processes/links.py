@@ -1,16 +1,16 @@
-"""A line: a small TCP proxy on loopback that can be cut, silenced, slowed down and healed.
+"""A link: a small TCP proxy on loopback that can be cut, silenced, delayed and healed.
 
-    async with Line("server-1", [4222]) as line:
-        ...  # whoever connects to line.url talks to port 4222
-        line.cut()          # as a cable: every connection is reset, and no new one is made
-        line.blackhole()    # as a broken network: connections stay, and nothing passes
-        line.delay(0.05, jitter=0.02)
-        line.throttle(20_000)
-        line.heal()
+    async with Line("server-1", [4222]) as link:
+        ...  # a connection to link.url reaches port 4222
+        link.cut()          # as a cable: every connection is reset, and new ones are refused
+        link.blackhole()    # as a broken network: connections stay, and pass no bytes
+        link.delay(0.05, jitter=0.02)
+        link.throttle(20_000)
+        link.heal()
 
-A line may lead to several ports, one listening port for each: those of a cluster. All are cut together.
-Bytes that were held while nothing passed arrive when it is healed, as TCP sends again. Each direction of
-a connection holds a bounded number of bytes; then its sender is slowed down.
+A link may have several target ports, with one listening port for each: those of a cluster. All are cut
+together. Bytes held during a blackhole arrive after healing, as TCP resends them. Each direction of a
+connection holds a bounded number of bytes; then its sender is blocked.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ _CONNECTIONS_MAX = 1024
 _CONNECT_SECONDS = 5.0
 _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing sends a reset
 
-_Item = tuple[float, bytes]  # when it is due, and what; nothing: the other side has ended
+_Item = tuple[float, bytes]  # due time, and bytes; empty: the other side has closed
 
 
 class ProxyLink:
-    """One line; lives between `open()` and `close()`."""
+    """One link; exists between `open()` and `close()`."""
 
     def __init__(self, name: str, targets: Sequence[int], *, rng: random.Random | None = None) -> None:
-        """`targets` are ports on loopback; the line leads nowhere else."""
+        """`targets` are ports on loopback; the link connects to these only."""
         if not targets or any(not 0 < port < 65536 for port in targets):
-            raise ChaosError(f"line {name} needs ports to lead to, not {list(targets)}")
+            raise ChaosError(f"link {name} needs target ports, not {list(targets)}")
         self.name = name
         self._targets = tuple(targets)
         self._rng = rng if rng is not None else random.Random()
@@ -53,16 +53,16 @@ class ProxyLink:
         self._passes.set()
         self._delay_seconds = 0.0
         self._jitter_seconds = 0.0
-        self._bytes_per_second = 0.0  # 0: as fast as it goes
+        self._bytes_per_second = 0.0  # 0: unlimited
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where it listens, one for each target."""
+        """The listening ports, one for each target."""
         return tuple(self._ports)
 
     @property
     def url(self) -> str:
-        """For NATS clients: all its ports."""
+        """The address for NATS clients: all its ports."""
         return ",".join(f"nats://{LOOPBACK}:{port}" for port in self._ports)
 
     @property
@@ -71,7 +71,7 @@ class ProxyLink:
 
     @property
     def condition(self) -> str:
-        """In a word: whole, cut, silent or slow."""
+        """The state in one word: whole, cut, silent or slow."""
         if self._is_cut:
             return "cut"
         if not self._passes.is_set():
@@ -79,7 +79,7 @@ class ProxyLink:
         return "slow" if self._delay_seconds or self._jitter_seconds or self._bytes_per_second else "whole"
 
     async def open(self) -> None:
-        """Listen."""
+        """Start listening."""
         for target in self._targets:
             accept = partial(self._accept, target)
             server = await asyncio.start_server(accept, LOOPBACK, 0, limit=_CHUNK_BYTES)
@@ -87,7 +87,7 @@ class ProxyLink:
             self._ports.append(server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """End every connection, and listen no more. Safe twice."""
+        """End every connection, and stop listening. Idempotent."""
         for server in self._servers:
             server.close()
         self.cut()
@@ -103,7 +103,7 @@ class ProxyLink:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- what can be done to it ---------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------------------
 
     def cut(self) -> None:
         """Reset every connection, and every new one, until it is healed."""
@@ -114,23 +114,23 @@ class ProxyLink:
             task.cancel()
 
     def blackhole(self) -> None:
-        """Keep connections, and pass nothing, until it is healed. Nobody is told."""
+        """Keep connections, and pass no bytes, until it is healed."""
         self._passes.clear()
 
     def delay(self, seconds: float, *, jitter: float = 0.0) -> None:
-        """Everything takes so much longer in each direction, and up to `jitter` seconds more."""
+        """Delay each direction by so much, and up to `jitter` seconds more."""
         if seconds < 0 or jitter < 0:
             raise ChaosError("a delay cannot be negative")
         self._delay_seconds, self._jitter_seconds = seconds, jitter
 
     def throttle(self, bytes_per_second: float) -> None:
-        """Each direction of a connection passes no more than that; 0: as fast as it goes."""
+        """Limit the rate of each direction of a connection; 0: unlimited."""
         if bytes_per_second < 0:
             raise ChaosError("a rate cannot be negative")
         self._bytes_per_second = bytes_per_second
 
     def heal(self) -> None:
-        """As it was at first."""
+        """End all faults of the link."""
         self._is_cut = False
         self._delay_seconds = self._jitter_seconds = self._bytes_per_second = 0.0
         self._passes.set()
@@ -161,7 +161,7 @@ class ProxyLink:
                 there.cancel()
                 back.cancel()
         except (OSError, TimeoutError):
-            pass  # nobody listens there: the caller is reset, as if it had asked directly
+            pass  # the target does not listen: the caller is reset, as without the link
         finally:
             for end in (writer, far):
                 if end is not None:
@@ -169,7 +169,7 @@ class ProxyLink:
                     _reset(end)
 
     async def _direction(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until one side has ended, and the other was told all of it."""
+        """Forward one direction until a side has closed, and the other got all bytes."""
         held: asyncio.Queue[_Item] = asyncio.Queue(_CHUNKS_MAX)
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(self._take(reader, held))
@@ -205,12 +205,12 @@ class ProxyLink:
             try:
                 writer.write(data)
                 await writer.drain()
-            except (OSError, RuntimeError):  # it has ended; uvloop says RuntimeError
+            except (OSError, RuntimeError):  # already closed; uvloop raises RuntimeError
                 return
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End it so that the other side is told at once, also if it never reads."""
-    with suppress(OSError, AttributeError, ValueError):  # it has ended already; uvloop says ValueError
+    """Reset the connection, which the other side notices at once, also if it never reads."""
+    with suppress(OSError, AttributeError, ValueError):  # already closed; uvloop raises ValueError
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     writer.transport.abort()

@@ -1,8 +1,8 @@
-"""nats-servers of a drill: one, or a cluster of three whose routes go through lines.
+"""nats-servers of a fault run: one, or a cluster of three with links as routes.
 
 one:      NatsParty "nats-1"
-three:    nats-1 ──line──▶ nats-2 ...   each knows the others by lines of its own, and nothing else:
-          what it would tell others about itself leads nowhere, so that no route goes around a line
+three:    nats-1 ──link──▶ nats-2 ...   each node knows the others by their links only: the addresses that it
+          advertises lead nowhere, so that no route bypasses a link
 """
 
 import asyncio
@@ -24,25 +24,25 @@ from lorogo_transport.ports import Bus
 
 CLUSTER_NODES = 3
 _NOWHERE = f"{LOOPBACK}:1"
-_PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
+_PORTS = range(20_000, 32_000)  # below the range for outgoing connections
 _PORT_TRIES = 200
 _POLL_SECONDS = 0.1
 
 
 class NatsNode:
-    """One nats-server, its files, and the lines of its routes."""
+    """One nats-server, its files, and the links of its routes."""
 
     def __init__(
         self, name: str, folder: Path, port: int, *, configuration: str = "", routes: Sequence[ProxyLink] = ()
     ) -> None:
         self.name = name
-        self.routes = tuple(routes)  # every line between it and another node, in both directions
+        self.routes = tuple(routes)  # every link between it and another node, in both directions
         self.paused = False
         self._nats = EmbeddedNats(folder, port=port, configuration=configuration, name=name)
 
     @property
     def store(self) -> Path:
-        """Its folder: all that it keeps."""
+        """The folder with all its data."""
         return self._nats.store_dir
 
     @property
@@ -55,7 +55,7 @@ class NatsNode:
 
     @property
     def url(self) -> str:
-        """Where it listens itself, past every line."""
+        """Its own address, without a link."""
         return self._nats.url
 
     @property
@@ -64,30 +64,30 @@ class NatsNode:
 
     @property
     def pid(self) -> int | None:
-        """None if it is not running."""
+        """The process id; None if it is not running."""
         return self._nats.pid if self._nats.running else None
 
     async def start(self) -> None:
-        """Start, on the same port and files; nothing if it runs. Raises EmbeddedError."""
+        """Start, on the same port and files; no-op if it runs. Raises EmbeddedError."""
         await self._nats.start()
 
     async def kill(self) -> None:
-        """End it as kill -9 does; nothing if it is not running."""
+        """Kill it with SIGKILL; no-op if it is not running."""
         self.paused = False
         await self._nats.kill()
 
     async def stop(self) -> None:
-        """End it gracefully."""
+        """Stop it gracefully."""
         self.resume()
         await self._nats.stop()
 
     def pause(self) -> None:
-        """It does nothing any more, and its connections stay."""
+        """Stop the process with SIGSTOP; its connections stay."""
         self._send(signal.SIGSTOP)
         self.paused = self.running
 
     def resume(self) -> None:
-        """It goes on."""
+        """Continue the process."""
         if self.paused:
             self._send(signal.SIGCONT)
             self.paused = False
@@ -99,33 +99,33 @@ class NatsNode:
 
 
 async def one(folder: Path, rng: random.Random) -> list[NatsNode]:
-    """A nats-server that is alone; not started."""
+    """Return a single nats-server; not started."""
     return [NatsNode("nats-1", folder / "nats-1", free_port(rng))]
 
 
 async def cluster(folder: Path, rng: random.Random) -> tuple[list[NatsNode], list[ProxyLink]]:
-    """Three nodes that know each other through lines, which are open; the nodes are not started."""
+    """Return three nodes connected by open links; the nodes are not started."""
     names = [f"nats-{number + 1}" for number in range(CLUSTER_NODES)]
     ports = {name: free_port(rng) for name in names}
-    lines: dict[tuple[str, str], ProxyLink] = {}
+    links: dict[tuple[str, str], ProxyLink] = {}
     for near in names:
         for far in names:
             if near != far:
-                line = lines[near, far] = ProxyLink(f"{near}>{far}", [ports[far]], rng=rng)
-                await line.open()
+                link = links[near, far] = ProxyLink(f"{near}>{far}", [ports[far]], rng=rng)
+                await link.open()
     nodes = [
         NatsNode(
             name,
             folder / name,
             free_port(rng),
             configuration=_configuration(
-                ports[name], [line.ports[0] for (near, _), line in lines.items() if near == name]
+                ports[name], [link.ports[0] for (near, _), link in links.items() if near == name]
             ),
-            routes=[line for pair, line in lines.items() if name in pair],
+            routes=[link for pair, link in links.items() if name in pair],
         )
         for name in names
     ]
-    return nodes, list(lines.values())
+    return nodes, list(links.values())
 
 
 def _configuration(port: int, routes: Sequence[int]) -> str:
@@ -142,15 +142,15 @@ cluster {{
 
 
 async def formed(nodes: Sequence[NatsNode], seconds: float = 30.0) -> None:
-    """Wait until JetStream of these nodes answers: it has a leader. Raises NotReady."""
+    """Wait until JetStream of these nodes answers, and has a leader. Raises NotReady."""
     problem: Exception | None = None
     for node in nodes:
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        async with await connect(node.url, name="operator", timeout=2.0) as line:
-                            await line.bus.request("$JS.API.INFO", timeout=2.0)
+                        async with await connect(node.url, name="operator", timeout=2.0) as link:
+                            await link.bus.request("$JS.API.INFO", timeout=2.0)
                             break
                     except TransportError as error:
                         problem = error
@@ -162,18 +162,18 @@ async def formed(nodes: Sequence[NatsNode], seconds: float = 30.0) -> None:
 
 
 async def leader(bus: Bus, stream: str) -> str:
-    """The name of the node that leads the stream; empty if none does, or there is no cluster."""
+    """Return the node that leads the stream; empty if none does, or there is no cluster."""
     info = await call(bus, "STREAM.INFO", stream, None, 5.0)
     return str((info.get("cluster") or {}).get("leader") or "")
 
 
 async def step_down(bus: Bus, stream: str) -> None:
-    """Ask for another leader of the stream."""
+    """Request another leader of the stream."""
     await call(bus, "STREAM.LEADER.STEPDOWN", stream, None, 5.0)
 
 
 def free_port(rng: random.Random) -> int:
-    """A port on loopback that nobody uses now, and that no outgoing connection is given."""
+    """Return a free port on loopback, outside the range for outgoing connections."""
     for _ in range(_PORT_TRIES):
         port = rng.choice(_PORTS)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

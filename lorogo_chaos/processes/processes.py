@@ -1,7 +1,7 @@
-"""Processes of a drill: a guard that ends them if the drill dies, and what they started themselves.
+"""Processes of a fault run: guards that end them if the run dies, and their helper processes.
 
-A process may have helpers (a server has a keepalive process and a decode sandbox). `family()` finds them
-where the system has /proc; elsewhere a process counts as one without helpers.
+A process may have helpers (a server has a keepalive process and a decode sandbox). `process_tree()` finds
+them where the system has /proc; elsewhere a process counts as one without helpers.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# A paused process hears nothing but KILL, and its helpers must go on to notice that it is gone.
+# A paused process receives only KILL, and its helpers must run to notice its end.
 _GUARD = """
 go_on() {
   for child in $(cat /proc/"$1"/task/*/children); do go_on "$child"; done
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process; its start tells it from another that got the same number later."""
+    """A process, identified by its id and start time, because ids are reused."""
 
     pid: int
     started: str
@@ -37,23 +37,23 @@ class ProcessIdentity:
         return _started(self.pid) == self.started
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
-def family(pid: int) -> list[ProcessIdentity]:
-    """The process, and all that it started, and they: parents first. Empty if it is gone."""
+def process_tree(pid: int) -> list[ProcessIdentity]:
+    """Return the process and its descendants, parents first. Empty if it has ended."""
     started = _started(pid)
     found = [] if started is None else [ProcessIdentity(pid, started)]
     for child in _children(pid):
-        found += family(child)
+        found += process_tree(child)
     return found
 
 
-async def gone(members: list[ProcessIdentity]) -> None:
-    """Wait until they have ended, and end those that do not."""
+async def wait_ended(members: list[ProcessIdentity]) -> None:
+    """Wait until they have ended, and kill those that do not."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_GONE_SECONDS):
             while any(member.alive for member in members):  # noqa: ASYNC110  # they are not our children
@@ -63,19 +63,19 @@ async def gone(members: list[ProcessIdentity]) -> None:
 
 
 class ProcessGuard:
-    """A small shell that ends a process, and its helpers, when we die without a word."""
+    """A small shell that kills a process and its helpers if the fault run dies."""
 
     def __init__(self, shell: asyncio.subprocess.Process) -> None:
         self._shell = shell
 
     @classmethod
-    async def over(cls, pid: int) -> "ProcessGuard":
-        """Guard that process."""
+    async def watch(cls, pid: int) -> "ProcessGuard":
+        """Guard the process."""
         return await cls.running(_GUARD, str(pid))
 
     @classmethod
     async def running(cls, script: str, subject: str) -> "ProcessGuard":
-        """Run the script, with the subject as "$1", when our end of its input closes."""
+        """Run the script, with the subject as "$1", when our end of its stdin closes."""
         shell = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -90,7 +90,7 @@ class ProcessGuard:
         return cls(shell)
 
     async def release(self) -> None:
-        """It is needed no more: what it guards may soon be another's number. Safe twice."""
+        """End the guard: the process id may be reused soon. Idempotent."""
         with suppress(ProcessLookupError):
             self._shell.kill()
         await self._shell.wait()
@@ -113,7 +113,7 @@ def _started(pid: int) -> str | None:
 
 
 def _without_proc(pid: int) -> str | None:
-    """Some word for a process that is there."""
+    """Return a constant start time for a running process."""
     try:
         os.kill(pid, 0)
     except OSError:

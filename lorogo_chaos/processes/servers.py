@@ -1,6 +1,6 @@
-"""Document servers of a drill: the real `lorogo serve`, each with a line, a folder and a log of its own.
+"""Document servers of a fault run: real `lorogo serve` processes, each with a link, a folder and a log.
 
-A server that ends without being told is noted and started again, as an operator's supervisor would do.
+A server that exits by itself is recorded and restarted, as an operator's supervisor would do.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from pathlib import Path
 
 from lorogo_chaos.errors import StackNotReady
 from lorogo_chaos.processes.links import ProxyLink
-from lorogo_chaos.processes.processes import ProcessGuard, ProcessIdentity, family, gone
+from lorogo_chaos.processes.processes import ProcessGuard, ProcessIdentity, process_tree, wait_ended
 from lorogo_transport.secret_files import without_secrets
 
 _READY = b'"message": "serving"'
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 40.0  # above stop_seconds of a server
 _POLL_SECONDS = 0.05
-_AGAIN_SECONDS = 1.0  # before a server that ended by itself is started again
+_RESTART_SECONDS = 1.0  # before a server that exited by itself is restarted
 _ENDS_MAX = 1000
 _WORDS_MAX = 2000
-_SENTENCE = "lorogo: "  # so begins what the command says to people
+_MESSAGE_PREFIX = "lorogo: "  # prefix of the command's messages
 _SENTENCE_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
 class ServerExit:
-    """A server ended without being told."""
+    """An unexpected exit of a server."""
 
     at: float  # Unix seconds
     code: int  # negative: a signal
-    words: str  # the last that it said
+    words: str  # its last message
 
 
-def last_said(words: str) -> str:
-    """Why a server ended, on one line: the sentence of the command, or what its log said last."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()] or ["(no words)"]
-    sentences = [line.removeprefix(_SENTENCE) for line in lines if line.startswith(_SENTENCE)]
+def last_message(words: str) -> str:
+    """Return the reason of an exit in one line: the command's message, or the last log line."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()] or ["(no output)"]
+    sentences = [line.removeprefix(_MESSAGE_PREFIX) for line in lines if line.startswith(_MESSAGE_PREFIX)]
     if sentences:
         return sentences[-1][:_SENTENCE_MAX]
     with suppress(ValueError, TypeError, KeyError):
@@ -50,22 +50,22 @@ def last_said(words: str) -> str:
 
 
 class ServerUnderTest:
-    """One server; lives between `start()` and `close()`, in which it may be killed and started often."""
+    """One server; exists between `start()` and `close()`, with any number of kills and starts."""
 
-    def __init__(self, name: str, folder: Path, line: ProxyLink, *, options: tuple[str, ...] = ()) -> None:
-        """`folder` holds its data folder and its log; `options` are more of those of `lorogo serve`."""
+    def __init__(self, name: str, folder: Path, link: ProxyLink, *, options: tuple[str, ...] = ()) -> None:
+        """`folder` has its data folder and its log; `options` are added to those of `lorogo serve`."""
         self.name = name
-        self.line = line
+        self.link = link
         self.folder = folder
         self.data = folder / "data"
         self.log = folder / "serve.log"
-        self.ends: list[ServerExit] = []  # without being told
-        self.started_ns = 0  # when it was started the last time
+        self.exits: list[ServerExit] = []  # unexpected exits
+        self.started_ns = 0  # time of the last start
         self.paused = False
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._guard: ProcessGuard | None = None
-        self._keepers: set[asyncio.Task[None]] = set()
+        self._monitors: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()  # one change at a time
         self._helpers: list[ProcessIdentity] = []
         self._log_start = 0
@@ -77,17 +77,17 @@ class ServerUnderTest:
 
     @property
     def pid(self) -> int | None:
-        """Of the server itself; None if it is not running."""
+        """The process id of the server; None if it is not running."""
         return self._process.pid if self._process is not None and self.running else None
 
     @property
     def pids(self) -> list[int]:
-        """Of the server and its helpers."""
-        return [member.pid for member in self._family()]
+        """The process ids of the server and its helpers."""
+        return [member.pid for member in self._process_tree()]
 
     @property
     def server_id(self) -> str:
-        """As it calls itself; empty until its first start."""
+        """The server's own id; empty before its first start."""
         try:
             return (self.data / "worker-0" / "server-id").read_text().strip()
         except OSError:
@@ -95,43 +95,43 @@ class ServerUnderTest:
 
     @property
     def journal(self) -> Path:
-        """Where its journal is."""
+        """The folder of its journal."""
         return self.data / "worker-0" / "journal"
 
-    # --- what can be done to it ---------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start it; nothing if it runs. `ready()` waits until it serves."""
+        """Start it; no-op if it runs. `ready()` waits until it serves."""
         self._wanted = True
         async with self._turn:
             if not self.running:
                 await self._launch()
 
     async def ready(self, seconds: float = _READY_SECONDS) -> None:
-        """Wait until it has said that it serves. Raises NotReady."""
+        """Wait until its log has `serving`. Raises NotReady."""
         try:
             async with asyncio.timeout(seconds):
-                while not await asyncio.to_thread(self._said):  # noqa: ASYNC110  # a file tells nobody
+                while not await asyncio.to_thread(self._in_log):  # noqa: ASYNC110  # a file has no events
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise StackNotReady(
-                f"{self.name} did not serve within {seconds:g} s; its last words: {self.last_words()}"
+                f"{self.name} did not serve within {seconds:g} s; its log ends with: {self.log_tail()}"
             ) from None
 
     async def kill(self) -> None:
-        """End it as kill -9 does. Its helpers notice and end. Nothing if it is not running."""
+        """Kill it with SIGKILL. Its helpers notice and end. No-op if it is not running."""
         self._wanted = False
         async with self._turn:
             await self._kill()
 
     async def stop(self) -> int:
-        """As an operator does: SIGTERM, and wait. Its exit code; -9 if it had to be killed."""
+        """Stop it with SIGTERM, as an operator does; return its exit code, -9 if it had to be killed."""
         self._wanted = False
         async with self._turn:
             self.resume()
             if self._process is None or not self.running:
                 return 0
-            self._helpers += self._family()[1:]
+            self._helpers += self._process_tree()[1:]
             with suppress(ProcessLookupError):
                 self._process.terminate()
             code = -int(signal.SIGKILL)
@@ -142,30 +142,30 @@ class ServerUnderTest:
             return code
 
     def pause(self, *, helpers: bool = True) -> None:
-        """It does nothing any more, and its connections stay; with its helpers, as a machine that hangs."""
-        for member in self._family() if helpers else self._family()[:1]:
+        """Stop the process with SIGSTOP; connections stay. With its helpers: as a machine that hangs."""
+        for member in self._process_tree() if helpers else self._process_tree()[:1]:
             member.send(signal.SIGSTOP)
         self.paused = self.running
 
     def resume(self) -> None:
-        """All of it goes on."""
+        """Continue all its processes."""
         if self.paused:
-            for member in self._family():
+            for member in self._process_tree():
                 member.send(signal.SIGCONT)
             self.paused = False
 
     async def close(self) -> None:
-        """End everything of it, for good. Safe twice."""
+        """End all its processes for good. Idempotent."""
         await self.kill()
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for monitor in self._monitors:
+            monitor.cancel()
+        await asyncio.gather(*self._monitors, return_exceptions=True)
         await self.kill()
-        await gone(self._helpers)
+        await wait_ended(self._helpers)
         self._helpers = []
 
-    def last_words(self) -> str:
-        """The end of what it wrote since it was started the last time."""
+    def log_tail(self) -> str:
+        """Return the end of its log since the last start."""
         words = self._read()
         return words[-_WORDS_MAX:].decode(errors="replace").strip() or "(none)"
 
@@ -182,7 +182,7 @@ class ServerUnderTest:
                 "lorogo_cli",
                 "serve",
                 "--nats",
-                self.line.url,
+                self.link.url,
                 "--data",
                 str(self.data),
                 *self._options,
@@ -190,15 +190,15 @@ class ServerUnderTest:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                # settings of whoever runs the drill are none of its servers'
+                # settings of the user's environment are not for these servers
                 env={**without_secrets(os.environ), "LOROGO_OPEN": "1", "PYTHONUNBUFFERED": "1"},
             )
         finally:
             os.close(log)
-        self._guard = await ProcessGuard.over(self._process.pid)
-        keeper = asyncio.create_task(self._keep(self._process), name=f"keeper of {self.name}")
-        self._keepers.add(keeper)
-        keeper.add_done_callback(self._keepers.discard)
+        self._guard = await ProcessGuard.watch(self._process.pid)
+        monitor = asyncio.create_task(self._restart_on_exit(self._process), name=f"keeper of {self.name}")
+        self._monitors.add(monitor)
+        monitor.add_done_callback(self._monitors.discard)
 
     def _open_log(self) -> tuple[int, int]:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -213,29 +213,29 @@ class ServerUnderTest:
         except OSError:
             return b""
 
-    def _said(self) -> bool:
+    def _in_log(self) -> bool:
         return self.running and _READY in self._read()
 
-    def _family(self) -> list[ProcessIdentity]:
-        return [] if self.pid is None else family(self.pid)
+    def _process_tree(self) -> list[ProcessIdentity]:
+        return [] if self.pid is None else process_tree(self.pid)
 
-    async def _keep(self, process: asyncio.subprocess.Process) -> None:
-        """Start it again if it ends without being told."""
+    async def _restart_on_exit(self, process: asyncio.subprocess.Process) -> None:
+        """Restart it if it exits by itself."""
         code = await process.wait()
         if not self._wanted or process is not self._process:
             return
-        words = await asyncio.to_thread(self.last_words)
-        if len(self.ends) < _ENDS_MAX:
-            self.ends.append(ServerExit(time.time(), code, words))
-        await asyncio.sleep(_AGAIN_SECONDS)
+        words = await asyncio.to_thread(self.log_tail)
+        if len(self.exits) < _ENDS_MAX:
+            self.exits.append(ServerExit(time.time(), code, words))
+        await asyncio.sleep(_RESTART_SECONDS)
         async with self._turn:
-            if process is self._process:  # not told to end meanwhile
+            if process is self._process:  # it was not stopped meanwhile
                 await self._ended()
                 await self._launch()
 
     async def _kill(self) -> None:
         if self._process is not None and self.running:
-            helpers = self._family()[1:]
+            helpers = self._process_tree()[1:]
             with suppress(ProcessLookupError):
                 self._process.kill()
             for helper in helpers:

@@ -1,13 +1,13 @@
-"""Everything that a drill strikes at: nats-servers, document servers, and the lines between them.
+"""The stack of a fault run: nats-servers, document servers, and the links between them.
 
     async with Stack(StackSettings(nodes=1, servers=2)) as stack:
-        url = await stack.line("writer-1")      # a NATS address through a line of one's own
+        url = await stack.link("writer-1")      # a NATS address through a new link
         ...
         await stack.servers[0].kill()
         await stack.servers[0].start()
         await stack.wait_ready()
 
-All of it is on loopback, in one folder, and ends with the drill, however that ends.
+Everything is on loopback, in one folder, and ends with the fault run, however that ends.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ _LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChaosStackSettings:
-    """What a stack is made of."""
+    """The size and options of a stack."""
 
     nodes: int = 1  # nats-servers: one, or three in a cluster with replicated streams
     servers: int = 2
-    folder: Path | None = None  # where everything is kept, and left; None: a temporary one
-    keep: bool = False  # leave the temporary one behind, too
-    small_disk_bytes: int = 0  # the first server's data folder is a disk of its own; 0: it is not
+    folder: Path | None = None  # where all files are kept; None: a temporary folder
+    keep: bool = False  # keep the temporary folder, too
+    small_disk_bytes: int = 0  # size of a disk for the first server's data folder; 0: none
     serve_options: tuple[str, ...] = ()  # more options of `lorogo serve`
 
     def __post_init__(self) -> None:
@@ -56,10 +56,10 @@ class ChaosStackSettings:
 
 
 class ChaosStack:
-    """One drill's processes and lines; lives in `async with`.
+    """The processes and links of one fault run; use with `async with`.
 
     `servers` and `nodes` stay the same objects over kills and restarts. `disk` is the small disk of
-    `servers[0]`, or None, and then `disk_problem` says why.
+    `servers[0]`; if it is None, `disk_problem` has the reason.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class ChaosStack:
         self.settings = settings if settings is not None else ChaosStackSettings()
         self.servers: list[ServerUnderTest] = []
         self.nodes: list[NatsNode] = []
-        self.lines: dict[str, ProxyLink] = {}  # of servers (by their names) and of clients (by theirs)
+        self.links: dict[str, ProxyLink] = {}  # of servers and clients, by name
         self.routes: list[ProxyLink] = []  # between the nodes of a cluster
         self.disk: SmallDisk | None = None
-        self.disk_problem = "no small disk was asked for"
+        self.disk_problem = "no small disk was requested"
         self.folder = Path()
         self._rng = rng if rng is not None else random.Random()
         self._due: dict[str, int] = {}  # servers that must reconcile, and since when (Unix ns)
         self._exit = AsyncExitStack()
-        self._exit_of_lines = AsyncExitStack()
+        self._exit_of_links = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as exit_stack:  # what has begun ends, should the rest fail
+        async with AsyncExitStack() as exit_stack:  # close everything started if the rest fails
             await self._begin(exit_stack)
             self._exit = exit_stack.pop_all()
         return self
@@ -94,32 +94,32 @@ class ChaosStack:
 
     @property
     def direct_url(self) -> str:
-        """Past every line: for whoever looks on."""
+        """The NATS address without a link, for observers."""
         return ",".join(node.url for node in self.nodes)
 
-    async def line(self, name: str) -> str:
-        """A NATS address through a new line of that name: one for each client process.
+    async def link(self, name: str) -> str:
+        """Return a NATS address through a new link of that name, for one client process.
 
         In a cluster it has an address for each node, and all are cut together.
         """
-        if name in self.lines or len(self.lines) >= _LINES_MAX:
-            raise ChaosError(f"there is a line {name} already, or there are too many")
-        line = ProxyLink(name, [node.port for node in self.nodes], rng=self._rng)
-        await line.open()
-        self._exit_of_lines.push_async_callback(line.close)
-        self.lines[name] = line
-        return line.url
+        if name in self.links or len(self.links) >= _LINES_MAX:
+            raise ChaosError(f"link {name} exists already, or there are too many links")
+        link = ProxyLink(name, [node.port for node in self.nodes], rng=self._rng)
+        await link.open()
+        self._exit_of_links.push_async_callback(link.close)
+        self.links[name] = link
+        return link.url
 
     @property
-    def client_lines(self) -> list[ProxyLink]:
-        """Those that are not of servers."""
+    def client_links(self) -> list[ProxyLink]:
+        """The links of clients."""
         own = {server.name for server in self.servers}
-        return [line for name, line in self.lines.items() if name not in own]
+        return [link for name, link in self.links.items() if name not in own]
 
-    # --- waiting ------------------------------------------------------------------------------------
+    # --- waits --------------------------------------------------------------------------------------
 
     async def wait_ready(self, seconds: float = 60.0) -> None:
-        """Start what does not run, and wait until every server serves, as NATS sees it. Raises NotReady."""
+        """Start stopped processes, and wait until every server answers over NATS. Raises NotReady."""
         for node in self.nodes:
             node.resume()
             await node.start()
@@ -131,53 +131,53 @@ class ChaosStack:
         await self._until("every server answers", seconds, self._all_answer)
 
     async def stats(self) -> Mapping[str, ServerStats]:
-        """What each server that answers says of itself, by our names. Raises TransportError."""
+        """Return the statistics of each server that answers, by its name. Raises TransportError."""
         names = {server.server_id: server.name for server in self.servers}
         async with await self.connect() as operator:
             found = await server_stats(operator.bus, first_seconds=_ASK_SECONDS)
         return {names[one.server_id]: one for one in found if one.server_id in names}
 
     async def connect(self) -> JetStreamTransport:
-        """A connection past every line, for `async with`. Raises Unreachable."""
+        """Return a connection without a link, for `async with`. Raises Unreachable."""
         return await connect(self.direct_url, name="operator", timeout=_ASK_SECONDS)
 
     def must_reconcile(self, servers: Iterable[ServerUnderTest], since_ns: int | None = None) -> None:
-        """Note that these must compare journals and stream again, after now (or `since_ns`)."""
+        """Require these servers to reconcile after now (or `since_ns`)."""
         since_ns = time.time_ns() if since_ns is None else since_ns
         self._due.update((server.name, since_ns) for server in servers)
 
     async def reconciled(self, seconds: float = 300.0) -> None:
-        """Wait until every server has compared journals and stream since the last damage, and is done.
+        """Wait until every server has reconciled since the last damage.
 
-        Between two faults that harm files this must have come, and every document must have ACKed: then
-        whatever is ACKed is in the stream and in a journal again. A server looks when it connects anew; one
-        that had no reason to (the damage was in another node of the cluster) is given one: its line is cut
-        for a moment. Raises NotReady.
+        Required between two faults that harm files, together with an ACK of every document: then every ACKed
+        update is in the stream and in a journal again. A server reconciles when it reconnects. A server
+        without a reason to reconnect (another node of the cluster was damaged) gets one: its link is cut for
+        a moment. Raises NotReady.
         """
         try:
             await self._until("every server has reconciled", _LOOK_SECONDS, self._all_reconciled)
         except StackNotReady:
             for server in self.servers:
-                if server.name in self._due and server.line.condition == "whole":
-                    server.line.cut()
-                    server.line.heal()
+                if server.name in self._due and server.link.condition == "whole":
+                    server.link.cut()
+                    server.link.heal()
             await self._until("every server has reconciled", seconds, self._all_reconciled)
         self._due.clear()
 
-    async def _until(self, what: str, seconds: float, look: Callable[[], Awaitable[str]]) -> None:
-        problem = "nobody answers"
+    async def _until(self, what: str, seconds: float, check: Callable[[], Awaitable[str]]) -> None:
+        problem = "no server answers"
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        problem = await look()
+                        problem = await check()
                     except TransportError as error:
                         problem = str(error)
                     if not problem:
                         return
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise StackNotReady(f"not so within {seconds:g} s: {what} ({problem})") from None
+            raise StackNotReady(f"not within {seconds:g} s: {what} ({problem})") from None
 
     async def _all_answer(self) -> str:
         found = await self.stats()
@@ -206,7 +206,7 @@ class ChaosStack:
         self.folder = await asyncio.to_thread(self._make_folder)
         if self.settings.folder is None and not self.settings.keep:
             ending.push_async_callback(asyncio.to_thread, shutil.rmtree, self.folder, True)
-        self._exit_of_lines = await ending.enter_async_context(AsyncExitStack())
+        self._exit_of_links = await ending.enter_async_context(AsyncExitStack())
         await self._begin_nodes(ending)
         await self._begin_servers(ending)
         await self.wait_ready()
@@ -218,9 +218,11 @@ class ChaosStack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ChaosError(f"{folder} cannot be made: {error.strerror}") from None
+            raise ChaosError(f"{folder} cannot be created: {error.strerror}") from None
         if any(folder.iterdir()):
-            raise ChaosError(f"{folder} is not empty: a drill damages files, so it wants a folder of its own")
+            raise ChaosError(
+                f"{folder} is not empty: a fault run damages files and needs a folder of its own"
+            )
         return folder
 
     async def _begin_nodes(self, ending: AsyncExitStack) -> None:
@@ -228,8 +230,8 @@ class ChaosStack:
             self.nodes = await nats_nodes.one(self.folder, self._rng)
         else:
             self.nodes, self.routes = await nats_nodes.cluster(self.folder, self._rng)
-        for line in self.routes:
-            ending.push_async_callback(line.close)
+        for link in self.routes:
+            ending.push_async_callback(link.close)
         for node in self.nodes:
             ending.push_async_callback(node.stop)
         for node in self.nodes:
@@ -242,15 +244,15 @@ class ChaosStack:
             options = ("--replicas", str(len(self.nodes)), *options)
         for number in range(self.settings.servers):
             name = f"server-{number + 1}"
-            await self.line(name)
-            server = ServerUnderTest(name, self.folder / name, self.lines[name], options=options)
+            await self.link(name)
+            server = ServerUnderTest(name, self.folder / name, self.links[name], options=options)
             if not number and self.settings.small_disk_bytes:
                 await self._begin_disk(ending, server)
             self.servers.append(server)
             ending.push_async_callback(server.close)
         for server in self.servers:
             await server.start()
-            await server.ready()  # the first makes the streams
+            await server.ready()  # the first creates the streams
 
     async def _begin_disk(self, ending: AsyncExitStack, server: ServerUnderTest) -> None:
         disk = SmallDisk(server.data, self.settings.small_disk_bytes)

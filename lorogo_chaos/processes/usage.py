@@ -1,11 +1,10 @@
-"""Memory and open files of every process of a drill, over time, and whether they grow.
+"""Memory and open files of every process of a fault run, over time, with a verdict on growth.
 
-The rule, for each process (a restart begins a new line): the samples of its first 30 s are warm-up. Of the
+The rule, for each process (a restart begins a new trail): the samples of its first 30 s are warm-up. Of the
 rest, the median of the first fifth is compared with the median of the last fifth. Memory grows if the
-difference is more than 10 % and more than 8 MiB, open files if it is more than 10 % and more than 8. A line
-that is shorter than five minutes after its warm-up is too short to tell. What was restarted has one more
-line: of all its lives, each without its warm-up. Helpers of the same kind that run side by side are numbered:
-they are no lives of one.
+difference is more than 10 % and more than 8 MiB, open files if it is more than 10 % and more than 8. A trail
+shorter than five minutes after its warm-up has no verdict. A restarted process has one more row for all its
+trails, each without its warm-up. Concurrent helpers of one kind are numbered, and have separate rows.
 """
 
 import os
@@ -22,21 +21,21 @@ SHORT_SECONDS = 300.0
 _SHARE = 0.10
 _BYTES = 8 << 20
 _FILES = 8
-_SAMPLES_MAX = 4_000  # of one process; then every other one goes
+_SAMPLES_MAX = 4_000  # of one process; then every second one is dropped
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """What a process holds at a time."""
+    """Memory and open files of a process at one time."""
 
     at: float
     memory_bytes: int
-    files: int | None  # None: the system does not tell
+    files: int | None  # None: unknown on this system
 
 
 @dataclass
 class UsageTrail:
-    """One process over time."""
+    """The samples of one process."""
 
     name: str
     pid: int
@@ -50,17 +49,17 @@ class UsageTrail:
 
 @dataclass(frozen=True, slots=True)
 class UsageGrowth:
-    """How a process stood after its warm-up, and at its end."""
+    """Memory and open files of a process after its warm-up, and at its end."""
 
     name: str
-    pid: int  # 0: of several
+    pid: int  # 0: several processes
     seconds: float  # between its first and its last sample
     memory_start: int
     memory_end: int
     files_start: int | None
     files_end: int | None
-    memory_per_hour: float | None  # bytes; None: too short to tell
-    words: str  # the plain verdict
+    memory_per_hour: float | None  # bytes; None: too few samples
+    words: str  # the verdict
 
     @property
     def grows(self) -> bool:
@@ -68,7 +67,7 @@ class UsageGrowth:
 
 
 def measure(pid: int, at: float) -> UsageSample | None:
-    """What a process holds now; None if it is gone, or has ended and was not yet waited for."""
+    """Return a sample of a process; None if it has ended, also if it is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         files = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - only the number is wanted
@@ -78,25 +77,25 @@ def measure(pid: int, at: float) -> UsageSample | None:
 
 
 def _by_ps(pid: int, at: float) -> UsageSample | None:
-    """Where there is no /proc."""
+    """Return a sample without /proc."""
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        told = subprocess.run(
+        found = subprocess.run(
             ["/bin/ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, timeout=5, check=False
         )
-        return _of_living(UsageSample(at, int(told.stdout) * 1024, None))
+        return _of_living(UsageSample(at, int(found.stdout) * 1024, None))
     return None
 
 
 def _of_living(sample: UsageSample) -> UsageSample | None:
-    """None of a zombie: it holds no memory at all."""
+    """Return None for a zombie, which has no memory."""
     return sample if sample.memory_bytes else None
 
 
 def role_of(pid: int) -> str:
-    """What a server's helper is for, by its command line: their order says nothing."""
+    """Return the role of a server's helper, from its command line."""
     role = _named(pid)
     with suppress(OSError, ValueError, IndexError):
-        # the name of the program, in parentheses, may hold anything; then the state, then the parent
+        # the program's name, in parentheses, may contain anything; then the state, then the parent
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         if role and _named(parent) == role:
             return f"{role} child"
@@ -116,32 +115,32 @@ def _named(pid: int) -> str:
 
 
 class UsageRecorder:
-    """Collects samples; a process is told from the next one of its name by its number."""
+    """Collects samples; ids distinguish processes of one name."""
 
     def __init__(
         self,
-        look: Callable[[int, float], UsageSample | None] = measure,
+        measure_: Callable[[int, float], UsageSample | None] = measure,
         role: Callable[[int], str] = role_of,
     ) -> None:
-        self._look = look
+        self._measure = measure_
         self._role = role
         self._trails: dict[int, UsageTrail] = {}
 
     def sample(self, processes: Mapping[str, Iterable[int]], at: float) -> None:
-        """Look at them all: process ids by the name of their party, the party's own process first."""
-        for party, pids in processes.items():
-            seen = {pid: (place, self._look(pid, at)) for place, pid in enumerate(pids)}
+        """Sample all processes: ids by owner, the owner's own process first."""
+        for owner, pids in processes.items():
+            seen = {pid: (place, self._measure(pid, at)) for place, pid in enumerate(pids)}
             living = {pid: (place, sample) for pid, (place, sample) in seen.items() if sample is not None}
             names = {self._trails[pid].name for pid in living if pid in self._trails}
             for pid, (place, sample) in living.items():
                 if pid not in self._trails:
-                    name = _free(party if place == 0 else f"{party} {self._role(pid)}", names)
+                    name = _free(owner if place == 0 else f"{owner} {self._role(pid)}", names)
                     names.add(name)
                     self._trails[pid] = UsageTrail(name, pid)
                 self._trails[pid].add(sample)
 
     def growths(self) -> list[UsageGrowth]:
-        """Every process, by name and then by its beginning; behind them all lives of what was restarted."""
+        """Return every process by name and start; then one row per restarted process."""
         found: list[UsageGrowth] = []
         by_name: dict[str, list[UsageTrail]] = {}
         for trail in sorted(self._trails.values(), key=lambda one: (one.name, one.samples[0].at)):
@@ -154,7 +153,7 @@ class UsageRecorder:
 
 
 def _free(name: str, taken: AbstractSet[str]) -> str:
-    """The name, or with the first number that none has which runs at the same time."""
+    """Return the name, with a number if a running process has it."""
     number = 1
     found = name
     while found in taken:
@@ -164,15 +163,15 @@ def _free(name: str, taken: AbstractSet[str]) -> str:
 
 
 def growth(trail: UsageTrail) -> UsageGrowth:
-    """Whether a process grew, by the rule above."""
+    """Return the growth of a process, by the rule above."""
     return _judged(trail.name, trail.pid, trail.samples, _warm(trail) or trail.samples[-1:])
 
 
 def growth_of_all(name: str, trails: Sequence[UsageTrail]) -> UsageGrowth:
-    """Whether those that came one after the other grew."""
+    """Return the growth of consecutive processes."""
     every = sorted((sample for trail in trails for sample in trail.samples), key=_at)
     warm = sorted((sample for trail in trails for sample in _warm(trail)), key=_at)
-    return _judged(f"{name}, all {len(trails)} lives", 0, every, warm or every[-1:])
+    return _judged(f"{name}, all {len(trails)} incarnations", 0, every, warm or every[-1:])
 
 
 def _at(sample: UsageSample) -> float:
@@ -193,15 +192,15 @@ def _judged(name: str, pid: int, samples: Sequence[UsageSample], warm: Sequence[
         for some in (first, last)
     ]
     slope: float | None = None
-    words = "too short to tell"
+    words = "too short"
     if warm[-1].at - warm[0].at >= SHORT_SECONDS:
         slope = _slope([(one.at, one.memory_bytes) for one in warm]) * 3600
-        told: list[str] = []
+        found: list[str] = []
         if _more(memory, _BYTES):
-            told.append(f"{(memory[1] - memory[0]) / (1 << 20):.1f} MiB")
+            found.append(f"{(memory[1] - memory[0]) / (1 << 20):.1f} MiB")
         if files[0] is not None and files[1] is not None and _more((files[0], files[1]), _FILES):
-            told.append(f"{files[1] - files[0]} open files")
-        words = f"grows by {' and '.join(told)}" if told else "no growth"
+            found.append(f"{files[1] - files[0]} open files")
+        words = f"grows by {' and '.join(found)}" if found else "no growth"
     seconds = samples[-1].at - samples[0].at
     return UsageGrowth(name, pid, seconds, memory[0], memory[1], files[0], files[1], slope, words)
 
@@ -216,5 +215,5 @@ def _median(values: Sequence[int]) -> int:
 
 
 def _slope(points: Sequence[tuple[float, int]]) -> float:
-    """Of the straight line that lies best, per second."""
+    """Return the slope of the best straight line, per second."""
     return statistics.linear_regression([at for at, _ in points], [value for _, value in points]).slope

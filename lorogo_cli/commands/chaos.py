@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lorogo_chaos import report
 from lorogo_chaos.fault_run import FaultRun, FaultRunResult, FaultRunSettings
-from lorogo_chaos.faults.catalogue import menu
+from lorogo_chaos.faults.catalogue import list_faults
 from lorogo_chaos.fleet import traces
 from lorogo_cli.connect.runtime import stop_signals
 from lorogo_cli.errors import INTERRUPTED, CommandError
@@ -41,11 +41,11 @@ class ChaosArguments:
 
 async def show_list(nats: str) -> None:
     """Print every fault, and whether it can be had here."""
-    dishes = await menu(_nodes(nats))
+    entries = await list_faults(_nodes(nats))
     rows = [
         row
-        for dish in dishes
-        for row in _wrapped(dish.name, dish.words, f"no: {dish.why_not}" if dish.why_not else "yes")
+        for entry in entries
+        for row in _wrapped(entry.name, entry.words, f"no: {entry.unmet_need}" if entry.unmet_need else "yes")
     ]
     say_table(("FAULT", "WHAT IT DOES", "POSSIBLE HERE"), rows)
 
@@ -66,7 +66,7 @@ async def chaos(settings: FaultRunSettings, wishes: ChaosArguments) -> int:
     assert ours is not None
     with stop_signals(again=ours.cancel) as stop:
         try:
-            outcome = await FaultRun(settings, some, tell=_tell, stop=stop).run()
+            outcome = await FaultRun(settings, some, progress=_tell, stop=stop).run()
         except asyncio.CancelledError:  # told twice: all processes are ended, and nothing is verified
             ours.uncancel()
             _tell("NOT VERIFIED: interrupted twice")

@@ -12,7 +12,7 @@ from lorogo_log.errors import CorruptionError, FormatError, LogError
 from lorogo_log.format import names
 from lorogo_log.format.layout import REWRITTEN
 from lorogo_log.maintenance import sealed_segments
-from lorogo_log.recovery.broken import created, dropped
+from lorogo_log.recovery.broken import create_temporary, remove_temporary
 from lorogo_log.recovery.recovery import reseal
 from lorogo_log.storage.disk import Directory, write_all
 from lorogo_log.storage.segment import Segment, scan
@@ -101,7 +101,7 @@ class ReplicaSource:
     def _install_open(self, directory: Directory, entry: SegmentEntry, good: bytes) -> None:
         """One that is being written there: what is on its disk now is taken and sealed here."""
         temporary = f"{entry.name}.open{names.TEMPORARY}"
-        file = created(directory, temporary)
+        file = create_temporary(directory, temporary)
         try:
             try:
                 at = 0
@@ -120,7 +120,7 @@ class ReplicaSource:
                 segment.close()
             sealed_segments.install(directory, entry.name, _file_pieces(directory, temporary))
         finally:
-            dropped(directory, temporary)
+            remove_temporary(directory, temporary)
 
     def _pieces(self, entry: SegmentEntry, size: int, good: bytes) -> Iterator[bytes]:
         """The file there, which must begin as what is good here."""

@@ -29,7 +29,7 @@ def test_if_nothing_is_left_the_reason_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("only", "words"),
-    [(("journal-flip", "wal-flip"), "--only names both: name one side"), ((), "--only chooses the others")],
+    [(("journal-flip", "wal-flip"), "--only names both: name one side"), ((), "--only selects the others")],
 )
 def test_why_a_side_is_spared_fits_what_was_asked(only: tuple[str, ...], words: str) -> None:
     """Whoever named both sides is not told to use --only."""
@@ -44,8 +44,8 @@ async def test_the_pause_between_faults_ends_with_the_minutes(monkeypatch: pytes
     one: Any = FaultRun(FaultRunSettings(faults=0, minutes=0.1, every_seconds=3600), [])
     pauses: list[float] = []
 
-    async def strike(*_: object) -> bool:
-        one.outcome.happened.append(FaultRecord("a", "", 0, 0, 0))
+    async def inject(*_: object) -> bool:
+        one.outcome.fault_records.append(FaultRecord("a", "", 0, 0, 0))
         return True
 
     async def nothing(*_: object) -> None:
@@ -55,8 +55,8 @@ async def test_the_pause_between_faults_ends_with_the_minutes(monkeypatch: pytes
         pauses.append(seconds)
         one._stop.set()
 
-    for name, do in (("_one", strike), ("_come_and_go", nothing), ("_pause", pause)):
+    for name, do in (("_inject_one", inject), ("_restart_some", nothing), ("_pause", pause)):
         monkeypatch.setattr(one, name, do)
-    await one._strike_all(None, None, [FaultChoice("a")])
+    await one._inject_all(None, None, [FaultChoice("a")])
     assert len(pauses) == 1
     assert pauses[0] <= 6.0

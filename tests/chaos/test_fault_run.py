@@ -78,7 +78,7 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     """Where all files are to be kept must be a folder."""
     place = tmp_path / "file"
     place.touch()
-    with pytest.raises(ChaosError, match="file cannot be made"):
+    with pytest.raises(ChaosError, match="file cannot be created"):
         async with ChaosStack(ChaosStackSettings(folder=place)):
             pass
 
@@ -132,7 +132,7 @@ def test_a_short_drill_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(PATIENCE)
 def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
     """It mends, waits for the ACKs, reads the documents, and tells; no process is left."""
-    command = [*COMMAND, *SHORT, "--minutes", "30", "--only", "line-delay", "--json", "-"]
+    command = [*COMMAND, *SHORT, "--minutes", "30", "--only", "link-delay", "--json", "-"]
     with subprocess.Popen(
         [*command, "--keep", str(tmp_path / "kept")],
         cwd=tmp_path,
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
 @pytest.mark.timeout(PATIENCE)
 def test_a_second_ctrl_c_ends_a_drill_at_once(tmp_path: Path) -> None:
     """Nothing is told, nobody is left, and the exit code is that of an interrupted command."""
-    command = [*COMMAND, *SHORT, "--minutes", "30", "--only", "line-delay", "--keep", str(tmp_path / "kept")]
+    command = [*COMMAND, *SHORT, "--minutes", "30", "--only", "link-delay", "--keep", str(tmp_path / "kept")]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as drill:
@@ -212,18 +212,18 @@ async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 async def test_what_is_really_gone_is_found() -> None:
     """JetStream's files and the journals are removed behind everybody's back: all that was ACKed is lost."""
     async with ChaosStack(ChaosStackSettings(servers=1)) as stack:
-        crowd = ClientFleet(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=50, seed=1)
-        async with crowd:
-            assert await crowd.recovered(time.monotonic(), PATIENCE) is not None
-            assert await crowd.rest(PATIENCE) == []
+        fleet = ClientFleet(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=50, seed=1)
+        async with fleet:
+            assert await fleet.recovered(time.monotonic(), PATIENCE) is not None
+            assert await fleet.drain(PATIENCE) == []
             before = await final_check.read_all(stack.direct_url, ["a"], PATIENCE)
-        assert judge(crowd.lives, before).good
+        assert judge(fleet.incarnations, before).good
         (server,), (node,) = stack.servers, stack.nodes
         await asyncio.gather(server.kill(), node.kill())
         for folder in (server.data, node.store / "jetstream"):
             await asyncio.to_thread(damage.lose_folder, folder, within=stack.folder)
         await stack.wait_ready()
-        verdict = judge(crowd.lives, await final_check.read_all(stack.direct_url, ["a"], PATIENCE))
+        verdict = judge(fleet.incarnations, await final_check.read_all(stack.direct_url, ["a"], PATIENCE))
     assert verdict.acked > 0
     assert len(verdict.lost) == verdict.acked
     assert verdict.verified

@@ -15,7 +15,7 @@ from lorogo_chaos.fleet.client_fleet import ClientFleet
 from lorogo_chaos.processes.stack import ChaosStack
 from lorogo_chaos.verdict import FinalContents
 from lorogo_cli.connect.runtime import stop_signals
-from tests.chaos.lives import life
+from tests.chaos.incarnations import incarnation
 
 
 class _Crowd:
@@ -23,18 +23,18 @@ class _Crowd:
 
     documents = ("a",)
     acked = frozenset({"a"})
-    lives = (life(("wrote", 1, "a", 1), ("acked", 2, "a", 1)),)
+    incarnations = (incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1)),)
 
-    async def rest(self, seconds: float) -> list[int]:
+    async def drain(self, seconds: float) -> list[int]:
         return []
 
-    async def look(self) -> list[int]:
+    async def record_digests(self) -> list[int]:
         return []
 
     async def kill_all(self) -> None:
         pass
 
-    def listen(self) -> None:
+    def read_events(self) -> None:
         pass
 
 
@@ -67,16 +67,16 @@ async def _interrupted(
 
     monkeypatch.setattr(final_check, "read_all", read_all)
     monkeypatch.setattr(final_check, "failed", failed)
-    monkeypatch.setattr(fault_run, "_HURRY_DISKS_SECONDS", 0.05)
+    monkeypatch.setattr(fault_run, "_SHORT_RESTART_SECONDS", 0.05)
     parties = [_Party(), _Party()]
     stack: Any = SimpleNamespace(servers=parties[:1], nodes=parties[1:], direct_url="", wait_ready=wait_ready)
     stop = asyncio.Event()
     stop.set()
     told: list[str] = []
-    one = FaultRun(FaultRunSettings(documents=1), [], tell=told.append, stop=stop)
-    crowd = cast(ClientFleet, _Crowd())
-    await one._first_acks(crowd)
-    await one._end(cast(ChaosStack, stack), crowd)
+    one = FaultRun(FaultRunSettings(documents=1), [], progress=told.append, stop=stop)
+    fleet = cast(ClientFleet, _Crowd())
+    await one._first_acks(fleet)
+    await one._end(cast(ChaosStack, stack), fleet)
     return one, parties, told
 
 

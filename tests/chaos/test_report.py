@@ -7,10 +7,10 @@ import pytest
 
 from lorogo_chaos import report
 from lorogo_chaos.fault_run import FaultRunResult, FaultRunSettings
-from lorogo_chaos.processes.servers import last_said
+from lorogo_chaos.processes.servers import last_message
 from lorogo_chaos.processes.usage import UsageGrowth
 from lorogo_chaos.verdict import FaultRecord, FaultRunVerdict, FinalContents, judge
-from tests.chaos.lives import life
+from tests.chaos.incarnations import incarnation
 
 VERSIONS = {"lorogo": "0.1.0", "nats-server": "2.15"}
 MIB = 1 << 20
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 def outcome(*marks: str, read: bool = True) -> FaultRunResult:
     """Of a drill in which two edits were ACKed, and a new client was given these marks."""
-    one = life(("wrote", 11, "a", 1), ("wrote", 12, "a", 2), ("acked", 13, "a", 2))
+    one = incarnation(("wrote", 11, "a", 1), ("wrote", 12, "a", 2), ("acked", 13, "a", 2))
     faults = [
         FaultRecord("server-kill", "kill -9 of server-1", 12, 14, 15, ("a",)),
         FaultRecord("nats-kill", "kill -9 of nats-1", 20, 21, None),
@@ -26,7 +26,7 @@ def outcome(*marks: str, read: bool = True) -> FaultRunResult:
     final = FinalContents(marks, "d") if read else None
     return FaultRunResult(
         judge([one], {"a": final}, faults),
-        happened=faults,
+        fault_records=faults,
         left_out={"disk-full": "no small disk"},
         growths=[
             UsageGrowth("server-1", 7, 200, 50 * MIB, 51 * MIB, 20, 21, 3.0 * MIB, "no growth"),
@@ -52,7 +52,7 @@ def test_a_lost_edit_is_named() -> None:
     assert report.exit_code(bad) == 1
     assert words[:2] == [
         "LOST: 1 of 2 ACKed edits are not in their documents",
-        "  a: edit 0.1.2, ACKed 3.0 s after the beginning",
+        "  a: edit 0.1.2, ACKed 3.0 s after the start",
     ]
     assert not any("nothing lost" in sentence for sentence in words)
 
@@ -79,22 +79,22 @@ def test_duplicates_and_missing_recoveries_are_told() -> None:
     words = report.sentences(twice)
     assert report.exit_code(twice) == 0
     assert "1 edits were applied twice, in a" in words
-    assert "after 1 faults not everything was ACKed again in time" in words
+    assert "after 1 faults, not every edit was ACKed in time" in words
 
 
 def test_growth_is_told_in_a_sentence() -> None:
     """Who grows, by how much; or that nobody does; or that nobody lived long enough."""
     one = outcome("0.1.1", "0.1.2")
-    assert report.sentences(one)[-1] == "memory and open files: no growth in 1 lines"
+    assert report.sentences(one)[-1] == "memory and open files: no growth in 1 processes"
     one.growths[0] = replace(one.growths[0], words="grows by 9.0 MiB")
     assert report.sentences(one)[-1] == "memory and open files: server-1 grows by 9.0 MiB"
     one.fresh_bytes = {"server-1": 60 * MIB}
-    assert report.sentences(one)[-1].endswith("just loaded, each its share: server-1 60.0 MiB")
+    assert report.sentences(one)[-1].endswith("its share of the documents loaded: server-1 60.0 MiB")
     assert report.exit_code(one) == 0
     del one.growths[0]
     assert (
         report.sentences(one)[-1]
-        == "memory and open files: too short to tell (a process must live 5.5 minutes)"
+        == "memory and open files: the run was too short (a process must run 5.5 minutes)"
     )
 
 
@@ -123,8 +123,11 @@ def test_faults_are_counted_by_kind_and_those_left_out_say_why() -> None:
 def test_a_fault_without_an_effect_is_not_taken_for_one_that_was_survived() -> None:
     """The table and the JSON say how many of a kind were felt."""
     some = outcome("0.1.1", "0.1.2")
-    some.happened = [replace(some.happened[0], felt=False), replace(some.happened[1], name="server-kill")]
-    assert report.faults_part(some).rows[0][:2] == ("server-kill", "2, 1 felt")
+    some.fault_records = [
+        replace(some.fault_records[0], effective=False),
+        replace(some.fault_records[1], name="server-kill"),
+    ]
+    assert report.faults_part(some).rows[0][:2] == ("server-kill", "2, 1 with effect")
     found = report.as_json(some, FaultRunSettings(), VERSIONS)
     assert found["faults_felt"] == {"server-kill": 1}
     assert [one["felt"] for one in found["history"]] == [False, True]
@@ -180,7 +183,7 @@ def test_an_interrupted_drill_that_could_not_read_the_disks_is_not_verified() ->
     found.interrupted = found.unfinished = True
     words = report.sentences(found)
     assert report.exit_code(found) == 1
-    assert words[0] == "NOT VERIFIED: interrupted before everything was read from disks"
+    assert words[0] == "NOT VERIFIED: interrupted before every document was read from disks"
     assert not any("nothing lost" in sentence for sentence in words)
     found = outcome("0.1.1", "0.1.2")
     found.unfinished = True
@@ -190,19 +193,19 @@ def test_an_interrupted_drill_that_could_not_read_the_disks_is_not_verified() ->
 def test_a_drill_without_a_fault_says_so() -> None:
     """Nothing lost where nothing struck is no news."""
     found = outcome("0.1.1", "0.1.2")
-    assert not any("no fault struck" in words for words in report.sentences(found))
-    found.happened = []
-    assert "no fault struck: this drill says nothing about faults" in report.sentences(found)
+    assert not any("no fault was injected" in words for words in report.sentences(found))
+    found.fault_records = []
+    assert "no fault was injected: this run proves nothing about faults" in report.sentences(found)
 
 
 def test_troubles_are_counted_and_the_first_are_named() -> None:
     """A drill without any does not speak of them; with many it stays one sentence."""
     found = outcome("0.1.1", "0.1.2")
-    assert not any("trouble" in words for words in report.sentences(found))
-    found.troubles = ["a went wrong"]
-    assert "1 trouble: a went wrong" in report.sentences(found)
-    found.troubles = list("abcde")
-    assert "5 troubles: a; b; c; and 2 more" in report.sentences(found)
+    assert not any("problem" in words for words in report.sentences(found))
+    found.problems = ["a went wrong"]
+    assert "1 problem: a went wrong" in report.sentences(found)
+    found.problems = list("abcde")
+    assert "5 problems: a; b; c; and 2 more" in report.sentences(found)
     assert report.exit_code(found) == 0
 
 
@@ -216,9 +219,9 @@ def test_troubles_are_counted_and_the_first_are_named() -> None:
         ('{"message": "serving"}\n{"level": "error", "message": "lost"}', "lost"),
         ("Traceback\nValueError: odd", "ValueError: odd"),
         ("[1]", "[1]"),
-        ("", "(no words)"),
+        ("", "(no output)"),
     ],
 )
 def test_why_a_server_ended_is_one_sentence(words: str, said: str) -> None:
     """Its log is JSON for machines: people get the last words that were meant for them."""
-    assert last_said(words) == said
+    assert last_message(words) == said

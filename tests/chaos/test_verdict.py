@@ -7,7 +7,7 @@ from lorogo_chaos import report
 from lorogo_chaos.fault_run import FaultRunResult, FaultRunSettings
 from lorogo_chaos.fleet.event_log import Kind, WriterEvent, WriterRun
 from lorogo_chaos.verdict import FaultRecord, FinalContents, judge, percentile
-from tests.chaos.lives import life
+from tests.chaos.incarnations import incarnation
 
 
 def final(*marks: str, digest: str = "d") -> FinalContents:
@@ -16,7 +16,7 @@ def final(*marks: str, digest: str = "d") -> FinalContents:
 
 def test_what_was_acked_and_is_there_is_not_lost() -> None:
     """Edits and ACKs are counted; an ACK speaks of its edit and all before it."""
-    one = life(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("wrote", 3, "a", 3), ("acked", 4, "a", 3))
+    one = incarnation(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("wrote", 3, "a", 3), ("acked", 4, "a", 3))
     verdict = judge([one], {"a": final("0.1.1", "0.1.3"), "b": final()})
     assert (verdict.edits, verdict.acked, verdict.unknown) == (3, 2, 1)
     assert verdict.lost == []
@@ -25,7 +25,7 @@ def test_what_was_acked_and_is_there_is_not_lost() -> None:
 
 def test_what_was_acked_and_is_missing_is_lost() -> None:
     """The lost edit is named, with its document and the time of its ACK."""
-    one = life(("wrote", 1, "a", 1), ("acked", 2, "a", 1), ("wrote", 3, "a", 2), ("acked", 4, "a", 2))
+    one = incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1), ("wrote", 3, "a", 2), ("acked", 4, "a", 2))
     verdict = judge([one], {"a": final("0.1.1")})
     assert [(missing.document, missing.mark, missing.promised_at) for missing in verdict.lost] == [
         ("a", "0.1.2", 4)
@@ -35,17 +35,17 @@ def test_what_was_acked_and_is_missing_is_lost() -> None:
 
 def test_a_mark_of_another_life_or_writer_does_not_count() -> None:
     """Each life has names of its own."""
-    lives = [
-        life(("wrote", 1, "a", 1), ("acked", 2, "a", 1), writer=writer, number=number)
+    incarnations = [
+        incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1), writer=writer, number=number)
         for writer, number in ((0, 1), (0, 2), (1, 1))
     ]
-    verdict = judge(lives, {"a": final("0.1.1", "1.1.1")})
+    verdict = judge(incarnations, {"a": final("0.1.1", "1.1.1")})
     assert [missing.mark for missing in verdict.lost] == ["0.2.1"]
 
 
 def test_an_ack_speaks_of_its_own_document_only() -> None:
     """And of nothing that was written later."""
-    one = life(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("acked", 3, "b", 2), ("wrote", 4, "b", 3))
+    one = incarnation(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("acked", 3, "b", 2), ("wrote", 4, "b", 3))
     verdict = judge([one], {"a": final(), "b": final("0.1.2")})
     assert verdict.acked == 1
     assert verdict.lost == []
@@ -53,22 +53,26 @@ def test_an_ack_speaks_of_its_own_document_only() -> None:
 
 def test_what_ended_with_its_session_is_not_promised_by_a_later_ack() -> None:
     """A session that failed may take with it what was not ACKed."""
-    one = life(("wrote", 1, "a", 1), ("dropped", 2, "a", 1), ("wrote", 3, "a", 2), ("acked", 4, "a", 2))
+    one = incarnation(
+        ("wrote", 1, "a", 1), ("dropped", 2, "a", 1), ("wrote", 3, "a", 2), ("acked", 4, "a", 2)
+    )
     verdict = judge([one], {"a": final("0.1.2")})
     assert (verdict.acked, verdict.lost, verdict.unknown) == (1, [], 1)
 
 
 def test_a_mark_that_is_there_twice_was_applied_twice() -> None:
     """Duplicates are named; they are told, and are no loss."""
-    one = life(("wrote", 1, "a", 1), ("acked", 2, "a", 1))
+    one = incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1))
     verdict = judge([one], {"a": final("0.1.1", "0.1.1")})
     assert verdict.duplicated == {"a": ["0.1.1"]}
 
 
 def test_what_a_local_store_promised_must_come() -> None:
     """A writer with a store was killed and came back: what was stored and not ACKed is sent from there."""
-    first = life(("wrote", 1, "a", 1), ("stored", 2, "a", 1), ("wrote", 3, "a", 2), stored=True, ended=4)
-    second = life(number=2, stored=True)
+    first = incarnation(
+        ("wrote", 1, "a", 1), ("stored", 2, "a", 1), ("wrote", 3, "a", 2), stored=True, ended=4
+    )
+    second = incarnation(number=2, stored=True)
     assert judge([first, second], {"a": final("0.1.1")}).good
     verdict = judge([first, second], {"a": final()})
     assert [missing.mark for missing in verdict.forgotten] == ["0.1.1"]
@@ -78,24 +82,26 @@ def test_what_a_local_store_promised_must_come() -> None:
 
 def test_nobody_blames_a_store_that_was_not_emptied() -> None:
     """Writers that did not come to rest are told instead: the drill could not verify."""
-    first = life(("wrote", 1, "a", 1), ("stored", 2, "a", 1), stored=True)
-    verdict = judge([first], {"a": final()}, unrested=[0])
+    first = incarnation(("wrote", 1, "a", 1), ("stored", 2, "a", 1), stored=True)
+    verdict = judge([first], {"a": final()}, undrained=[0])
     assert verdict.forgotten == []
-    assert verdict.unrested == [0]
+    assert verdict.undrained == [0]
     assert (verdict.edits, verdict.not_known) == (1, 1)
     assert not verdict.verified
 
 
 def test_a_document_that_nobody_could_read_is_not_verified() -> None:
     """Unknown is not good."""
-    one = life(("wrote", 1, "a", 1), ("acked", 2, "a", 1))
+    one = incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1))
     verdict = judge([one], {"a": None})
     assert (verdict.unread, verdict.lost, verdict.good) == (["a"], [], False)
 
 
 def test_a_document_that_was_edited_and_that_nobody_asked_for_is_not_verified() -> None:
     """A drill that forgets a document does not say that nothing of it is lost."""
-    one = life(("wrote", 1, "a", 1), ("acked", 2, "a", 1), ("wrote", 3, "a_2", 2), ("acked", 4, "a_2", 2))
+    one = incarnation(
+        ("wrote", 1, "a", 1), ("acked", 2, "a", 1), ("wrote", 3, "a_2", 2), ("acked", 4, "a_2", 2)
+    )
     verdict = judge([one], {"a": final("0.1.1")})
     assert (verdict.unread, verdict.lost, verdict.good) == (["a_2"], [], False)
 
@@ -110,13 +116,13 @@ def test_replicas_that_end_up_different_are_told() -> None:
     assert judge([seen, other], {"a": final()}).differing == ["a"]
 
 
-def fault(struck: float, *owned: str, ended: float = 0, recovered: float | None = None) -> FaultRecord:
-    return FaultRecord("kill", "server-1 was killed", struck, ended or struck, recovered, owned)
+def fault(injected: float, *owned: str, ended: float = 0, recovered: float | None = None) -> FaultRecord:
+    return FaultRecord("kill", "server-1 was killed", injected, ended or injected, recovered, owned)
 
 
 def test_a_takeover_ends_with_the_ack_of_an_edit_that_came_after_the_strike() -> None:
     """An ACK that was on its way already is none of the new owner."""
-    one = life(
+    one = incarnation(
         ("wrote", 9.9, "a", 1),
         ("acked", 10.1, "a", 1),
         ("wrote", 10.2, "b", 2),
@@ -130,22 +136,24 @@ def test_a_takeover_ends_with_the_ack_of_an_edit_that_came_after_the_strike() ->
 
 def test_a_document_that_nobody_edited_says_nothing_about_a_takeover() -> None:
     """Only one that was edited within a second of the strike was waited for."""
-    one = life(("wrote", 13, "a", 1), ("acked", 13.1, "a", 1))
+    one = incarnation(("wrote", 13, "a", 1), ("acked", 13.1, "a", 1))
     assert judge([one], {"a": final("0.1.1")}, [fault(10, "a", "b")]).takeovers == []
 
 
 def test_the_longest_silence_is_that_of_a_document_with_something_unacked() -> None:
     """Time in which nothing waited does not count; an ACK of any writer ends a silence."""
-    first = life(("wrote", 1, "a", 1), ("acked", 3, "a", 1), ("wrote", 100, "a", 2), ("acked", 101, "a", 2))
-    second = life(("wrote", 2, "a", 1), ("acked", 8, "a", 1), writer=1)
+    first = incarnation(
+        ("wrote", 1, "a", 1), ("acked", 3, "a", 1), ("wrote", 100, "a", 2), ("acked", 101, "a", 2)
+    )
+    second = incarnation(("wrote", 2, "a", 1), ("acked", 8, "a", 1), writer=1)
     silence = judge([first, second], {"a": final("0.1.1", "0.1.2", "1.1.1")}).silence
     assert (silence.seconds, silence.document, silence.began_at) == (5, "a", 3)
 
 
 def test_a_killed_writer_waits_no_longer() -> None:
     """What it had unACKed waits until it is killed, and not beyond."""
-    first = life(("wrote", 1, "a", 1), ended=2.5)
-    second = life(("wrote", 50, "a", 1), ("acked", 51, "a", 1), writer=1)
+    first = incarnation(("wrote", 1, "a", 1), ended=2.5)
+    second = incarnation(("wrote", 50, "a", 1), ("acked", 51, "a", 1), writer=1)
     assert judge([first, second], {"a": final("1.1.1")}).silence.seconds == 1.5
 
 
@@ -172,10 +180,10 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 def test_what_is_there_without_a_noted_ack_is_counted() -> None:
     """A writer is killed between the ACK and its note: the edit is there, and nobody has lost anything."""
-    one = life(("wrote", 1, "a", 1), ("wrote", 2, "a", 2), ("wrote", 3, "b", 3), ended=4)
+    one = incarnation(("wrote", 1, "a", 1), ("wrote", 2, "a", 2), ("wrote", 3, "b", 3), ended=4)
     verdict = judge([one], {"a": final("0.1.1"), "b": None})
     assert (verdict.edits, verdict.acked) == (3, 0)
-    assert (verdict.unnoted, verdict.unknown, verdict.not_known) == (1, 1, 1)
+    assert (verdict.unrecorded, verdict.unknown, verdict.not_known) == (1, 1, 1)
 
 
 kinds = st.sampled_from(["wrote", "wrote", "stored", "acked", "dropped"])
@@ -192,27 +200,27 @@ def test_every_edit_is_counted_once(
     some: list[tuple[list[tuple[Kind, str, bool]], bool]], readable: str, rested: bool
 ) -> None:
     """The rows of the table add up, whatever was noted, found, or could not be read."""
-    lives: list[WriterRun] = []
+    incarnations: list[WriterRun] = []
     marks: dict[str, list[str]] = {"a": [], "b": []}
-    for writer, (happened, stored) in enumerate(some):
+    for writer, (fault_records, stored) in enumerate(some):
         number = 0
         lines: list[tuple[Kind, float, str, int]] = []
-        for kind, document, found in happened:
+        for kind, document, found in fault_records:
             if kind == "wrote":
                 number += 1
                 marks[document] += [f"{writer}.1.{number}"] if found else []
             if kind != "stored" or stored:
                 lines.append((kind, 1.0, document, number))
-        lives.append(life(*lines, writer=writer, stored=stored))
+        incarnations.append(incarnation(*lines, writer=writer, stored=stored))
     finals = {name: final(*marks[name]) if name in readable else None for name in marks}
-    verdict = judge(lives, finals, unrested=[] if rested else [0, 1, 2])
+    verdict = judge(incarnations, finals, undrained=[] if rested else [0, 1, 2])
     rows = {row[0]: row[1] for row in report.main_part(FaultRunResult(verdict), {}).rows}
     parts = (
         "ACKed",
-        "not noted as ACKed, but there",
+        "not recorded as ACKed, but present",
         "never ACKed, and gone with their writer",
         "kept by a local store, and lost",
-        "not ACKed, and not known",
+        "not ACKed, outcome unknown",
     )
     assert int(rows["edits"]) == sum(int(rows.get(name, "0")) for name in parts)
     told = report.as_json(FaultRunResult(verdict), FaultRunSettings(), {})

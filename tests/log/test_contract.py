@@ -166,7 +166,7 @@ def stall(log: Log) -> Any:
         entered.set()
         gate.wait(10)
 
-    log.core.writer.order(hold)
+    log.core.writer.command(hold)
     assert entered.wait(10)
     return gate.set
 

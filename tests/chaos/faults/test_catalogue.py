@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_chaos.faults.catalogue import WORDS, menu
+from lorogo_chaos.faults.catalogue import WORDS, list_faults
 from lorogo_chaos.faults.faults import registry
 from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
 
@@ -15,9 +15,9 @@ def test_every_fault_is_told_in_words() -> None:
 @pytest.mark.parametrize("nodes", [1, 3])
 async def test_what_needs_a_cluster_is_possible_with_one(nodes: int) -> None:
     """With one nats-server the menu says why not."""
-    dishes = {dish.name: dish for dish in await menu(nodes)}
-    assert set(dishes) == set(WORDS)
-    assert bool(dishes["partition"].why_not) == (nodes == 1)
-    assert bool(dishes["leader-change"].why_not) == (nodes == 1)
-    assert dishes["server-kill"].why_not == ""
-    assert dishes["client-line-cut"].why_not == ""
+    entries = {entry.name: entry for entry in await list_faults(nodes)}
+    assert set(entries) == set(WORDS)
+    assert bool(entries["partition"].unmet_need) == (nodes == 1)
+    assert bool(entries["leader-change"].unmet_need) == (nodes == 1)
+    assert entries["server-kill"].unmet_need == ""
+    assert entries["client-link-cut"].unmet_need == ""

@@ -18,14 +18,14 @@ async def test_a_full_disk_says_whether_it_had_an_effect(
     async def stats() -> dict[str, object]:
         return {"server-1": SimpleNamespace(stats={"ready": ready})}
 
-    monkeypatch.setattr(faults, "_FELT_SECONDS", 0.05)
+    monkeypatch.setattr(faults, "_EFFECT_SECONDS", 0.05)
     stack: Any = SimpleNamespace(
         disk=SimpleNamespace(fill=lambda: 7),
         disk_problem="",
         servers=[SimpleNamespace(name="server-1")],
         stats=stats,
     )
-    struck = await faults.registry()["disk-full"].strike(stack, random.Random(0))
+    injected = await faults.registry()["disk-full"].inject(stack, random.Random(0))
     effect = "had no effect: the journal still had room prepared" if ready else "its journal stopped"
-    assert struck.words == f"7 bytes fill the disk of server-1: {effect}"
-    assert struck.felt is not ready
+    assert injected.words == f"7 bytes fill the disk of server-1: {effect}"
+    assert injected.effective is not ready

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_chaos.faults.plan import FaultChoice, UnknownFault, chosen, one_side, steps
+from lorogo_chaos.faults.plan import FaultChoice, UnknownFault, one_side, schedule, select
 
 FAULTS = [
     FaultChoice("kill"),
@@ -23,21 +23,21 @@ seeds = st.integers(0, 2**32)
 def test_a_seed_always_gives_the_same_plan(seed: int) -> None:
     """The seed decides which faults come, in which order, for how long, and their own chance."""
     kept, _ = one_side(FAULTS, seed)
-    assert list(islice(steps(kept, seed), 20)) == list(islice(steps(kept, seed), 20))
+    assert list(islice(schedule(kept, seed), 20)) == list(islice(schedule(kept, seed), 20))
 
 
 def test_another_seed_gives_another_plan() -> None:
     """Chance decides, not the order in which faults are written down."""
     kept, _ = one_side(FAULTS, 1)
-    assert len({tuple(step.name for step in islice(steps(kept, seed), 5)) for seed in range(20)}) > 10
+    assert len({tuple(step.name for step in islice(schedule(kept, seed), 5)) for seed in range(20)}) > 10
 
 
 @given(seeds)
 def test_a_plan_never_damages_both_sides(seed: int) -> None:
     """JetStream's files or ours: what is lost on one side must be there on the other."""
     kept, spared = one_side(FAULTS, seed)
-    struck = {step.name for step in islice(steps(kept, seed), 50)}
-    sides = {choice.harms for choice in FAULTS if choice.name in struck} - {""}
+    injected = {step.name for step in islice(schedule(kept, seed), 50)}
+    sides = {choice.harms for choice in FAULTS if choice.name in injected} - {""}
     assert len(sides) == 1
     assert {choice.harms for choice in spared}.isdisjoint(sides)
     assert len(kept) + len(spared) == len(FAULTS)
@@ -51,12 +51,12 @@ def test_either_side_comes_to_be_damaged() -> None:
 def test_a_plan_of_both_sides_is_impossible() -> None:
     """Whoever forgets to choose a side is told at once."""
     with pytest.raises(AssertionError, match="one side"):
-        next(steps(FAULTS, 1))
+        next(schedule(FAULTS, 1))
 
 
 def test_faults_of_one_side_lose_nothing_to_the_rule() -> None:
     """With `--only` a user decides whose files are damaged."""
-    some = chosen(FAULTS, only=["kill", "flip-journal"])
+    some = select(FAULTS, only=["kill", "flip-journal"])
     assert one_side(some, 3) == (some, [])
 
 
@@ -64,7 +64,7 @@ def test_faults_of_one_side_lose_nothing_to_the_rule() -> None:
 def test_every_kind_comes_before_any_comes_again(seed: int, rounds: int) -> None:
     """As many faults as there are kinds strike with every kind."""
     kept, _ = one_side(FAULTS, seed)
-    names = [step.name for step in islice(steps(kept, seed), rounds * len(kept))]
+    names = [step.name for step in islice(schedule(kept, seed), rounds * len(kept))]
     for at in range(0, len(names), len(kept)):
         assert set(names[at : at + len(kept)]) == {choice.name for choice in kept}
 
@@ -73,7 +73,7 @@ def test_every_kind_comes_before_any_comes_again(seed: int, rounds: int) -> None
 def test_faults_are_numbered_and_end(seed: int) -> None:
     """Numbers count from 1; most faults last as long as they should, and some end early."""
     kept, _ = one_side(FAULTS, seed)
-    some = list(islice(steps(kept, seed), 60))
+    some = list(islice(schedule(kept, seed), 60))
     assert [step.number for step in some] == list(range(1, 61))
     assert all(0 < step.share <= 1 for step in some)
     assert any(step.share == 1 for step in some)
@@ -82,9 +82,9 @@ def test_faults_are_numbered_and_end(seed: int) -> None:
 
 def test_only_and_without_choose() -> None:
     """`--only` names what may come, `--without` what may not."""
-    assert _names(chosen(FAULTS, only=["cut", "kill"])) == ["kill", "cut"]
-    assert _names(chosen(FAULTS, without=["cut", "kill"]))[:1] == ["pause"]
-    assert _names(chosen(FAULTS, only=["cut", "kill"], without=["cut"])) == ["kill"]
+    assert _names(select(FAULTS, only=["cut", "kill"])) == ["kill", "cut"]
+    assert _names(select(FAULTS, without=["cut", "kill"]))[:1] == ["pause"]
+    assert _names(select(FAULTS, only=["cut", "kill"], without=["cut"])) == ["kill"]
 
 
 def _names(some: list[FaultChoice]) -> list[str]:
@@ -95,4 +95,4 @@ def _names(some: list[FaultChoice]) -> list[str]:
 def test_a_name_that_there_is_not_is_refused(only: list[str], without: list[str]) -> None:
     """A mistyped fault must not make a drill that strikes with nothing."""
     with pytest.raises(UnknownFault):
-        chosen(FAULTS, only=only, without=without)
+        select(FAULTS, only=only, without=without)

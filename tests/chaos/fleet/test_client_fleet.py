@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.fleet import client_fleet as crowds
+from lorogo_chaos.fleet import client_fleet as fleets
 from lorogo_chaos.fleet.client_fleet import ClientFleet, UnackedEdits
 from lorogo_chaos.fleet.event_log import Kind, WriterEvent
 from lorogo_chaos.fleet.traces import made
@@ -20,7 +20,7 @@ class _NoStack(ChaosStack):
         super().__init__()
         self.folder = folder
 
-    async def line(self, name: str) -> str:
+    async def link(self, name: str) -> str:
         return "nats://127.0.0.1:1"
 
 
@@ -30,9 +30,9 @@ def writers_of(folder: Path, documents: Sequence[str], count: int) -> ClientFlee
     )
 
 
-def waiting(*notes: tuple[Kind, float, str, int]) -> UnackedEdits:
+def waiting(*events: tuple[Kind, float, str, int]) -> UnackedEdits:
     one = UnackedEdits()
-    for kind, at, document, number in notes:
+    for kind, at, document, number in events:
         one.add(WriterEvent(kind, at, document, number))
     return one
 
@@ -52,8 +52,8 @@ def test_a_wait_ends_with_the_last_ack_of_what_was_written_before() -> None:
     """Or, where nothing waited, with the first ACK since then: somebody must have been served."""
     one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("acked", 3, "a", 1))
     assert one.ends_wait(3) == 3
-    for note in (("wrote", 4, "a", 3), ("acked", 5, "a", 3), ("acked", 6, "b", 2), ("wrote", 7, "a", 4)):
-        one.add(WriterEvent(*note))
+    for event in (("wrote", 4, "a", 3), ("acked", 5, "a", 3), ("acked", 6, "b", 2), ("wrote", 7, "a", 4)):
+        one.add(WriterEvent(*event))
     one.add(WriterEvent("acked", 8, "a", 4))
     assert one.ends_wait(3) == 6
     assert one.ends_wait(6.5) == 8
@@ -76,37 +76,37 @@ def test_what_was_dropped_waits_no_longer_and_is_not_acked() -> None:
 
 async def test_who_has_nothing_to_edit_is_not_waited_for(tmp_path: Path) -> None:
     """A drill with more writers than documents recovers like any other."""
-    async with writers_of(tmp_path, ["a"], 3) as crowd:
-        assert crowd.living == [0, 1, 2]
-        assert crowd.without_ack(0.0) == [0, 1]
+    async with writers_of(tmp_path, ["a"], 3) as fleet:
+        assert fleet.running == [0, 1, 2]
+        assert fleet.without_ack(0.0) == [0, 1]
 
 
 async def test_who_did_not_come_back_is_started_again(tmp_path: Path) -> None:
     """A writer that ended, or whose start failed, does not stay away: nobody would notice what it misses."""
-    async with writers_of(tmp_path, ["a", "b"], 2) as crowd:
-        await crowd.kill(0)
-        assert crowd.living == [1]
-        assert await crowd.revive() == [0]
-        assert crowd.living == [0, 1]
-        assert await crowd.revive() == []
+    async with writers_of(tmp_path, ["a", "b"], 2) as fleet:
+        await fleet.kill(0)
+        assert fleet.running == [1]
+        assert await fleet.restart_ended() == [0]
+        assert fleet.running == [0, 1]
+        assert await fleet.restart_ended() == []
 
 
 async def test_a_writer_that_is_gone_with_its_store_does_not_rest(tmp_path: Path) -> None:
     """Nobody has opened what it kept: that is not lost, and not verified."""
-    async with writers_of(tmp_path, [], 2) as crowd:
-        await crowd.kill_all()
-        assert await crowd.rest(1.0) == [0]
-        assert crowd.has_store(0)
-        assert not crowd.has_store(1)
+    async with writers_of(tmp_path, [], 2) as fleet:
+        await fleet.kill_all()
+        assert await fleet.drain(1.0) == [0]
+        assert fleet.has_store(0)
+        assert not fleet.has_store(1)
 
 
 async def test_who_does_not_tell_what_it_holds_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replica that nobody could look at was not compared."""
-    async with writers_of(tmp_path, ["a", "b"], 2) as crowd:
-        assert await crowd.look() == []
-        monkeypatch.setattr(crowds, "_TELL_SECONDS", 0.5)
-        (paused,) = crowd.pids["writer-2"]
+    async with writers_of(tmp_path, ["a", "b"], 2) as fleet:
+        assert await fleet.record_digests() == []
+        monkeypatch.setattr(fleets, "_REPLY_SECONDS", 0.5)
+        (paused,) = fleet.pids["writer-2"]
         stand_still(paused)
-        assert await crowd.look() == [1]
+        assert await fleet.record_digests() == [1]

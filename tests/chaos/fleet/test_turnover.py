@@ -22,26 +22,28 @@ def test_documents_follow_each_other() -> None:
 async def test_a_writer_goes_on_where_its_life_before_was(tmp_path: Path) -> None:
     """What it left unACKed there is sent again, and nothing begins at the first document anew."""
     async with ChaosStack(ChaosStackSettings(servers=1, folder=tmp_path / "stack")) as stack:
-        crowd = ClientFleet(
+        fleet = ClientFleet(
             stack, ["a"], writers=1, traces=[made(100)], edits_per_second=200, seed=1, edits_each=3
         )
-        async with crowd:
+        async with fleet:
             async with asyncio.timeout(60):
-                while "a_4" not in crowd.acked:
+                while "a_4" not in fleet.acked:
                     await asyncio.sleep(0.05)
-                    crowd.listen()
-            await crowd.kill(0)
-            (before,) = crowd.current
+                    fleet.read_events()
+            await fleet.kill(0)
+            (before,) = fleet.current
             assert before not in {"a", "a_2", "a_3"}
-            await crowd.start(0)
+            await fleet.start(0)
             async with asyncio.timeout(60):
-                while not crowd.acked:
+                while not fleet.acked:
                     await asyncio.sleep(0.05)
-                    crowd.listen()
-            assert not await crowd.rest(30)
-            assert {note.document for note in crowd.lives[1].notes if note.kind == "wrote"} >= {before}
-            assert "a" not in {note.document for note in crowd.lives[1].notes}
-            assert {"a", "a_2", "a_3", "a_4"} <= set(crowd.documents)
+                    fleet.read_events()
+            assert not await fleet.drain(30)
+            assert {event.document for event in fleet.incarnations[1].events if event.kind == "wrote"} >= {
+                before
+            }
+            assert "a" not in {event.document for event in fleet.incarnations[1].events}
+            assert {"a", "a_2", "a_3", "a_4"} <= set(fleet.documents)
 
 
 async def test_all_documents_are_verified_also_those_left_behind() -> None:

@@ -13,7 +13,7 @@ import pytest
 import lorogo_client
 from lorogo_chaos.errors import ChaosError, FaultUnavailable
 from lorogo_chaos.faults.faults import registry
-from lorogo_chaos.processes.processes import ProcessIdentity, family
+from lorogo_chaos.processes.processes import ProcessIdentity, process_tree
 from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 
 pytestmark = pytest.mark.nats
@@ -45,9 +45,9 @@ async def test_one_server_is_killed_paused_and_started_again_while_somebody_type
         (server,), (node,) = stack.servers, stack.nodes
         first = server.server_id
         assert list(await stack.stats()) == ["server-1"]
-        async with lorogo_client.connect(await stack.line("ana")) as client, client.open("d") as session:
+        async with lorogo_client.connect(await stack.link("ana")) as client, client.open("d") as session:
             await typed(session, "a")
-            everybody = family(server.pid or 0)
+            everybody = process_tree(server.pid or 0)
             assert len(everybody) > 1, "a server has helpers"
             await server.kill()
             assert not server.running
@@ -65,18 +65,18 @@ async def test_one_server_is_killed_paused_and_started_again_while_somebody_type
             server.resume()
             await typed(session, "d")
             stack.must_reconcile([server])
-            stack.lines["server-1"].cut()
-            stack.lines["server-1"].heal()
+            stack.links["server-1"].cut()
+            stack.links["server-1"].heal()
             await stack.reconciled()
             await typed(session, "e")
-            assert server.ends == []
+            assert server.exits == []
             os.kill(server.pid or 0, signal.SIGABRT)  # it ends by itself: noted, and started again
-            await until(lambda: bool(server.ends))
+            await until(lambda: bool(server.exits))
             await server.ready()
             await typed(session, "f")
         assert await read(stack.direct_url) == "abcdef"
-        assert (server.server_id, [end.code for end in server.ends]) == (first, [-signal.SIGABRT])
-        left = [*family(server.pid or 0), *family(node.pid or 0)]
+        assert (server.server_id, [end.code for end in server.exits]) == (first, [-signal.SIGABRT])
+        left = [*process_tree(server.pid or 0), *process_tree(node.pid or 0)]
     assert left
     assert not any(member.alive for member in left)
     assert (tmp_path / "stack").exists()
@@ -114,7 +114,7 @@ async def test_processes_end_when_the_drill_is_killed(tmp_path: Path) -> None:
         assert drill.stdout is not None
         async with asyncio.timeout(60):
             pids = [int(word) for word in (await drill.stdout.readline()).split()]
-        left = [member for pid in pids for member in family(pid)]
+        left = [member for pid in pids for member in process_tree(pid)]
         assert len(left) > 2
     finally:
         drill.kill()
@@ -140,11 +140,11 @@ async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> N
     async with ChaosStack(ChaosStackSettings(small_disk_bytes=64 * 1024 * 1024)) as stack:
         fault = registry()["disk-full"]
         if stack.disk is None:
-            assert stack.disk_problem == fault.needs(stack) != ""
+            assert stack.disk_problem == fault.unmet_need(stack) != ""
             with pytest.raises(FaultUnavailable):
-                await fault.strike(stack, random.Random(0))
+                await fault.inject(stack, random.Random(0))
             pytest.skip(stack.disk_problem)
-        async with lorogo_client.connect(await stack.line("ana")) as client, client.open("d") as session:
+        async with lorogo_client.connect(await stack.link("ana")) as client, client.open("d") as session:
             typing, stop = 0, asyncio.Event()
 
             async def type_on() -> None:
@@ -156,11 +156,11 @@ async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> N
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(type_on())
-                struck = await fault.strike(stack, random.Random(0))
-                assert struck.party == "server-1"
-                assert "stopped" in struck.words
-                assert struck.felt
-                await fault.mend(stack)
+                injected = await fault.inject(stack, random.Random(0))
+                assert injected.target == "server-1"
+                assert "stopped" in injected.words
+                assert injected.effective
+                await fault.heal(stack)
                 stop.set()
             await stack.servers[1].kill()
             await typed(session, "c")
@@ -176,15 +176,15 @@ async def test_a_cluster_of_three_forms_and_survives_the_kill_and_the_partition_
     async with ChaosStack(ChaosStackSettings(nodes=3)) as stack:
         faults = registry()
         rng = random.Random(1)
-        async with lorogo_client.connect(await stack.line("ana")) as client, client.open("d") as session:
+        async with lorogo_client.connect(await stack.link("ana")) as client, client.open("d") as session:
             await typed(session, "a")
             for word, name in zip("bc", ("nats-kill", "leader-change"), strict=True):
-                await faults[name].strike(stack, rng)
+                await faults[name].inject(stack, rng)
                 await typed(session, word)
-                await faults[name].mend(stack)
-            await faults["partition"].strike(stack, rng)
+                await faults[name].heal(stack)
+            await faults["partition"].inject(stack, rng)
             assert [line.condition for line in stack.routes].count("whole") == 2  # between the other two
-            await faults["partition"].mend(stack)
+            await faults["partition"].heal(stack)
             await typed(session, "d")  # whoever is connected to the node that is cut off waits until then
             await stack.wait_ready()
             await until(lambda: all(any(line.connections for line in node.routes) for node in stack.nodes))
@@ -196,7 +196,7 @@ async def test_a_cluster_of_three_forms_and_survives_the_kill_and_the_partition_
 
 def test_members_of_other_times_are_not_signalled() -> None:
     """A process that got the number of another is not taken for it."""
-    (me, *_) = family(os.getpid())
+    (me, *_) = process_tree(os.getpid())
     assert me.alive
     other = ProcessIdentity(me.pid, "0")
     assert not other.alive

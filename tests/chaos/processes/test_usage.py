@@ -39,7 +39,7 @@ def trail(memory: list[int], files: list[int], *, every: float = 10.0) -> UsageT
         ([100 + at for at in range(100)], [50] * 100, "grows by 78.0 MiB"),
         ([100] * 100, [50] * 50 + [70] * 50, "grows by 20 open files"),
         ([100] * 50 + [120] * 50, [50] * 50 + [70] * 50, "grows by 20.0 MiB and 20 open files"),
-        ([100] * 20, [50] * 20, "too short to tell"),
+        ([100] * 20, [50] * 20, "too short"),
     ],
 )
 def test_growth_is_judged_by_the_medians_of_the_first_and_the_last_fifth(
@@ -67,22 +67,22 @@ def test_a_restart_begins_a_new_line() -> None:
     assert told == [
         ("server-1", 1, 10, 0.0),
         ("server-1", 3, 30, 0.0),
-        ("server-1, all 2 lives", 0, 30, 2.0),
+        ("server-1, all 2 incarnations", 0, 30, 2.0),
         ("server-1 keepalive", 2, 20, 2.0),
     ]
 
 
 def test_what_is_restarted_often_is_judged_over_all_its_lives() -> None:
     """Each life without its warm-up: a leak that outlives a restart, in files or streams, is seen."""
-    lives = [
+    incarnations = [
         UsageTrail(
             "server-1", pid, [UsageSample(pid * 100.0 + age, size * MIB, 50) for age in range(0, 60, 2)]
         )
         for pid, size in enumerate(range(100, 300, 20))
     ]
-    assert {growth(one).words for one in lives} == {"too short to tell"}
-    told = growth_of_all("server-1", lives)
-    assert (told.name, told.words) == ("server-1, all 10 lives", "grows by 160.0 MiB")
+    assert {growth(one).words for one in incarnations} == {"too short"}
+    told = growth_of_all("server-1", incarnations)
+    assert (told.name, told.words) == ("server-1, all 10 incarnations", "grows by 160.0 MiB")
 
 
 def test_a_slope_is_told_per_hour() -> None:
@@ -157,7 +157,7 @@ def test_helpers_that_run_side_by_side_are_numbered() -> None:
     assert told[1:] == [
         ("server-1 sandbox", 2),
         ("server-1 sandbox", 4),
-        ("server-1 sandbox, all 2 lives", 0),
+        ("server-1 sandbox, all 2 incarnations", 0),
         ("server-1 sandbox 2", 3),
     ]
 

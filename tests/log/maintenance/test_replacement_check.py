@@ -60,7 +60,7 @@ def test_nothing_is_installed_at_or_behind_the_head(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     later = write(tmp_path / "one", "b", "c")
     with BlockingLog(tmp_path / "two") as log:
-        refused(log, later, "given twice")
+        refused(log, later, "used twice")
         assert log.append("mine") == 2
     assert values(tmp_path / "two") == ["a", "mine"]
 

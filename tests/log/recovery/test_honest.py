@@ -102,7 +102,7 @@ async def test_orders_in_the_queue_are_bounded() -> None:
             assert go.wait(10)
 
         writer = log.core.writer
-        first = writer.order(hold)
+        first = writer.command(hold)
         assert held.wait(5)
         waiting = [writer.flush() for _ in range(limits.QUEUE_COMMANDS)]
         for order in (log.rotate, log.flush, lambda: log.fence(100)):

@@ -165,7 +165,7 @@ async def test_a_queue_that_was_full_for_a_moment_does_not_end_the_stream(tmp_pa
     async with Log.open(tmp_path / "log") as log, Coordinator(log, head_seconds=0.1) as coordinator:
         await log.append("first")
         gate = threading.Event()
-        log.core.writer.order(gate.wait)
+        log.core.writer.command(gate.wait)
         flushes = [asyncio.ensure_future(log.flush()) for _ in range(1024)]
         async with copy_of(tmp_path / "one", coordinator.address) as one:
             try:
@@ -404,7 +404,7 @@ async def test_nothing_is_acknowledged_while_a_lost_file_cannot_be_fetched(tmp_p
         last = await log.append("first")
         await coordinator.wait(last, timeout=10)
         gate = threading.Event()
-        one.core.writer.order(gate.wait)  # its disk is slow: nothing is mended yet
+        one.core.writer.command(gate.wait)  # its disk is slow: nothing is mended yet
         try:
             for file in segments(tmp_path / "one"):
                 file.unlink()

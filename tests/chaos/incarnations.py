@@ -5,9 +5,9 @@ from lorogo_chaos.fleet.event_log import Kind, WriterEvent, WriterRun
 Line = tuple[Kind, float, str, int]
 
 
-def life(
+def incarnation(
     *lines: Line, writer: int = 0, number: int = 1, stored: bool = False, ended: float | None = None
 ) -> WriterRun:
     """A life with these notes: what, when, in which document, which edit."""
-    notes = [WriterEvent(kind, at, document, edit) for kind, at, document, edit in lines]
-    return WriterRun(writer, number, stored, began_at=0.0, notes=notes, ended_at=ended)
+    events = [WriterEvent(kind, at, document, edit) for kind, at, document, edit in lines]
+    return WriterRun(writer, number, stored, began_at=0.0, events=events, ended_at=ended)
