@@ -42,14 +42,14 @@ def test_every_section_is_one() -> None:
         (GOOD.replace("2026-11-17", "unreleased"), None),
         (
             GOOD.replace("0.2.0", "0.3.0"),
-            "pyproject.toml says 0.2.0, and the newest section of CHANGELOG.md is 0.3.0",
+            "pyproject.toml has version 0.2.0, but the newest section of CHANGELOG.md is 0.3.0",
         ),
         ("# Changelog\n", "the newest section of CHANGELOG.md is none"),
-        (GOOD.replace("- Something.\n", ""), "the section of 0.2.0 says nothing"),
+        (GOOD.replace("- Something.\n", ""), "the section of 0.2.0 is empty"),
         (GOOD.replace("2026-11-17", "soon"), "0.2.0 is dated 'soon'"),
-        (GOOD.replace("2026-10-01", "unreleased"), "0.1.0 has no date, and is not the newest"),
-        (GOOD.replace("2026-10-01", "2026-12-01"), "0.1.0 (2026-12-01) stands below 0.2.0 (2026-11-17)"),
-        (GOOD.replace("[0.1.0]", "[0.10.0]"), "0.10.0 (2026-10-01) stands below 0.2.0"),
+        (GOOD.replace("2026-10-01", "unreleased"), "0.1.0 has no date, but is not the newest"),
+        (GOOD.replace("2026-10-01", "2026-12-01"), "0.1.0 (2026-12-01) is below 0.2.0 (2026-11-17)"),
+        (GOOD.replace("[0.1.0]", "[0.10.0]"), "0.10.0 (2026-10-01) is below 0.2.0"),
     ],
 )
 def test_what_is_wrong_with_a_changelog_is_told(changelog: str, words: str | None) -> None:
@@ -66,7 +66,7 @@ def test_what_is_wrong_with_a_changelog_is_told(changelog: str, words: str | Non
             GOOD.replace("2026-11-17", "unreleased"),
             [],
             [],
-            "CHANGELOG.md calls 0.2.0 unreleased: give it its date",
+            "CHANGELOG.md has 0.2.0 as unreleased: add its date",
         ),
         (GOOD, ["v0.1.0", "v0.2.0"], [], "v0.2.0 is tagged already: raise the version"),
         (GOOD, [], ["a.py"], "not committed: a.py"),

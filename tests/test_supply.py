@@ -142,8 +142,8 @@ def test_what_was_not_looked_up_is_never_called_clean(rows: list[object], code: 
     one = audit.of_pip_audit("x.lock", json.dumps({"dependencies": rows, "fixes": []}), "")
     found, text = audit.report([AuditResult("other", 1), one])
     assert found == code
-    assert ("PYSEC-1, mended in 2.1" in text) is (BAD in rows)
-    assert ("NOT LOOKED UP" in text) is (SKIPPED in rows or not rows)
+    assert ("PYSEC-1, fixed in 2.1" in text) is (BAD in rows)
+    assert ("NOT CHECKED" in text) is (SKIPPED in rows or not rows)
 
 
 @pytest.mark.parametrize("output", ["", "not JSON", "{}", "[]", "null", '{"dependencies": 3}'])
@@ -155,7 +155,7 @@ def test_a_tool_that_failed_says_why_and_is_not_clean(output: str) -> None:
     ):
         code, text = audit.report([one])
         assert code == 3
-        assert "NOT LOOKED UP: ConnectionError: no route" in text
+        assert "NOT CHECKED: ConnectionError: no route" in text
 
 
 def test_npm_s_findings_and_refusals_are_told() -> None:

@@ -1,10 +1,10 @@
-"""`make audit`: what is known against the packages in our locks.
+"""`make audit`: known vulnerabilities of the packages in our locks.
 
     python tools/audit.py --pip-audit build/audit/bin/pip-audit requirements.lock ...
 
-Exit code 0: every package was looked up, and nothing is known against any. 1: something is known. 3: some or
-all could not be looked up (the service was not reached, or does not know them), so nobody can say. pip-audit
-itself calls that "no known vulnerabilities".
+Exit code 0: every package was checked, without a finding. 1: there are findings. 3: at least one package
+could not be checked (the service was not reached, or does not know the package), so the result is incomplete.
+pip-audit itself reports that as "no known vulnerabilities".
 """
 
 import argparse
@@ -23,23 +23,23 @@ _SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What came of one look."""
+    """The result of one audit."""
 
     what: str
-    known: int = 0  # packages that were looked up
-    against: tuple[str, ...] = ()  # what is known, a line each
-    unknown: tuple[str, ...] = field(default=())  # why not everything was looked up
+    known: int = 0  # packages that were checked
+    against: tuple[str, ...] = ()  # findings, a line each
+    unknown: tuple[str, ...] = field(default=())  # why packages were not checked
 
 
 def of_pip_audit(lock: str, output: str, errors: str) -> AuditResult:
-    """What pip-audit's JSON says; without any, what it complained of."""
+    """Parse pip-audit's JSON; without any, its error output."""
     try:
         rows = list(json.loads(output)["dependencies"])
     except (ValueError, KeyError, TypeError):
-        return AuditResult(lock, unknown=(_last_line(errors) or "pip-audit said nothing",))
+        return AuditResult(lock, unknown=(_last_line(errors) or "pip-audit printed nothing",))
     against = [
         f"{row['name']} {row['version']}: {one['id']}"
-        + (f", mended in {', '.join(one['fix_versions'])}" if one.get("fix_versions") else "")
+        + (f", fixed in {', '.join(one['fix_versions'])}" if one.get("fix_versions") else "")
         for row in rows
         for one in row.get("vulns", ())
     ]
@@ -49,23 +49,23 @@ def of_pip_audit(lock: str, output: str, errors: str) -> AuditResult:
 
 
 def of_npm_audit(what: str, output: str, errors: str) -> AuditResult:
-    """What npm's JSON says."""
+    """Parse npm's JSON."""
     try:
-        told = json.loads(output)
-        facts = told["vulnerabilities"]
-        count = told["metadata"]["dependencies"]["total"]
+        found = json.loads(output)
+        facts = found["vulnerabilities"]
+        count = found["metadata"]["dependencies"]["total"]
     except (ValueError, KeyError, TypeError):
-        return AuditResult(what, unknown=(_message(output) or _last_line(errors) or "npm said nothing",))
+        return AuditResult(what, unknown=(_message(output) or _last_line(errors) or "npm printed nothing",))
     against = [f"{name}: {fact['severity']}, {fact['range']}" for name, fact in sorted(facts.items())]
-    return AuditResult(what, count, tuple(against), () if count else ("npm looked at no package",))
+    return AuditResult(what, count, tuple(against), () if count else ("npm checked no package",))
 
 
 def _message(output: str) -> str:
     try:
-        told = json.loads(output)
+        found = json.loads(output)
     except ValueError:
         return ""
-    return str(told.get("message", "")) if isinstance(told, dict) else ""
+    return str(found.get("message", "")) if isinstance(found, dict) else ""
 
 
 def _last_line(text: str) -> str:
@@ -74,23 +74,21 @@ def _last_line(text: str) -> str:
 
 
 def report(audits: Sequence[AuditResult]) -> tuple[int, str]:
-    """The exit code, and what to print."""
+    """Return the exit code and the text to print."""
     lines: list[str] = []
     for audit in audits:
         lines += [f"{audit.what}: {line}" for line in audit.against]
         if audit.unknown:
             more = len(audit.unknown) - _SHOWN_MAX
-            lines += [f"{audit.what}: NOT LOOKED UP: {why}" for why in audit.unknown[:_SHOWN_MAX]]
-            lines += [f"{audit.what}: NOT LOOKED UP: and {more} more"] if more > 0 else []
+            lines += [f"{audit.what}: NOT CHECKED: {why}" for why in audit.unknown[:_SHOWN_MAX]]
+            lines += [f"{audit.what}: NOT CHECKED: and {more} more"] if more > 0 else []
         elif not audit.against:
-            lines.append(f"{audit.what}: nothing is known against its {audit.known} packages")
+            lines.append(f"{audit.what}: no known vulnerabilities in its {audit.known} packages")
     if any(audit.against for audit in audits):
         return FOUND, "\n".join([*lines, "== there are known vulnerabilities"])
     if any(audit.unknown for audit in audits) or not audits:
-        return UNKNOWN, "\n".join(
-            [*lines, "== not everything could be looked up: this says nothing about what is missing"]
-        )
-    return 0, "\n".join([*lines, "== nothing is known against any package"])
+        return UNKNOWN, "\n".join([*lines, "== not every package could be checked: the result is incomplete"])
+    return 0, "\n".join([*lines, "== no known vulnerabilities"])
 
 
 def _run(command: Sequence[str], folder: Path) -> tuple[str, str]:
@@ -107,8 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make audit")
     parser.add_argument("locks", nargs="+")
     parser.add_argument("--pip-audit", required=True)
-    parser.add_argument("--npm", action="store_true", help="the pages' packages, too")
-    parser.add_argument("--osv-url", help="ask this service of the OSV kind, not PyPI")
+    parser.add_argument("--npm", action="store_true", help="also check the packages of the web pages")
+    parser.add_argument("--osv-url", help="query this OSV service instead of PyPI")
     chosen = parser.parse_args(arguments)
     asked = ["-s", "osv", "--osv-url", chosen.osv_url] if chosen.osv_url else []
     audits = []

@@ -1,10 +1,9 @@
-"""A Dockerfile, read: its stages and their steps. As much of the language as ours uses, no more.
+"""A parser for the subset of the Dockerfile language that our Dockerfile uses.
 
     stages = parse(Path("Dockerfile").read_text())
     stages["server"].steps      # [Step("COPY", ["run"], ...), ...]
 
-An instruction, option or form that is not known here is an error, never passed over: what is built without an
-engine must be what an engine would build.
+An unknown instruction, option or form is an error, so that a build without an engine equals an engine's.
 """
 
 import json
@@ -12,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-#: instruction -> the options that it may have
+#: the options that each instruction may have
 KNOWN: Mapping[str, frozenset[str]] = {
     "ARG": frozenset(),
     "CMD": frozenset(),
@@ -34,12 +33,12 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 class UnsupportedInstruction(ValueError):
-    """The Dockerfile says something that is not known here."""
+    """The Dockerfile has an instruction, option or form that is not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: its word, its options, and the rest of it."""
+    """One instruction: its name, its options, and its arguments."""
 
     word: str
     rest: str
@@ -47,7 +46,7 @@ class Instruction:
     line: int = 0
 
     def strings(self) -> list[str]:
-        """The exec form: a list of strings. Raises NotUnderstood."""
+        """Parse the exec form: a list of strings. Raises NotUnderstood."""
         try:
             found = json.loads(self.rest)
         except ValueError:
@@ -57,7 +56,7 @@ class Instruction:
         return found
 
     def pairs(self) -> dict[str, str]:
-        """NAME=value NAME="value" ... Raises NotUnderstood."""
+        """Parse NAME=value NAME="value" ... Raises NotUnderstood."""
         found: dict[str, str] = {}
         end = 0
         while end < len(self.rest):
@@ -72,7 +71,7 @@ class Instruction:
 
 @dataclass(slots=True)
 class Stage:
-    """One image on the way: what it begins with, and its steps."""
+    """One stage: its parent and its steps."""
 
     name: str
     parent: str  # another stage, or an image
@@ -80,7 +79,7 @@ class Stage:
 
 
 def parse(text: str, **arguments: str) -> dict[str, Stage]:
-    """The stages by name, in their order; `arguments` are those of --build-arg. Raises NotUnderstood."""
+    """Return the stages by name, in order; `arguments` are those of --build-arg. Raises NotUnderstood."""
     known: dict[str, str] = {}
     stages: dict[str, Stage] = {}
     for step in _steps(text):
@@ -105,7 +104,7 @@ def parse(text: str, **arguments: str) -> dict[str, Stage]:
 
 
 def lineage(stages: Mapping[str, Stage], name: str) -> list[Stage]:
-    """The stage with those that it begins with, the first of them first."""
+    """Return the stage with its parent stages, the first of them first."""
     found = [stages[name]]
     while found[0].parent in stages:
         found.insert(0, stages[found[0].parent])
@@ -113,7 +112,7 @@ def lineage(stages: Mapping[str, Stage], name: str) -> list[Stage]:
 
 
 def needed(stages: Mapping[str, Stage], *names: str) -> list[str]:
-    """The stages that these are made of, in the order of the file, these included."""
+    """Return the stages needed to build these, in file order, these included."""
     found: set[str] = set()
     todo = list(names)
     while todo:
@@ -126,7 +125,7 @@ def needed(stages: Mapping[str, Stage], *names: str) -> list[str]:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """With the variables' values. Raises NotUnderstood for one that has none."""
+    """Substitute variables. Raises NotUnderstood for one without a value."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
@@ -155,7 +154,7 @@ def _steps(text: str) -> Iterator[Instruction]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Whole instructions with the number of their first line; comments and empty lines are left out."""
+    """Yield whole instructions with the number of their first line, without comments and empty lines."""
     first, parts = 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()
@@ -167,4 +166,4 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield first, " ".join(parts)
             parts = []
     if parts:
-        raise UnsupportedInstruction(f"line {first}: it does not end")
+        raise UnsupportedInstruction(f"line {first}: the instruction has no end")

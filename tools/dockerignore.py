@@ -1,4 +1,4 @@
-"""What an engine is given of a folder: all that .dockerignore does not leave out."""
+"""The build context of a folder: every file that .dockerignore does not exclude."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class IgnorePatterns:
-    """The patterns of a .dockerignore; the last that matches a path, or a folder that it is in, decides."""
+    """The patterns of a .dockerignore; the last that matches a path or one of its folders decides."""
 
     def __init__(self, text: str) -> None:
         lines = [line.strip() for line in text.splitlines()]
@@ -19,7 +19,7 @@ class IgnorePatterns:
         ]
 
     def __call__(self, path: str) -> bool:
-        """Whether this path, from the folder, is left out."""
+        """Return True if this path, relative to the folder, is excluded."""
         parts = path.split("/")
         above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         left_out = False
@@ -29,12 +29,12 @@ class IgnorePatterns:
         return left_out
 
     def wholly(self, folder: str) -> bool:
-        """Whether nothing in this folder can be left in."""
+        """Return True if no file in this folder can be included."""
         return self(folder) and not any(one.startswith((f"{folder}/", "*")) for one in self._back)
 
 
 def context(folder: Path) -> Iterator[str]:
-    """The files of the folder that an engine would be given, as paths from it, sorted."""
+    """Return the files of the build context, as sorted paths relative to the folder."""
     ignored = IgnorePatterns((folder / ".dockerignore").read_text(encoding="utf-8"))
     for parent, folders, files in os.walk(folder):
         above = "" if Path(parent) == folder else f"{Path(parent).relative_to(folder).as_posix()}/"
@@ -43,7 +43,7 @@ def context(folder: Path) -> Iterator[str]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """As Go's filepath.Match has it, and `**` for any number of folders."""
+    """Translate a pattern of Go's filepath.Match, with `**` for any number of folders."""
     out = ""
     while text:
         if text.startswith("**/"):

@@ -1,12 +1,12 @@
-"""The Dockerfile, step by step, in a folder and without an engine (`make image-here`).
+"""The Dockerfile, executed step by step in a folder, without an engine (`make image-here`).
 
-Every RUN is run as it stands, every COPY copies what .dockerignore leaves in, ENV and WORKDIR hold. What
-differs from an engine:
+Every RUN runs unchanged, every COPY copies what .dockerignore includes, ENV and WORKDIR apply. Differences
+from an engine:
 
-- A stage is a folder, and absolute paths are paths in it: /opt/lorogo is FOLDER/server/opt/lorogo. Paths of
-  the system (/bin, /usr/bin, /lib, ...) stay: the base image is this machine, with its own python and node.
-- Nothing needs root, so nobody is given anything (--chown), and USER is whoever runs this.
-- A file that names its stage's folder, as scripts of an environment do, names the new one when it is copied.
+- A stage is a folder, and absolute paths are paths in it: /opt/lorogo is FOLDER/server/opt/lorogo. System
+  paths (/bin, /usr/bin, /lib, ...) stay: the base image is this machine, with its own python and node.
+- No step needs root: --chown is ignored, and USER is the caller.
+- A copied file that contains its stage's folder, as scripts of an environment do, gets the new folder.
 - Settings of pip, npm and proxies are those of the caller.
 """
 
@@ -22,11 +22,11 @@ from pathlib import Path, PurePosixPath
 from tools import dockerfile, dockerignore
 from tools.dockerfile import Instruction, Stage, UnsupportedInstruction
 
-#: where official images have their programs, and what each has there
+#: the program folder of official images, and the programs in it
 _PROGRAMS_AT = "usr/local/bin"
 _PROGRAMS: Mapping[str, tuple[str, ...]] = {"python": ("python",), "node": ("node", "npm", "npx")}
 _PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: what is this machine's, in every stage
+#: paths of this machine, in every stage
 _SYSTEM = re.compile(r"/(?:bin|sbin|lib|lib64|usr/(?:bin|sbin|lib|share)|dev|proc|sys)(?![\w-])")
 _ABSOLUTE = re.compile(r"""(?:^|(?<=[\s"'=:>(,]))/(?=[A-Za-z])[^\s"':,;)]*""")
 _OF_THE_CALLER = re.compile(
@@ -38,7 +38,7 @@ _TEXT_BYTES_MAX = 1 << 20
 
 
 def mapped(text: str, root: Path) -> str:
-    """The text with its absolute paths below `root`; those of the system stay."""
+    """Return the text with its absolute paths below `root`; system paths stay."""
 
     def place(found: re.Match[str]) -> str:
         return found[0] if _SYSTEM.match(found[0]) else f"{root}{found[0]}"
@@ -48,7 +48,7 @@ def mapped(text: str, root: Path) -> str:
 
 @dataclass(slots=True)
 class Image:
-    """A stage as far as it was made: its folder, and how it is started."""
+    """A partly built stage: its folder, and its start command."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": _PATH})
@@ -56,12 +56,12 @@ class Image:
     user: str = "root"
     entrypoint: list[str] = field(default_factory=list)
     command: list[str] = field(default_factory=list)
-    health: list[str] = field(default_factory=list)  # none: there is nothing to ask
+    health: list[str] = field(default_factory=list)  # empty: no health check
     volumes: list[str] = field(default_factory=list)
     ports: list[str] = field(default_factory=list)
 
     def copy(self, root: Path) -> "Image":
-        """The same, in another folder."""
+        """Return a copy in another folder."""
         return Image(
             root,
             dict(self.environment),
@@ -75,7 +75,7 @@ class Image:
         )
 
     def note(self, step: Instruction) -> bool:
-        """Keep what a step says about starting; False: there is something to do."""
+        """Record a step that sets start metadata; return False if the step must be executed."""
         match step.word:
             case "ENV":
                 self.environment |= {
@@ -103,15 +103,15 @@ class Image:
         return True
 
     def words(self, *command: str) -> list[str]:
-        """What starts it, with another command if one is given, in its folder."""
+        """Return the start command, or another one if given, in its folder."""
         return [mapped(one, self.root) for one in (*self.entrypoint, *(command or self.command))]
 
     def checks(self) -> list[str]:
-        """What its health check starts, in its folder."""
+        """Return the command of its health check, in its folder."""
         return [mapped(one, self.root) for one in self.health]
 
     def settings(self) -> dict[str, str]:
-        """Its environment, in its folder."""
+        """Return its environment, in its folder."""
         return {name: mapped(value, self.root) for name, value in self.environment.items()}
 
     @property
@@ -120,7 +120,7 @@ class Image:
 
 
 def described(stages: Mapping[str, Stage], name: str, root: Path) -> Image:
-    """How a target is started, from the Dockerfile alone: nothing is made."""
+    """Return a target's start command from the Dockerfile alone, without building."""
     image = Image(root)
     for stage in dockerfile.lineage(stages, name):
         for step in stage.steps:
@@ -129,15 +129,13 @@ def described(stages: Mapping[str, Stage], name: str, root: Path) -> Image:
 
 
 class Builder:
-    """Makes stages in folders of their own, below one."""
+    """Builds stages, each in its own folder."""
 
     def __init__(
         self, stages: Mapping[str, Stage], context: Path, folder: Path, say: Callable[[str], None]
     ) -> None:
         if _SAFE.fullmatch(str(folder)) is None:
-            raise UnsupportedInstruction(
-                f"{folder}: choose a folder without spaces or signs, a shell reads its name"
-            )
+            raise UnsupportedInstruction(f"{folder}: choose a folder without spaces or special characters")
         self._stages = stages
         self._context = context
         self._folder = folder
@@ -146,7 +144,7 @@ class Builder:
         self.images: dict[str, Image] = {}
 
     def build(self, *targets: str) -> None:
-        """Make these, and what they are made of. Raises NotUnderstood, CalledProcessError, OSError."""
+        """Build these stages, and those that they need. Raises NotUnderstood, CalledProcessError, OSError."""
         if unknown := [name for name in targets if name not in self._stages]:
             raise UnsupportedInstruction(
                 f"the Dockerfile has no target {unknown[0]}: {', '.join(self._stages)}"
@@ -160,7 +158,7 @@ class Builder:
                 self._step(image, step)
 
     def keep(self, *targets: str) -> None:
-        """Remove all other folders: what is started later cannot lean on them."""
+        """Remove all other folders, so that a started image cannot depend on them."""
         for name in list(self.images):
             if name not in targets:
                 shutil.rmtree(self.images.pop(name).root)
@@ -181,10 +179,12 @@ class Builder:
         return Image(root)
 
     def _program(self, name: str, tag: str) -> str:
-        """This machine's own."""
+        """Return the path of a program of this machine."""
         found = getattr(sys, "_base_executable", sys.executable) if name == "python" else shutil.which(name)
         if found is None:
-            raise UnsupportedInstruction(f"there is no {name} here: sh web/with-node.sh COMMAND brings one")
+            raise UnsupportedInstruction(
+                f"{name} is not installed here: sh web/with-node.sh COMMAND installs it"
+            )
         if name == "python" and not tag.startswith("{}.{}.".format(*sys.version_info)):
             self._say(f"   the image has Python {tag}, this machine {sys.version.split()[0]}")
         return str(found)
@@ -230,7 +230,7 @@ class Builder:
             return
         found = [path for path in self._files if path.startswith(below)]
         if not found:
-            raise UnsupportedInstruction(f"COPY {source}: it is not there, or .dockerignore leaves it out")
+            raise UnsupportedInstruction(f"COPY {source}: it does not exist, or .dockerignore excludes it")
         for path in found:
             _put(self._context / path, target / path.removeprefix(below), into=False)
 
@@ -241,7 +241,7 @@ def _stand_in(path: Path, program: str) -> None:
 
 
 def _put(source: Path, target: Path, *, into: bool, moved: tuple[Path, Path] | None = None) -> None:
-    """A folder's content goes into the target, a file there or below it."""
+    """Copy a folder's content into the target, or a file to it or below it."""
     if source.is_dir():
         _copy_tree(source, target, moved)
         return

@@ -1,4 +1,4 @@
-"""`make image-here`: the images of the Dockerfile, built in a folder without an engine, and started.
+"""`make image-here`: build the images of the Dockerfile in a folder without an engine, and start them.
 
 python tools/image_here.py build/image server gateway --nats-server .venv/bin/nats-server
 """
@@ -22,12 +22,12 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Build the targets, and try the server with the gateway if both are among them."""
+    """Build the targets, and test the server with the gateway if both are among them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where to; it is removed first")
-    parser.add_argument("targets", nargs="+", help="of the Dockerfile")
-    parser.add_argument("--nats-server", type=Path, required=True, help="the binary to try them with")
-    parser.add_argument("--again", action="store_true", help="try what is there, build nothing")
+    parser.add_argument("folder", type=Path, help="the target folder; it is removed first")
+    parser.add_argument("targets", nargs="+", help="stages of the Dockerfile")
+    parser.add_argument("--nats-server", type=Path, required=True, help="the nats-server binary for the test")
+    parser.add_argument("--again", action="store_true", help="test the existing build")
     chosen = parser.parse_args()
     folder = chosen.folder.resolve()
     stages = dockerfile.parse((ROOT / "Dockerfile").read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def main() -> int:
     images = {name: described(stages, name, folder / name) for name in chosen.targets}
     for name, image in images.items():
         size = sum(path.lstat().st_size for path in image.root.rglob("*") if not path.is_dir())
-        say(f"== {name}: {size / 1e6:.0f} MB beside its base")
+        say(f"== {name}: {size / 1e6:.0f} MB without its base")
     if {"server", "gateway"} <= images.keys():
         say("== start them")
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,7 +1,7 @@
-"""The images, started: health checks pass, an edit is ACKed, SIGTERM sets the document DOWN.
+"""A test of the started images: health checks pass, an edit is ACKed, SIGTERM sets the document DOWN.
 
-They are started as the Dockerfile says, with a real nats-server and on loopback. What an engine does beside
-that (users, namespaces, limits) is not tried, but that nothing is written outside of /data and /tmp is.
+They start as the Dockerfile specifies, with a real nats-server, on loopback. Users, namespaces and limits of
+an engine are not tested; that no file is written outside of /data and /tmp is.
 """
 
 import json
@@ -22,7 +22,7 @@ _DOCUMENT = "image-trial"
 
 
 class TrialFailed(AssertionError):
-    """The trial went wrong; says where."""
+    """The test failed; has the step and the reason."""
 
 
 def tried(
@@ -33,7 +33,7 @@ def tried(
     say: Callable[[str], None],
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """Start both, with `more` in their environment, and look. Raises Failed."""
+    """Start both, with `more` in their environment, and run the checks. Raises Failed."""
     before = {image.root: written(image) for image in (server, gateway)}
     nats_port, web_port = free_port(), free_port()
     settings = {"LOROGO_NATS": f"nats://127.0.0.1:{nats_port}", "LOROGO_OPEN": "1", **(more or {})}
@@ -47,9 +47,9 @@ def tried(
             gateway, ["--host", "127.0.0.1", "--port", str(web_port)], settings, scratch / "gateway.log"
         ) as gate,
     ):
-        until("the server to be healthy", lambda: unwell(server, server.checks(), settings))
-        until("the gateway to be healthy", lambda: unwell(gateway, asked_at, settings))
-        until("edits to be possible", lambda: unwell(gateway, [*asked_at, "--ready"], settings))
+        until("the server to become healthy", lambda: unwell(server, server.checks(), settings))
+        until("the gateway to become healthy", lambda: unwell(gateway, asked_at, settings))
+        until("the gateway to become ready", lambda: unwell(gateway, [*asked_at, "--ready"], settings))
         say("health checks pass")
         edited(web_port)
         say("an edit is ACKed")
@@ -58,19 +58,19 @@ def tried(
         ended("server", serving)
         if (found := state(server, settings)) != "DOWN":
             raise TrialFailed(f"after SIGTERM the document is {found}, not DOWN")
-        say("SIGTERM: the server ends with 0, the document is DOWN")
+        say("SIGTERM: the server exits with 0, the document is DOWN")
         if not unwell(server, server.checks(), settings):
-            raise TrialFailed("a server that has ended is healthy")
+            raise TrialFailed("a stopped server is reported as healthy")
         ended("gateway", gate)
-        say("SIGTERM: the gateway ends with 0")
+        say("SIGTERM: the gateway exits with 0")
     for image in (server, gateway):
         if elsewhere := sorted(written(image) - before[image.root]):
-            raise TrialFailed(f"written to outside of /data and /tmp: {elsewhere[:5]}")
-    say("nothing was written outside of /data and /tmp")
+            raise TrialFailed(f"files were written outside of /data and /tmp: {elsewhere[:5]}")
+    say("no file was written outside of /data and /tmp")
 
 
 def unwell(image: Image, words: list[str], settings: dict[str, str]) -> str:
-    """What the check says if it does not end with 0, else nothing."""
+    """Return the output of a failed health check, else an empty text."""
     result = subprocess.run(
         words,
         cwd=image.cwd,
@@ -83,7 +83,7 @@ def unwell(image: Image, words: list[str], settings: dict[str, str]) -> str:
 
 
 def edited(port: int) -> None:
-    """Change a document, which is answered when it is ACKed, and read it."""
+    """Change a document, which the server confirms with its ACK, and read it."""
     where = f"/v1/documents/{_DOCUMENT}"
     patch = json.dumps([{"op": "add", "path": "/title", "value": "Hello"}])
     kind = {"content-type": "application/json-patch+json"}
@@ -101,11 +101,11 @@ def edited(port: int) -> None:
         if answer.status >= 300:
             raise TrialFailed(f"{method} {path}: {answer.status} {found[:500]}")
     if "Hello" not in found:
-        raise TrialFailed(f"{where} says {found[:200]}")
+        raise TrialFailed(f"{where} returned {found[:200]}")
 
 
 def state(image: Image, settings: dict[str, str]) -> str:
-    """What NATS has of the document, asked by the image's own command."""
+    """Return the document's status in NATS, read by the image's own command."""
     result = subprocess.run(
         image.words("status", _DOCUMENT, "--json"),
         cwd=image.cwd,
@@ -120,7 +120,7 @@ def state(image: Image, settings: dict[str, str]) -> str:
 
 
 def environment(image: Image, settings: dict[str, str]) -> dict[str, str]:
-    """What a container has, and no more."""
+    """Return a container's environment variables, and no others."""
     return {**image.settings(), **settings, "TMPDIR": str(image.root / "tmp")}
 
 
@@ -128,7 +128,7 @@ def environment(image: Image, settings: dict[str, str]) -> dict[str, str]:
 def running(
     image: Image, more: list[str], settings: dict[str, str], log: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The image, as it is started, with more options behind."""
+    """Start the image with further options."""
     with started([*image.words(), *more], image.cwd, environment(image, settings), log) as process:
         yield process
 
@@ -137,7 +137,7 @@ def running(
 def started(
     words: list[str], cwd: Path, settings: dict[str, str], log: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that is gone afterwards; what it said is told if something fails."""
+    """Run a process, and kill it afterwards; its log is added to an error."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             words, cwd=cwd, env=settings, stdin=subprocess.DEVNULL, stdout=file, stderr=file
@@ -157,11 +157,11 @@ def ended(name: str, process: "subprocess.Popen[bytes]") -> None:
     """Stop it as an engine does."""
     process.send_signal(signal.SIGTERM)
     if (code := process.wait(_SECONDS)) != 0:
-        raise TrialFailed(f"the {name} ended with {code}")
+        raise TrialFailed(f"the {name} exited with {code}")
 
 
 def written(image: Image) -> set[tuple[str, int, int]]:
-    """Every file outside of what may be written to, with its size and time."""
+    """Return every file outside of the writable folders, with size and time."""
     writable = {Path(mapped(folder, image.root)) for folder in ("/tmp", *image.volumes)}  # noqa: S108  # in its folder
     found = set()
     for parent, folders, files in os.walk(image.root):
@@ -179,9 +179,9 @@ def free_port() -> int:
 
 
 def until(what: str, wrong: Callable[[], str]) -> None:
-    """As soon as nothing is wrong any more. Raises Failed."""
+    """Wait until the check returns no problem. Raises Failed."""
     deadline = time.monotonic() + _SECONDS
-    while told := wrong():
+    while problem := wrong():
         if time.monotonic() > deadline:
-            raise TrialFailed(f"waited {_SECONDS:g} s in vain for {what}: {told}")
+            raise TrialFailed(f"waited {_SECONDS:g} s for {what}: {problem}")
         time.sleep(0.1)

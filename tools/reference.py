@@ -1,10 +1,10 @@
-"""`make reference`: the pages of the handbook that are made of the code, and so cannot say anything else.
+"""`make reference`: the reference pages of the handbook, generated from the code.
 
     python tools/reference.py            # writes them
-    python tools/reference.py --check    # exit code 1 if they are not what the code says
+    python tools/reference.py --check    # exit code 1 if they are out of date
 
-docs/handbook/http-reference.md is made of the operations that the gateway declares, wire-reference.md of
-`lorogo_protocol`. The same code gives the same bytes.
+docs/handbook/http-reference.md lists the operations that the gateway declares, wire-reference.md the names
+and numbers of `lorogo_protocol`. The same code generates the same bytes.
 """
 
 import ast
@@ -37,34 +37,34 @@ _HTTP_HEAD = f"""\
 
 {_MADE}
 
-Every request below `/v1`, as the gateway declares them; a running one tells the same as OpenAPI, at
-`/v1/openapi.json`. [The gateway](../GATEWAY.md) says what stands behind them, and has the WebSocket,
-`/healthz`, `/readyz` and `/metrics`. Rights matter only where [tokens](security.md) are asked for. Values
-are JSON unless a media type is named.
+Every request below `/v1`, as the gateway declares them; a running gateway serves the same as OpenAPI, at
+`/v1/openapi.json`. [The gateway](../GATEWAY.md) explains them, and the WebSocket, `/healthz`, `/readyz` and
+`/metrics`. Rights apply only where the gateway requires [tokens](security.md). Values are JSON unless a media
+type is named.
 
 ## Problems
 
-Whatever is not as it should be is answered with `application/problem+json`: `title`, `status`, `detail` for
-people, `code` for programs. What each status means here; those of an operation are named with it.
+Errors are `application/problem+json`: `title`, `status`, `detail` for people, `code` for programs. The
+statuses of an operation are listed with it.
 
-| status | means |
+| status | meaning |
 |---|---|""".splitlines()
 _WIRE_HEAD = f"""\
 # Wire reference
 
 {_MADE}
 
-The names and numbers of the wire, as `lorogo_protocol` has them. [The wire](../PROTOCOL.md) says how they
-are used, and is the source of truth for whoever writes a client.""".splitlines()
+The names and numbers of the protocol, from `lorogo_protocol`. [The wire](../PROTOCOL.md) specifies their use,
+and is authoritative for client authors.""".splitlines()
 _REASONS_HEAD = f"""\
-The codes of `{headers.REASON}`. *Again*: the same bytes, sent again, may be accepted; clients do that by
-themselves.""".splitlines()
+The codes of `{headers.REASON}`. *Retriable*: the same bytes, resent, may be accepted; clients resend
+them automatically.""".splitlines()
 _CALLS_HEAD = f"""\
-Verbs of `{subjects.call("{verb}", "{id}")}`, and what a token must grant on the document. `fork` also needs
-`write` on the target, `delete` with `purge` needs `admin`.""".splitlines()
+Methods of `{subjects.call("{verb}", "{id}")}`, and the grant that each requires on the document. `fork` also
+needs `write` on the target, `delete` with `purge` needs `admin`.""".splitlines()
 _LIMITS_HEAD = """\
-The numbers of `lorogo_protocol.limits`. They are defaults of settings; [all limits](../OPERATIONS.md#limits)
-has those that an operator can change.""".splitlines()
+The numbers of `lorogo_protocol.limits`. They are defaults of settings; [all limits](../LIMITS.md)
+lists those that an operator can change.""".splitlines()
 _GROUPS = {
     "documents": "Documents",
     "feed": "The feed",
@@ -78,7 +78,7 @@ _GROUPS = {
 
 
 def operations() -> list[Operation]:
-    """Everything that the gateway answers below /v1, in the order of its routes."""
+    """Return every operation of the gateway below /v1, in the order of its routes."""
 
     async def look() -> list[Operation]:
         async with lorogo_client.connect(MemoryNats().connect("reference")) as client:
@@ -95,7 +95,7 @@ def operations() -> list[Operation]:
 
 
 def http_page() -> str:
-    """The page about `/v1`."""
+    """Return the page about `/v1`."""
     known = operations()
     described = openapi.document(known, closed=True)
     lines = [
@@ -109,7 +109,7 @@ def http_page() -> str:
             lines += ["", f"## {_GROUPS.get(group, group.capitalize())}"]
         for one in mine:
             lines += _operation(one, described["paths"][one.path][one.method.lower()])
-    lines += ["", "## Shapes", "", "What the answers and bodies above are made of. `?`: may be absent."]
+    lines += ["", "## Shapes", "", "The types of the responses and bodies above. `?`: may be absent."]
     for name, schema in described["components"]["schemas"].items():
         lines += _shape(name, schema)
     return "\n".join(lines) + "\n"
@@ -125,22 +125,22 @@ def _problems(described: Mapping[str, Any]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _operation(one: Operation, told: Mapping[str, Any]) -> Iterator[str]:
+def _operation(one: Operation, described: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", f"### {one.method} {one.path}", "", one.about)
-    yield from ("", f"{told.get('description', 'Needs no token.')} In OpenAPI: `{one.name}`.")
-    if parameters := told.get("parameters"):
-        yield from ("", "| parameter | in | value | what |", "|---|---|---|---|")
+    yield from ("", f"{described.get('description', 'Needs no token.')} In OpenAPI: `{one.name}`.")
+    if parameters := described.get("parameters"):
+        yield from ("", "| parameter | in | value | meaning |", "|---|---|---|---|")
         for parameter in parameters:
             must = "" if not parameter["required"] or parameter["in"] == "path" else ", required"
             value = _type(parameter["schema"])
             about = _cell(parameter["description"])
             yield f"| `{parameter['name']}` | {parameter['in']}{must} | {value} | {about} |"
-    if body := told.get("requestBody"):
+    if body := described.get("requestBody"):
         kinds = ", ".join(f"`{kind}`: {_type(one['schema'])}" for kind, one in body["content"].items())
         yield from ("", f"Body{'' if body['required'] else ' (may be absent)'}: {kinds}.")
-    yield from ("", "| answer | what | body | headers |", "|---|---|---|---|")
+    yield from ("", "| response | meaning | body | headers |", "|---|---|---|---|")
     refused = []
-    for status, answer in told["responses"].items():
+    for status, answer in described["responses"].items():
         content = answer.get("content", {})
         if "application/problem+json" in content:
             refused.append(status)
@@ -162,14 +162,14 @@ def _shape(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", f"{_type(schema, inside=True)}.")
         return
     required = set(schema.get("required", ()))
-    yield from ("", "| member | value | what |", "|---|---|---|")
+    yield from ("", "| member | value | meaning |", "|---|---|---|")
     for member, one in properties.items():
         mark = "" if member in required else "?"
         yield f"| `{member}`{mark} | {_type(one)} | {_cell(one.get('description', ''))} |"
 
 
 def _type(schema: Mapping[str, Any], *, inside: bool = False) -> str:
-    """A JSON Schema in a few words."""
+    """Describe a JSON Schema in a few words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -205,28 +205,28 @@ def _type(schema: Mapping[str, Any], *, inside: bool = False) -> str:
 
 
 def wire_page() -> str:
-    """The page about what travels over NATS."""
+    """Return the page about the names on NATS."""
     about = comments(headers)
     lines = [
         *_WIRE_HEAD,
         "",
         "## Headers",
         "",
-        "| header | what |",
+        "| header | meaning |",
         "|---|---|",
         *(f"| `{value}` | {_cell(about[name])} |" for name, value in constants(headers, str)),
         "",
         f"`{headers.DURABILITY}` is one of {', '.join(f'`{one}`' for one in replies.DURABILITIES)}.",
-        *("", "## Reasons", "", *_REASONS_HEAD, "", "| reason | again | what |", "|---|---|---|"),
+        *("", "## Reasons", "", *_REASONS_HEAD, "", "| reason | retriable | meaning |", "|---|---|---|"),
         *_reasons(),
-        *("", "## Subjects", "", "| subject | what |", "|---|---|"),
+        *("", "## Subjects", "", "| subject | meaning |", "|---|---|"),
         *(f"| `{subject}` | {_cell(what)} |" for subject, what in _subjects()),
         *("", "## Streams, buckets and other names", ""),
         *("| name | constant in `lorogo_protocol.subjects` |", "|---|---|"),
         *(f"| `{value}` | `{name}` |" for name, value in constants(subjects, str)),
-        *("", "## Calls", "", *_CALLS_HEAD, "", "| verb | needs |", "|---|---|"),
+        *("", "## Calls", "", *_CALLS_HEAD, "", "| method | requires |", "|---|---|"),
         *(f"| `{verb}` | `{grants.VERBS[verb].word}` |" for verb in calls.VERBS),
-        *("", "## Limits", "", *_LIMITS_HEAD, "", "| limit | value | what |", "|---|---|---|"),
+        *("", "## Limits", "", *_LIMITS_HEAD, "", "| limit | value | meaning |", "|---|---|---|"),
         *_limits(),
     ]
     return "\n".join(lines) + "\n"
@@ -239,7 +239,7 @@ def _reasons() -> Iterator[str]:
 
 
 def _subjects() -> Iterator[tuple[str, str]]:
-    """Each function that makes a subject, asked for one with names in braces."""
+    """Yield each subject, with its parameters in braces, and its description."""
     for name, function in vars(subjects).items():
         if inspect.isfunction(function) and name != "document_of":
             names = inspect.signature(function).parameters
@@ -269,14 +269,14 @@ def _amount(name: str, value: float) -> str:
 
 
 def constants(module: ModuleType, kind: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """Name and value of the module's own constants, in the order of the file."""
+    """Yield name and value of the module's own constants, in file order."""
     for name, value in vars(module).items():
         if name.isupper() and isinstance(value, kind) and not isinstance(value, enum.Enum):
             yield name, value
 
 
 def comments(module: ModuleType) -> dict[str, str]:
-    """What the comment behind each assignment of a module says, by the name that is assigned to."""
+    """Return the comment behind each assignment of a module, by the assigned name."""
     text = inspect.getsource(module)
     by_line = {
         token.start[0]: token.string.lstrip("# ")
@@ -293,18 +293,18 @@ def comments(module: ModuleType) -> dict[str, str]:
 
 
 def _cell(text: str) -> str:
-    """Text that stays in its cell of a table."""
+    """Escape text for a table cell."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or look whether they are right."""
+    """Write the pages, or check that they are up to date."""
     pages = {HTTP: http_page(), WIRE: wire_page()}
     old = [path for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text]
     names = ", ".join(path.relative_to(ROOT).as_posix() for path in old)
     if "--check" in arguments:
         if old:
-            print(f"{names}: not what the code says; `make reference` writes it anew")
+            print(f"{names}: out of date; run `make reference`")
         return 1 if old else 0
     for path in old:
         path.write_text(pages[path], encoding="utf-8")

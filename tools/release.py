@@ -1,9 +1,9 @@
-"""`make release`: whether this version may be released, and files that come out the same twice.
+"""`make release`: check that this version can be released, and build reproducible files.
 
-    python tools/release.py check [--draft]     # the changelog, the tag, the clone; exit code 1: not yet
-    python tools/release.py build DIR           # wheel, sdist and SHA256SUMS in DIR, built anew and compared
+    python tools/release.py check [--draft]     # the changelog, the tag, the clone; exit code 1: not ready
+    python tools/release.py build DIR           # wheel, sdist and SHA256SUMS in DIR, built twice and compared
 
-The version is in pyproject.toml and nowhere else. docs/RELEASING.md says what a release is.
+The version is in pyproject.toml only. docs/RELEASING.md describes a release.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ class Section:
 
     version: str
     when: str  # a date, or `unreleased`
-    lines: int  # that say something
+    lines: int  # entries
 
     @property
     def day(self) -> date | None:
-        """When it was released; None: not yet, or that is no date."""
+        """The release date; None: unreleased, or not a date."""
         try:
             return date.fromisoformat(self.when)
         except ValueError:
@@ -44,41 +44,41 @@ class Section:
 
 
 def version() -> str:
-    """The version in pyproject.toml."""
+    """Return the version in pyproject.toml."""
     facts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return str(facts["project"]["version"])
 
 
 def sections(changelog: str) -> list[Section]:
-    """The versions in the order of the changelog: newest first."""
+    """Return the versions in the order of the changelog: newest first."""
     found = list(_HEADING.finditer(changelog))
     ends = [one.start() for one in found[1:]] + [len(changelog)]
     return [
-        Section(one["version"], one["when"].strip(), _told(changelog[one.end() : end]))
-        for one, end in zip(found, ends, strict=False)  # without any there is an end too many
+        Section(one["version"], one["when"].strip(), _entries(changelog[one.end() : end]))
+        for one, end in zip(found, ends, strict=False)  # without a heading there is one end too many
     ]
 
 
-def _told(text: str) -> int:
+def _entries(text: str) -> int:
     return sum(line.startswith("- ") for line in text.splitlines())
 
 
 def wrong(changelog: str, here: str) -> list[str]:
-    """What is wrong with the changelog at any time, whether or not `here` is released."""
+    """Return the errors in the changelog, whether or not `here` is released."""
     found = sections(changelog)
     if not found or found[0].version != here:
         newest = found[0].version if found else "none"
-        return [f"pyproject.toml says {here}, and the newest section of CHANGELOG.md is {newest}"]
+        return [f"pyproject.toml has version {here}, but the newest section of CHANGELOG.md is {newest}"]
     problems = []
     if _VERSION.fullmatch(here) is None:
-        problems.append(f"{here!r} is no version: three numbers with dots between")
+        problems.append(f"{here!r} is not a version: use three numbers separated by dots")
     if not found[0].lines:
-        problems.append(f"the section of {here} says nothing")
+        problems.append(f"the section of {here} is empty")
     if found[0].when != UNRELEASED and found[0].day is None:
-        problems.append(f"{here} is dated {found[0].when!r}: a date (2026-11-17), or `{UNRELEASED}`")
-    problems += [f"{one.version} has no date, and is not the newest" for one in found[1:] if one.day is None]
+        problems.append(f"{here} is dated {found[0].when!r}: use a date (2026-11-17), or `{UNRELEASED}`")
+    problems += [f"{one.version} has no date, but is not the newest" for one in found[1:] if one.day is None]
     problems += [
-        f"{older.version} ({older.when}) stands below {newer.version} ({newer.when}), and is not older"
+        f"{older.version} ({older.when}) is below {newer.version} ({newer.when}), but is not older"
         for newer, older in itertools.pairwise(found)
         if _order(older.version) >= _order(newer.version)
         or (newer.day is not None and older.day is not None and older.day > newer.day)
@@ -87,13 +87,13 @@ def wrong(changelog: str, here: str) -> list[str]:
 
 
 def missing(changelog: str, here: str, tags: list[str], changed: list[str]) -> list[str]:
-    """What is missing for a release of `here`; `changed` are files that are not committed."""
+    """Return what is missing for a release of `here`; `changed` are uncommitted files."""
     problems = wrong(changelog, here)
     if not problems and sections(changelog)[0].day is None:
-        problems.append(f"CHANGELOG.md calls {here} {UNRELEASED}: give it its date")
+        problems.append(f"CHANGELOG.md has {here} as {UNRELEASED}: add its date")
     if f"v{here}" in tags:
         problems.append(
-            f"v{here} is tagged already: raise the version in pyproject.toml, and begin its section"
+            f"v{here} is tagged already: raise the version in pyproject.toml, and add its section"
         )
     if changed:
         problems.append(f"not committed: {', '.join(changed[:5])}{' ...' if changed[5:] else ''}")
@@ -105,21 +105,21 @@ def _order(text: str) -> tuple[int, ...]:
 
 
 def check(*, draft: bool) -> int:
-    """Say what is missing; a draft is built all the same."""
+    """Print what is missing; a draft is built nevertheless."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     tags = _git("tag", "--list", "v*", "--no-contains", "HEAD").split()
     changed = [line[3:] for line in _git("status", "--porcelain").splitlines()]
     found = missing(changelog, version(), tags, changed)
     for problem in found:
-        print(f"not to be released yet: {problem}", file=sys.stderr)
+        print(f"not ready for release: {problem}", file=sys.stderr)
     if not found:
-        print(f"lorogo {version()} may be released")
+        print(f"lorogo {version()} is ready for release")
     return 0 if draft or not found else 1
 
 
 def build(target: Path) -> int:
-    """Wheel and sdist, twice from here and the wheel once from the sdist: equal, or none is kept."""
-    moment = _git("log", "-1", "--format=%ct") or ""  # without git hatchling has a moment of its own
+    """Build wheel and sdist twice, and the wheel once from the sdist; keep none if they differ."""
+    moment = _git("log", "-1", "--format=%ct") or ""  # without git, hatchling uses its own time
     with tempfile.TemporaryDirectory() as place:
         first, second, third = (Path(place) / name for name in ("first", "second", "third"))
         for folder in (first, second):
@@ -135,7 +135,7 @@ def build(target: Path) -> int:
         for folder in (second, third):
             for name, found in _sums(folder).items():
                 if sums[name] != found:
-                    print(f"{name} came out different when it was built again", file=sys.stderr)
+                    print(f"{name} differs between two builds", file=sys.stderr)
                     return 1
         target.mkdir(parents=True, exist_ok=True)
         for old in (*target.glob("lorogo-*.whl"), *target.glob("lorogo-*.tar.gz")):
@@ -171,7 +171,7 @@ def _sums(folder: Path) -> dict[str, str]:
 
 
 def _git(*arguments: str) -> str:
-    """What git says; nothing if it fails or is not there."""
+    """Return the output of git; None if it fails or is not installed."""
     command = ["git", *arguments]
     try:
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -181,7 +181,7 @@ def _git(*arguments: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 2: called with other words than these."""
+    """Run a command. Exit code 2: wrong arguments."""
     match arguments:
         case ["check"]:
             return check(draft=False)

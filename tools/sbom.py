@@ -1,9 +1,9 @@
-"""`make sbom`: what a lorogo that runs is made of, as CycloneDX 1.6 in JSON.
+"""`make sbom`: the packages of a running lorogo, as CycloneDX 1.6 in JSON.
 
     python tools/sbom.py dist/lorogo-sbom.json
 
-The packages of requirements-run.lock, and those that npm brings for the pages. The same locks give the same
-bytes: there is no time and no serial number in it.
+Lists the packages of requirements-run.lock and those of the web pages from npm. The same locks generate the
+same bytes: the file has no time and no serial number.
 """
 
 import base64
@@ -21,7 +21,7 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def pinned(lock: str) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Name, version, marker and hashes of each package in a lock of pip's. ValueError for another line."""
+    """Return name, version, marker and hashes of each package in a pip lock. ValueError for other lines."""
     found: list[tuple[str, str, str, list[str]]] = []
     for number, line in enumerate(lock.splitlines(), 1):
         words = line.strip()
@@ -40,7 +40,7 @@ def pinned(lock: str) -> Iterator[tuple[str, str, str, list[str]]]:
 
 
 def packed(lock: str) -> Iterator[tuple[str, str, str]]:
-    """Name, version and SHA-512 (hex) of each package of npm's lock that is not for developers only."""
+    """Return name, version and SHA-512 (hex) of each package of npm's lock, without developer packages."""
     for path, facts in json.loads(lock)["packages"].items():
         if not path or facts.get("dev") or facts.get("devOptional"):
             continue
@@ -72,7 +72,7 @@ def _of_npm(name: str, version: str, digest: str) -> dict[str, object]:
 
 
 def bill(version: str, python_lock: str, npm_lock: str) -> dict[str, object]:
-    """The whole bill of materials."""
+    """Return the bill of materials."""
     parts = [_of_pypi(*one) for one in pinned(python_lock)] + [_of_npm(*one) for one in packed(npm_lock)]
     unique = {str(part["bom-ref"]): part for part in parts}
     ours = f"pkg:pypi/lorogo@{version}"
@@ -96,7 +96,7 @@ def bill(version: str, python_lock: str, npm_lock: str) -> dict[str, object]:
 
 
 def text() -> str:
-    """The file, of the locks as they are."""
+    """Return the file's text, for the current locks."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     python_lock = (ROOT / "requirements-run.lock").read_text(encoding="utf-8")
     npm_lock = (ROOT / "web" / "package-lock.json").read_text(encoding="utf-8")

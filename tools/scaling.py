@@ -1,10 +1,10 @@
-"""What a load needs, by the costs that were measured: the tables of docs/SCALING.md.
+"""The resources that a load requires, from measured costs: the tables of docs/SCALING.md.
 
-    python tools/scaling.py                                  # those of the page
-    python tools/scaling.py --editors 20000 --documents 1e6  # yours
-    python tools/scaling.py --check                          # exit code 1 if the page has others
+    python tools/scaling.py                                  # the tables of the page
+    python tools/scaling.py --editors 20000 --documents 1e6  # your load
+    python tools/scaling.py --check                          # exit code 1 if the page has other tables
 
-Arithmetic, not a measurement: costs are those of one machine, added up as if nothing got slower with size.
+This is arithmetic, not a measurement: it adds the costs of one machine, as if size did not slow it down.
 """
 
 import argparse
@@ -20,73 +20,73 @@ _KIB, _GIB = 1024, 1 << 30
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured on 2 cores of one machine; the page says by which command."""
+    """Costs measured on 2 cores of one machine; the page has the commands."""
 
     update_us: float = 161.0  # CPU of the server for an update, journalled, with 1,000 documents open
     open_us: float = 1012.0  # CPU of the server for an open
-    move_us: float = 166.0  # CPU of the server for a move of a cursor, a connection each
-    lease_us: float = 13.1  # CPU of the server for a second of a document that is only open
+    move_us: float = 166.0  # CPU of the server for a cursor move, one connection per editor
+    lease_us: float = 13.1  # CPU of the server per second of an open document without edits
     document_bytes: float = 60.6 * _KIB  # of server memory for a small open document
-    nats_update_us: float = 27.0  # CPU of nats-server: stored, republished, announced to one, ACKed
-    nats_lease_us: float = 9.39  # CPU of nats-server for a second of a document that is only open
-    nats_delivery_us: float = 4.8  # at most: 2 cores gave 418,202 deliveries, and the readers used them, too
-    nats_document_bytes: float = 12.75 * _KIB  # at most: of nats-server memory for an open document
-    wal_bytes: float = 369.0  # of a stored keystroke
-    journal_bytes: float = 191.0  # of a journalled keystroke
-    stream_updates: float = 69_503.0  # that one stream took in a second
+    nats_update_us: float = 27.0  # CPU of nats-server: stored, republished, announced to one reader, ACKed
+    nats_lease_us: float = 9.39  # CPU of nats-server per second of an open document without edits
+    nats_delivery_us: float = 4.8  # at most: 2 cores made 418,202 deliveries, and the readers used them, too
+    nats_document_bytes: float = 12.75 * _KIB  # at most: memory of nats-server for an open document
+    wal_bytes: float = 369.0  # of a keystroke in the WAL
+    journal_bytes: float = 191.0  # of a keystroke in the journal
+    stream_updates: float = 69_503.0  # of one stream, per second
 
 
 @dataclass(frozen=True)
 class ScalingLoad:
-    """What people do. Guesses: put your own in."""
+    """The load of a service. The defaults are guesses: pass your own."""
 
-    documents: float = 10e6  # that exist
-    editors: float = 1e6  # that have one open
-    per_document: float = 3.0  # editors of a document that is open
-    typing: float = 0.2  # of the editors, at a time
-    updates: float = 2.0  # a second, of who types; and as many moves of the cursor
-    stay_seconds: float = 1200.0  # that a document is open
-    cell_documents: float = 250_000.0  # that one WAL and its buckets shall hold
-    use: float = 0.6  # of a core, so that a failed neighbour can be taken over
+    documents: float = 10e6  # existing documents
+    editors: float = 1e6  # people who have a document open
+    per_document: float = 3.0  # editors of an open document
+    typing: float = 0.2  # share of the editors who type at a time
+    updates: float = 2.0  # per second and typing editor, with as many cursor moves
+    stay_seconds: float = 1200.0  # for which a document is open
+    cell_documents: float = 250_000.0  # documents of one WAL and its buckets
+    use: float = 0.6  # share of a core, so that a failed neighbour's load fits
 
 
 _WORDS = {
-    "documents": "documents that exist",
-    "editors": "people who have one open",
-    "per_document": "editors of a document that is open",
-    "typing": "part of the editors who type, at a time",
-    "updates": "a second, of who types; and as many moves of the cursor",
-    "stay_seconds": "that a document is open",
-    "cell_documents": "documents that one WAL and its buckets shall hold",
-    "use": "part of a core that is used, so that a failed neighbour can be taken over",
+    "documents": "existing documents",
+    "editors": "people who have a document open",
+    "per_document": "editors of an open document",
+    "typing": "share of the editors who type at a time",
+    "updates": "updates per second and typing editor, with as many cursor moves",
+    "stay_seconds": "seconds for which a document is open",
+    "cell_documents": "documents of one WAL and its buckets",
+    "use": "used share of a core, so that a failed neighbour's load fits",
 }
 _BOUNDS = {"per_document": (1.0, 1e6), "typing": (0.0, 1.0), "use": (0.0, 1.0)}  # others: 0 to 1e12
 
 
 @dataclass(frozen=True)
 class ScalingNeeds:
-    """What it takes."""
+    """The required resources."""
 
     open_documents: float
-    updates: float  # a second
-    deliveries: float  # a second: to those who read, and moves of cursors
+    updates: float  # per second
+    deliveries: float  # per second: updates to readers, and cursor moves
     server_cores: float
     server_bytes: float
     nats_cores: float
     nats_bytes: float  # of one copy
-    streams: int  # by updates a second
-    cells: int  # by streams and by documents that exist
-    wal_bytes: float  # a day, of one copy, before compaction
-    journal_bytes: float  # a day
+    streams: int  # for the updates per second
+    cells: int  # for the streams and the existing documents
+    wal_bytes: float  # per day, of one copy, before compaction
+    journal_bytes: float  # per day
 
 
 def needs(load: ScalingLoad, costs: Costs) -> ScalingNeeds:
-    """The sum of it."""
+    """Return the resources for a load."""
     open_documents = load.editors / load.per_document
     updates = load.editors * load.typing * load.updates
     opens = open_documents / load.stay_seconds
     others = load.per_document - 1
-    deliveries = 2 * updates * others  # of an update, and of a cursor's move
+    deliveries = 2 * updates * others  # of an update, and of a cursor move
     server_us = (
         updates * (costs.update_us + costs.move_us) + opens * costs.open_us + open_documents * costs.lease_us
     )
@@ -112,7 +112,7 @@ def needs(load: ScalingLoad, costs: Costs) -> ScalingNeeds:
 
 
 def tables(loads: list[tuple[str, ScalingLoad]], costs: Costs) -> str:
-    """As Markdown, a column for each load."""
+    """Return Markdown tables, with a column for each load."""
     found = [needs(load, costs) for _, load in loads]
     rows: list[tuple[str, list[str]]] = [
         ("documents that exist", [f"{load.documents:,.0f}" for _, load in loads]),
@@ -136,7 +136,7 @@ def tables(loads: list[tuple[str, ScalingLoad]], costs: Costs) -> str:
 
 
 def of_the_page() -> str:
-    """The tables that docs/SCALING.md shows."""
+    """Return the tables of docs/SCALING.md."""
     loads = [
         ("a team", ScalingLoad(documents=10_000, editors=300)),
         ("a company", ScalingLoad(documents=1e6, editors=20_000)),
@@ -146,9 +146,9 @@ def of_the_page() -> str:
 
 
 def main(words: list[str]) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description="What a load needs, by the costs that were measured.")
-    parser.add_argument("--check", action="store_true", help="whether docs/SCALING.md has these tables")
+    """Print the tables, or check those of the page."""
+    parser = argparse.ArgumentParser(description="Compute the resources of a load from measured costs.")
+    parser.add_argument("--check", action="store_true", help="check that docs/SCALING.md has these tables")
     for name, value in vars(ScalingLoad()).items():
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=_number, metavar="N", help=f"{_WORDS[name]} ({value:,.12g})"
@@ -157,7 +157,7 @@ def main(words: list[str]) -> int:
     if options.pop("check"):
         shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
         if shown != of_the_page():
-            print(f"{PAGE.name} has other tables: put this between its two marks", file=sys.stderr)
+            print(f"{PAGE.name} is out of date: put this between its two marks", file=sys.stderr)
             return 1
         return 0
     wanted = {name: value for name, value in options.items() if value is not None}
@@ -173,7 +173,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ BEGIN, END = "<!-- made by `make settings` -->\n", "<!-- end -->\n"
 
 
 def page(text: str) -> str:
-    """The page with tables as they are now."""
+    """Return the page with current tables."""
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert found

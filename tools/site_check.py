@@ -1,10 +1,10 @@
-"""Whether a built site stands alone: `make docs` asks it.
+"""`make docs`: check that the built site is self-contained.
 
     python tools/site_check.py build/site
 
-Nothing that a browser loads by itself comes from elsewhere (scripts, styles, fonts, pictures, frames),
-nothing that it names is missing, and every page is in the navigation of the first one. Links that somebody
-must click may lead anywhere. Exit code 1: something is wrong, and is told.
+A browser loads nothing from other hosts (scripts, styles, fonts, pictures, frames), every loaded file exists,
+and every page is in the navigation of the first page. Links to click may lead anywhere. Exit code 1: problems
+were found and printed.
 """
 
 import re
@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ROOT_PAGE = "docs/index.html"
-#: pages that no navigation needs to name: the redirection at the top, and what the search box opens
+#: pages outside of the navigation: the redirection at the top, and the search results
 APART = {"index.html", "search.html", "genindex.html"}
-#: what a browser loads when it meets the tag, and in which attribute the address stands
+#: tags that load a file, with the attribute of the address
 LOADED = {
     "script": ("src",),
     "img": ("src", "srcset"),
@@ -51,7 +51,7 @@ _URL = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.IGNOR
 
 
 class PageParser(HTMLParser):
-    """What a page loads, and where its navigation leads."""
+    """The files that a page loads, and the links of its navigation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,12 +87,12 @@ class PageParser(HTMLParser):
 
 
 def in_style(text: str) -> list[str]:
-    """The addresses that a style names."""
+    """Yield the addresses in a style."""
     return [one or other for one, other in _URL.findall(text)]
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Everything that is wrong with the site, in sentences."""
+    """Yield every problem of the site, as a sentence."""
     pages = {path.relative_to(site).as_posix(): _parsed(path) for path in sorted(site.rglob("*.html"))}
     if ROOT_PAGE not in pages:
         yield f"there is no {ROOT_PAGE} in {site}"
@@ -107,7 +107,7 @@ def problems(site: Path) -> Iterator[str]:
     named = {_target(site, ROOT_PAGE, address) for address in pages[ROOT_PAGE].navigation}
     reached = {path.relative_to(site.resolve()).as_posix() for path in named if path is not None}
     for name in sorted(pages.keys() - reached - APART - {ROOT_PAGE}):
-        yield f"{name}: no entry of the navigation leads there"
+        yield f"{name}: it is not in the navigation"
 
 
 def _parsed(path: Path) -> PageParser:
@@ -122,15 +122,15 @@ def _loaded(site: Path, name: str, address: str) -> Iterator[str]:
     if parts.scheme == "data" or (not parts.path and not parts.netloc and not parts.scheme):
         return
     if parts.scheme or parts.netloc:
-        yield f"{name}: loads {address[:100]} from elsewhere"
+        yield f"{name}: loads {address[:100]} from another host"
         return
     path = _target(site, name, address)
     if path is None or not path.is_file():
-        yield f"{name}: loads {address[:100]}, which is not there"
+        yield f"{name}: loads {address[:100]}, which does not exist"
 
 
 def _target(site: Path, name: str, address: str) -> Path | None:
-    """The file that an address of a page means; None if it is not of the site."""
+    """Return the file of an address on a page; None if it is outside of the site."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc:
         return None
@@ -141,7 +141,7 @@ def _target(site: Path, name: str, address: str) -> Path | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Look at the site, tell what is wrong."""
+    """Check the site and print its problems."""
     if len(arguments) != 1:
         print("usage: python tools/site_check.py SITE", file=sys.stderr)
         return 2
@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
         print(one)
     if not found:
         pages = len(list(site.rglob("*.html")))
-        print(f"{site}: {pages} pages, all in the navigation; nothing is loaded from elsewhere")
+        print(f"{site}: {pages} pages, all in the navigation; no file is loaded from other hosts")
     return 1 if found else 0
 
 

@@ -1,9 +1,9 @@
-"""`make release`: the lorogo that is installed here does what the README says.
+"""`make release`: test that the installed lorogo does what the README shows.
 
     ENVIRONMENT/bin/python -I tools/try_release.py README.md VERSION
 
-Runs `lorogo dev` of this environment, the README's first example against it, and looks at the pages. In a
-folder of its own, so that nothing of the repository helps.
+Runs `lorogo dev` of this environment and the README's first example with it, and loads the web pages. It uses
+its own folder, so that no file of the repository is involved.
 """
 
 import importlib.util
@@ -20,17 +20,17 @@ _ADDRESS = "nats://127.0.0.1:4222"
 
 
 def example(readme: str, url: str) -> str:
-    """The first Python block of the README, with another address of NATS."""
+    """Return the first Python block of the README, with another NATS address."""
     found = re.search(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     assert found is not None, "the README has no Python block"
-    assert found[1].count(_ADDRESS) == 1, f"the example does not name {_ADDRESS} once"
+    assert found[1].count(_ADDRESS) == 1, f"the example does not contain {_ADDRESS} exactly once"
     return found[1].replace(_ADDRESS, url)
 
 
 def main(readme: Path, version: str) -> None:
     spec = importlib.util.find_spec("lorogo_client")
     assert spec is not None and spec.origin is not None, "lorogo is not installed here"
-    assert Path(spec.origin).is_relative_to(sys.prefix), f"{spec.origin} is not of this environment"
+    assert Path(spec.origin).is_relative_to(sys.prefix), f"{spec.origin} is outside of this environment"
     lorogo = Path(sys.prefix) / "bin" / "lorogo"
     with tempfile.TemporaryDirectory() as place:
 
@@ -46,8 +46,8 @@ def main(readme: Path, version: str) -> None:
             assert result.returncode == 0, (command, result.stdout, result.stderr)
             return result.stdout
 
-        told = run(lorogo, "--version")
-        assert told == f"lorogo {version}\n", f"{told!r} is not {version}"
+        printed = run(lorogo, "--version")
+        assert printed == f"lorogo {version}\n", f"{printed!r} is not {version}"
         screen = Path(place) / "screen"
         with screen.open("wb") as out:
             dev = subprocess.Popen(
@@ -62,8 +62,8 @@ def main(readme: Path, version: str) -> None:
             assert re.fullmatch(r"saved at \d+, durability journal\n", saved), saved
             kept = run(lorogo, "doc", "get", "minutes-2026-11", "--nats", url)
             assert "hello" in kept, kept
-            with urllib.request.urlopen(web, timeout=_SECONDS) as page:  # noqa: S310 - what it said itself
-                assert b"<script" in page.read(), "the pages are not in the wheel"
+            with urllib.request.urlopen(web, timeout=_SECONDS) as page:  # noqa: S310 - its own address
+                assert b"<script" in page.read(), "the web pages are not in the wheel"
         finally:
             dev.terminate()
             dev.wait(_SECONDS)
@@ -74,7 +74,7 @@ def main(readme: Path, version: str) -> None:
 def _until_it_runs(dev: "subprocess.Popen[bytes]", screen: Path) -> str:
     deadline = time.monotonic() + _SECONDS
     while "asyncio.run(main())" not in (words := screen.read_text()):
-        assert dev.poll() is None, f"lorogo dev ended: {words}"
+        assert dev.poll() is None, f"lorogo dev exited: {words}"
         assert time.monotonic() < deadline, f"lorogo dev did not start: {words}"
         time.sleep(0.05)
     return words

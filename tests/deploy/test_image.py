@@ -117,7 +117,7 @@ def test_a_step_that_fails_ends_the_build(tmp_path: Path) -> None:
         ("FROM ${X} AS a", "X has no value"),
         ("RUN x", "before the first FROM"),
         ("FROM python:3 AS a\nARG X=1", "ARG inside a stage"),
-        ("FROM python:3 AS a\nRUN x \\", "it does not end"),
+        ("FROM python:3 AS a\nRUN x \\", "has no end"),
     ],
 )
 def test_what_is_not_known_is_refused(text: str, words: str) -> None:
@@ -129,8 +129,8 @@ def test_what_is_not_known_is_refused(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ("COPY nothing ./", "it is not there"),
-        ("COPY folder/secret ./", "it is not there, or .dockerignore leaves it out"),
+        ("COPY nothing ./", "it does not exist"),
+        ("COPY folder/secret ./", "it does not exist, or .dockerignore excludes it"),
         ('ENTRYPOINT lorogo "serve"', "not the exec form"),
         ("HEALTHCHECK CMD lorogo health", "not the exec form"),
         ("ENV A 1", "not NAME=value"),

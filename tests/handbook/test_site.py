@@ -131,7 +131,7 @@ def test_a_site_that_stands_alone_has_no_problems(tmp_path: Path) -> None:
 def test_whatever_is_loaded_from_elsewhere_is_found(body: str, tmp_path: Path) -> None:
     """In each tag and style in which a browser would follow it."""
     (found,) = made(tmp_path, body)
-    assert "example.org" in found and "from elsewhere" in found
+    assert "example.org" in found and "from another host" in found
 
 
 def test_a_font_that_a_style_fetches_is_found(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_a_font_that_a_style_fetches_is_found(tmp_path: Path) -> None:
 def test_what_is_loaded_and_not_there_is_found(address: str, tmp_path: Path) -> None:
     """A picture that was forgotten, or lies outside."""
     (found,) = made(tmp_path / "site", f'<img src="{address}">')
-    assert f"loads {address}, which is not there" in found
+    assert f"loads {address}, which does not exist" in found
 
 
 def test_a_page_that_no_navigation_names_is_found(tmp_path: Path) -> None:
     """Nobody would come across it."""
-    assert made(tmp_path, nav="index.html") == ["docs/one.html: no entry of the navigation leads there"]
+    assert made(tmp_path, nav="index.html") == ["docs/one.html: it is not in the navigation"]
 
 
 def test_a_folder_that_is_no_site_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
