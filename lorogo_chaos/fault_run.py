@@ -42,7 +42,7 @@ _EQUAL_SECONDS = 30.0
 _SHORT_SECONDS = 15.0  # for each wait, if the run was interrupted
 _SHORT_RESTART_SECONDS = 60.0  # then, for the last restart and the reading together
 _RESTART_CHANCE = 0.3  # after a fault: a writer stops, and starts a new incarnation
-_TROUBLES_MAX = 200
+_PROBLEMS_MAX = 200
 _IDLE_SECONDS = 30.0  # servers unload idle documents after that
 _SMALL_DISK_BYTES = 64 << 20
 _SMALL_DISK_BYTES_A_MINUTE = 8 << 20
@@ -133,8 +133,8 @@ class FaultRun:
         """Run until the final check. Raises ChaosError if the run cannot begin."""
         settings, outcome = self._settings, self.outcome
         self._began = outcome.began_at = time.monotonic()
-        select = self._choices()
-        full = any(choice.name == "disk-full" for choice in select)
+        choices = self._choices()
+        full = any(choice.name == "disk-full" for choice in choices)
         stack_settings = ChaosStackSettings(
             nodes=settings.nodes,
             servers=settings.servers,
@@ -143,8 +143,8 @@ class FaultRun:
             serve_options=("--idle-seconds", f"{_IDLE_SECONDS:g}") if settings.edits_each else (),
         )
         rng = random.Random(f"stack {settings.seed}")
-        parties = f"{_count(settings.nodes, 'nats-server')}, {_count(settings.servers, 'server')}"
-        self._log(f"starting {parties}, {_count(settings.writers, 'writer')}; seed {settings.seed}")
+        processes = f"{_count(settings.nodes, 'nats-server')}, {_count(settings.servers, 'server')}"
+        self._log(f"starting {processes}, {_count(settings.writers, 'writer')}; seed {settings.seed}")
         async with self._log_stop(), ChaosStack(stack_settings, rng=rng) as stack:
             fleet = ClientFleet(
                 stack,
@@ -159,7 +159,7 @@ class FaultRun:
                 sampling = asyncio.create_task(self._sample(stack, fleet))
                 try:
                     await self._first_acks(fleet)
-                    await self._inject_all(stack, fleet, self._possible(stack, fleet, select))
+                    await self._inject_all(stack, fleet, self._possible(stack, fleet, choices))
                     await self._end(stack, fleet)
                 finally:
                     sampling.cancel()
@@ -399,22 +399,22 @@ class FaultRun:
     async def _log_stop(self) -> AsyncIterator[None]:
         """Log the interruption at once: the end takes a while."""
 
-        async def progress() -> None:
+        async def report() -> None:
             await self._stop.wait()
             self._log("interrupted: finishing, every document is still read from disks")
 
-        telling = asyncio.create_task(progress())
+        waiting = asyncio.create_task(report())
         try:
             yield
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
 
     async def _sample(self, stack: ChaosStack, fleet: ClientFleet) -> None:
         while True:
-            parties: list[tuple[str, list[int]]] = [(server.name, server.pids) for server in stack.servers]
-            parties += [(node.name, [] if node.pid is None else [node.pid]) for node in stack.nodes]
-            self._usage.sample(dict(chain(parties, fleet.pids.items())), time.monotonic())
+            processes: list[tuple[str, list[int]]] = [(server.name, server.pids) for server in stack.servers]
+            processes += [(node.name, [] if node.pid is None else [node.pid]) for node in stack.nodes]
+            self._usage.sample(dict(chain(processes, fleet.pids.items())), time.monotonic())
             await asyncio.sleep(_SAMPLE_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
@@ -430,7 +430,7 @@ class FaultRun:
         self._log(f"{step.number:>3}  {record.name:<16} {record.words}; over after {lasted:.1f} s, {end}")
 
     def _problem(self, words: str) -> None:
-        if len(self.outcome.problems) < _TROUBLES_MAX:
+        if len(self.outcome.problems) < _PROBLEMS_MAX:
             self.outcome.problems.append(words)
         self._log(f"     ! {' '.join(words.split())}")
 
