@@ -438,22 +438,22 @@ class _Columns:
 
 
 _PACKED_BYTES_KEPT = 64 * 1024
-_here = threading.local()  # one packer per thread
+_per_thread = threading.local()  # one packer per thread
 
 
 def pack_value(value: Any) -> bytes:
     """Encode a value as msgpack."""
     try:
-        packer = _here.packer
+        packer = _per_thread.packer
     except AttributeError:
-        packer = _here.packer = msgpack.Packer(use_bin_type=True)  # creating one costs more than packing
+        packer = _per_thread.packer = msgpack.Packer(use_bin_type=True)  # creating one is expensive
     packed: bytes = b""
     try:
         packed = packer.pack(value)
         return packed
     finally:
         if not packed or len(packed) > _PACKED_BYTES_KEPT:
-            del _here.packer  # it may hold half a value, or much memory
+            del _per_thread.packer  # it may hold half a value, or much memory
 
 
 def pack_values(values: Iterable[Any]) -> list[bytes]:

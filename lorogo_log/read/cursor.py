@@ -20,7 +20,7 @@ from lorogo_log.format.batch import Batch, Position
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Footer
 from lorogo_log.recovery.lost import NOT_THERE
 from lorogo_log.recovery.recovery import SegmentName, list_segments
-from lorogo_log.recovery.rewrite import bad
+from lorogo_log.recovery.rewrite import damage_at
 from lorogo_log.storage.disk import Directory, Lock
 from lorogo_log.storage.listing import twin_damage
 from lorogo_log.storage.segment import Frames, FrameStop, NoFrame, Segment, find_frame
@@ -280,7 +280,7 @@ class Cursor:
             self._finish()
         else:
             frames.jump(again)
-        raise bad(segment, found, again)
+        raise damage_at(segment, found, again)
 
     # -- from segment to segment ---------------------------------------------------------------
 

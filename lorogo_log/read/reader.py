@@ -20,7 +20,7 @@ from lorogo_log.format.layout import REWRITTEN, SEGMENT_HEADER_BYTES, Footer
 from lorogo_log.read.cursor import Cursor
 from lorogo_log.recovery.lost import NOT_THERE
 from lorogo_log.recovery.recovery import SegmentName, list_segments
-from lorogo_log.recovery.rewrite import bad
+from lorogo_log.recovery.rewrite import damage_at
 from lorogo_log.storage.disk import Directory, FileStorage, Storage
 from lorogo_log.storage.segment import Segment, find_frame
 
@@ -232,7 +232,7 @@ class Reader:
             again = find_frame(segment, found.position)
             if footer is None and again is None:
                 return None  # not written, or incomplete
-            error = bad(segment, found, again)
+            error = damage_at(segment, found, again)
             if again is None:
                 raise error
             frames.jump(again)
@@ -307,7 +307,7 @@ class Reader:
                     again = find_frame(segment, found.position)
                     if footer is None and again is None:
                         break
-                    damage = bad(segment, found, again)
+                    damage = damage_at(segment, found, again)
                     if again is None or again > position:
                         raise damage
                     frames.jump(again)

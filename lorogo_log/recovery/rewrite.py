@@ -25,7 +25,7 @@ def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
     while True:
         found = frames.next()
         if isinstance(found, Batch):
-            if not skip_bad or _makes_sense(found):
+            if not skip_bad or _has_columns(found):
                 yield found
             continue
         if found.stop is FrameStop.TRAILER or found.position >= segment.end:
@@ -34,13 +34,13 @@ def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
         if again is None and segment.footer is None:
             return  # zeros or a torn tail
         if not skip_bad:
-            raise bad(segment, found, again)
+            raise damage_at(segment, found, again)
         if again is None:
             return
         frames.jump(again)
 
 
-def _makes_sense(batch: Batch) -> bool:
+def _has_columns(batch: Batch) -> bool:
     """Return True if a frame with valid checksums has valid columns, too."""
     try:
         assert batch.columns is not None
@@ -49,7 +49,7 @@ def _makes_sense(batch: Batch) -> bool:
     return True
 
 
-def bad(segment: Segment, found: NoFrame, again: int | None) -> CorruptionError:
+def damage_at(segment: Segment, found: NoFrame, again: int | None) -> CorruptionError:
     """Return the error for a position where a frame is missing."""
     reason = found.reason or "zeros where a frame should be"
     return CorruptionError(segment.path, found.position, reason, again)

@@ -39,7 +39,7 @@ from lorogo_log.replication.replica_tail import Tail, TailLost
 from lorogo_log.replication.replica_waiters import Waiters
 from lorogo_log.storage.replica_state import ensure_state, save_state
 from lorogo_log.transfer import wire
-from lorogo_log.transfer.catalog import standing
+from lorogo_log.transfer.catalog import log_end
 from lorogo_log.transfer.segment_transfer import SegmentServer, ServedLog
 from lorogo_log.transfer.wire import (
     HeadMessage,
@@ -510,7 +510,7 @@ class Coordinator:
             raise PeerError(f"an ACK of epoch {ack.epoch}, in epoch {writer.epoch}")
         if ack.sequence > writer.durable or ack.end_offset > writer.engine.head.end_offset:
             # it may be that the writer is just about to say so itself: ask it
-            now = await asyncio.to_thread(standing, self._core)
+            now = await asyncio.to_thread(log_end, self._core)
             if ack.sequence >= now.next_sequence or ack.end_offset > now.end_offset:
                 raise PeerError("an ACK of what was never written")
 

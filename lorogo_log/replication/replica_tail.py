@@ -9,7 +9,7 @@ from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
 from lorogo_log.recovery.recovery import list_segments
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.storage.segment import Segment
-from lorogo_log.transfer.catalog import standing
+from lorogo_log.transfer.catalog import log_end
 from lorogo_log.transfer.wire import STREAM_BYTES_MAX
 
 #: One hop to the reading thread brings at most about this much.
@@ -39,7 +39,7 @@ class Tail:
     def seek_end(self) -> None:
         """Go on from the end as it is now."""
         self.close()
-        now = standing(self._core)
+        now = log_end(self._core)
         self.offset = now.end_offset
         if now.header is not None:
             self._open(now.header.first_sequence)

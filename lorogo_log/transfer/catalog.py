@@ -27,7 +27,7 @@ class LogState:
     position: int
 
 
-def standing(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> LogState:
+def log_end(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> LogState:
     """Return the end of the log, from the writer's thread, so that all numbers are consistent."""
 
     def read_end() -> LogState:
@@ -42,7 +42,7 @@ def standing(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> LogState
 
 def catalog(core: BlockingLog, from_offset: int = 0) -> list[SegmentEntry]:
     """Return every segment that ends behind a log offset, in order; the last may be open."""
-    now = standing(core)
+    now = log_end(core)
     listing = [entry for entry in list_segments(core.directory) if entry.first_sequence <= now.next_sequence]
     if now.header is not None:
         listing = [entry for entry in listing if entry.first_sequence <= now.header.first_sequence]

@@ -16,7 +16,7 @@ from lorogo_log import CorruptionError, FileStorage, LogError
 from lorogo_log.format.batch import Batch
 from lorogo_log.format.layout import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from lorogo_log.format.names import APPEND_LOCK
-from lorogo_log.recovery.rewrite import bad
+from lorogo_log.recovery.rewrite import damage_at
 from lorogo_log.storage.disk import Directory
 from lorogo_log.storage.segment import Segment, find_frame
 from lorogo_pipeline.errors import BadOption, DamagedJournal
@@ -384,7 +384,7 @@ def _frames(segment: Segment, start: int, end: int, damage: list[str]) -> Iterat
         again = find_frame(segment, found.position)
         if again is None and segment.footer is None:
             return  # nothing more is written there, or it is torn: it was never acknowledged
-        error: CorruptionError = bad(segment, found, again)
+        error: CorruptionError = damage_at(segment, found, again)
         damage.append(str(error))
         if again is None or again >= end:
             return
