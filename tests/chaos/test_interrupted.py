@@ -38,7 +38,7 @@ class _Crowd:
         pass
 
 
-class _Party:
+class _Process:
     """A server or a node; notes that it was killed."""
 
     pid = None
@@ -52,7 +52,7 @@ class _Party:
 
 async def _interrupted(
     monkeypatch: pytest.MonkeyPatch, *, ready: bool, read: bool = True
-) -> tuple[FaultRun, list[_Party], list[str]]:
+) -> tuple[FaultRun, list[_Process], list[str]]:
     """A drill whose end comes after Ctrl-C; everything starts again, and can be read, or not."""
 
     async def wait_ready() -> None:
@@ -68,8 +68,10 @@ async def _interrupted(
     monkeypatch.setattr(final_check, "read_all", read_all)
     monkeypatch.setattr(final_check, "failed", failed)
     monkeypatch.setattr(fault_run, "_SHORT_RESTART_SECONDS", 0.05)
-    parties = [_Party(), _Party()]
-    stack: Any = SimpleNamespace(servers=parties[:1], nodes=parties[1:], direct_url="", wait_ready=wait_ready)
+    processes = [_Process(), _Process()]
+    stack: Any = SimpleNamespace(
+        servers=processes[:1], nodes=processes[1:], direct_url="", wait_ready=wait_ready
+    )
     stop = asyncio.Event()
     stop.set()
     told: list[str] = []
@@ -77,15 +79,15 @@ async def _interrupted(
     fleet = cast(ClientFleet, _Crowd())
     await one._first_acks(fleet)
     await one._end(cast(ChaosStack, stack), fleet)
-    return one, parties, told
+    return one, processes, told
 
 
 async def test_an_interrupted_drill_restarts_everything_before_it_judges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only what is on disks counts, also then; and no fault is announced."""
-    one, parties, told = await _interrupted(monkeypatch, ready=True)
-    assert [party.killed for party in parties] == [1, 1]
+    one, processes, told = await _interrupted(monkeypatch, ready=True)
+    assert [process.killed for process in processes] == [1, 1]
     assert one.outcome.good
     assert not any("faults begin" in words for words in told)
 
