@@ -1,4 +1,4 @@
-"""The SDK: `connect()`, and a document becomes a LoroDoc that saves itself.
+"""The SDK: `connect()` returns a client, and an open document is a LoroDoc that saves itself.
 
     async with lorogo_client.connect("nats://127.0.0.1:4222") as client:
         async with client.open("minutes-2026-11") as session:
@@ -7,9 +7,9 @@
             receipt = await session.flush()
 
 With `connect(url, token=...)` the client may do what the token grants; the token is text, or an async
-function that gives a fresh one. `lorogo_client.tokens` mints them. With `connect(url, store="my-app.store")`
-documents open offline and edits survive a crash of the app; `lorogo_client.store` reads such a store.
-Everything else that an app may need is named here; docs/PROTOCOL.md says what travels.
+function that returns a fresh one. `lorogo_client.tokens` mints tokens. With `connect(url,
+store="my-app.store")` documents open offline and edits survive a crash of the app; `lorogo_client.store`
+reads such a store. This module exports the whole public API; docs/PROTOCOL.md describes the messages.
 """
 
 from lorogo_client import tokens

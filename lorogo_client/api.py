@@ -1,4 +1,4 @@
-"""Calls to a document's owner, for those who want an answer rather than a replica."""
+"""Calls to a document's owner: reads and edits without a replica."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,22 +21,23 @@ Operation = dict[str, object]  # of a JSON Patch
 #: Text is ISO 8601, an age ("10m") or a version ("v..."); an int is Unix nanoseconds, bytes are frontiers.
 Moment = datetime | str | int | bytes
 
-_START_SHARE = 0.9  # of the time that is left
+_START_SHARE = 0.9  # of the remaining time, for starting the document
 _CREATE = frozenset({"patch", "import"})  # calls that create a document
-_AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
+_AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # sent before the server did anything
 
 
 class DocumentApi:
-    """One document, by calls. Each starts the document if nobody serves it.
+    """Calls on one document. A call starts the document if no server serves it.
 
     `patch` and `import_` create a document that does not exist; every other call raises NoSuchDocument then.
-    What our token does not grant raises NotAllowed before anything is sent; what the owner denies does, too.
+    A call that the token does not grant raises NotAllowed before anything is sent; so does a call that the
+    owner denies.
     """
 
-    def __init__(self, links: ConnectionPool, document_id: str, token: str = "") -> None:
-        """`token`: of another, for whom the calls are made; the owner is told that one instead of ours."""
-        self._links = links
-        self._settings = links.settings
+    def __init__(self, pool: ConnectionPool, document_id: str, token: str = "") -> None:
+        """`token`: sent to the owner instead of the client's own token."""
+        self._pool = pool
+        self._settings = pool.settings
         self._token = token
         self.document_id = document_id
 
@@ -47,7 +48,7 @@ class DocumentApi:
         *,
         timeout: float | None = None,
     ) -> dict[str, object]:
-        """`value` (all of it) or `matches` (one list per JSONPath), and `frontiers`.
+        """Return `value` (all of it) or `matches` (one list per JSONPath), and `frontiers`.
 
         `at`: as of a datetime (without a zone: local time), an age ("10m"), a version ("v..."), Unix
         nanoseconds, or frontiers. Raises InvalidMoment.
@@ -57,31 +58,31 @@ class DocumentApi:
         return await self._ask("get", body, timeout)
 
     async def version(self, *, timeout: float | None = None) -> dict[str, object]:
-        """`frontiers`, `vector`, `sequence`, `lease`, `generation`."""
+        """Return `frontiers`, `vector`, `sequence`, `lease`, `generation`."""
         return await self._ask("version", {}, timeout)
 
     async def status(self, *, timeout: float | None = None) -> dict[str, object]:
-        """Facts about the document for people."""
+        """Return facts about the document, for display."""
         return await self._ask("status", {}, timeout)
 
     async def history(
         self, limit: int = 100, *, operations: bool = False, timeout: float | None = None
     ) -> list[dict[str, object]]:
-        """Versions, newest first: `time_ns`, `frontiers`, `sequence`, if wanted `operations` of each.
+        """Return versions, newest first: `time_ns`, `frontiers`, `sequence`, and `operations` on request.
 
-        `operations`: how many there were so far; None where that is not known any more.
+        `operations`: the number of operations up to each version; None where it is no longer known.
         """
         answer = await self._ask("history", {"limit": limit, "operations": operations or None}, timeout)
         return list(calls.need(answer, "versions", list))
 
     async def export(self, at: Moment | None = None, *, timeout: float | None = None) -> bytes:
-        """A Loro snapshot."""
+        """Return a Loro snapshot."""
         return (await self.snapshot(at, timeout=timeout))[0]
 
     async def snapshot(
         self, at: Moment | None = None, *, timeout: float | None = None
     ) -> tuple[bytes, bytes]:
-        """A Loro snapshot, and its frontiers."""
+        """Return a Loro snapshot and its frontiers."""
         answer = await self._ask("export", {"at": self._moment(at)}, timeout)
         return calls.need(answer, "payload", bytes), calls.need(answer, "frontiers", bytes)
 
@@ -101,25 +102,25 @@ class DocumentApi:
         return from_answer(await self._do("patch", body, timeout))
 
     async def revert(self, at: Moment, *, timeout: float | None = None) -> Receipt:
-        """Bring the content back to a time or version, as a new change."""
+        """Restore the content of a time or version, as a new change."""
         return from_answer(await self._do("revert", {"at": self._moment(at)}, timeout))
 
     async def fork(self, to: str, at: Moment | None = None, *, timeout: float | None = None) -> str:
-        """A new document with this content; its id. Raises InvalidDocumentId."""
+        """Create a document with this content and return its id. Raises InvalidDocumentId."""
         check_document_id(to)
-        self._links.holder.require(to, Access.WRITE)
+        self._pool.token_provider.require(to, Access.WRITE)
         answer = await self._do("fork", {"to": to, "at": self._moment(at)}, timeout)
         return calls.need(answer, "document", str)
 
     async def import_(self, payload: bytes, *, timeout: float | None = None) -> Receipt:
-        """Fill an empty document with a snapshot; other bytes are refused before anything is sent."""
-        self._links.holder.require(self.document_id, VERBS["import"])
+        """Fill an empty document with a snapshot; bytes that do not decode are refused before sending."""
+        self._pool.token_provider.require(self.document_id, VERBS["import"])
         allowed = self._settings.call_seconds if timeout is None else timeout
-        ends = self._links.clock.now() + allowed
+        ends = self._pool.clock.now() + allowed
         deadline = asyncio.timeout(allowed)
         try:
             async with deadline:
-                await self._links.snapshot_checks.check(payload)
+                await self._pool.snapshot_checks.check(payload)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -127,13 +128,13 @@ class DocumentApi:
                 f"the snapshot for {self.document_id} was not decoded in {allowed:g} s; nothing was sent"
             )
             raise Timeout(problem) from None
-        left = max(0.0, ends - self._links.clock.now())
+        left = max(0.0, ends - self._pool.clock.now())
         return from_answer(await self._do("import", {"payload": payload}, left))
 
     async def delete(self, *, purge: bool = False, timeout: float | None = None) -> dict[str, object]:
-        """Delete it; it stays deleted until `restore`, and with `purge` for good: nothing of it is kept."""
+        """Delete the document until `restore`; with `purge` erase it, so that it cannot be restored."""
         if purge:
-            self._links.holder.require(self.document_id, Access.ADMIN)
+            self._pool.token_provider.require(self.document_id, Access.ADMIN)
         return await self._do("delete", {"purge": True} if purge else {}, timeout)
 
     async def restore(self, *, timeout: float | None = None) -> dict[str, object]:
@@ -145,21 +146,21 @@ class DocumentApi:
         return await self._do("compact", {}, timeout)
 
     def _moment(self, at: Moment | None) -> int | bytes | None:
-        """What the owner takes: Unix nanoseconds or frontiers."""
-        return None if at is None else versions.moment(at, now_ns=self._links.clock.wall_ns())
+        """Convert to the owner's form: Unix nanoseconds or frontiers."""
+        return None if at is None else versions.moment(at, now_ns=self._pool.clock.wall_ns())
 
     async def _ask(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
-        """A call that changes nothing: asked again when no answer came."""
+        """Make a call that changes nothing; repeat it if no answer comes."""
         return await self._call(verb, body, timeout, patience=self._settings.reply_seconds)
 
     async def _do(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
-        """A call that changes something: asked again only when it surely was not heard."""
+        """Make a call that changes the document; repeat it only if no server received it."""
         return await self._call(verb, body, timeout, patience=None)
 
     async def _call(
         self, verb: str, body: Body, timeout: float | None, *, patience: float | None
     ) -> dict[str, object]:
-        self._links.holder.require(self.document_id, VERBS[verb])
+        self._pool.token_provider.require(self.document_id, VERBS[verb])
         allowed = self._settings.call_seconds if timeout is None else timeout
         arguments = {name: value for name, value in body.items() if value is not None}
 
@@ -171,12 +172,12 @@ class DocumentApi:
                 )
 
             again = patience is not None
-            return await self._insist(context, once, ends, again_after_silence=again, creates=verb in _CREATE)
+            return await self._retry(context, once, ends, retry_unanswered=again, creates=verb in _CREATE)
 
-        ends = self._links.clock.now() + allowed
+        ends = self._pool.clock.now() + allowed
         deadline = asyncio.timeout(allowed)
         try:
-            async with deadline, self._links.use(self.document_id) as context:
+            async with deadline, self._pool.use(self.document_id) as context:
                 return await over(context)
         except PermissionDenied as error:
             raise NotAllowed(str(error), document_id=self.document_id) from None
@@ -190,13 +191,13 @@ class DocumentApi:
             perhaps = "" if patience else "; it may have been done"
             raise Timeout(f"{self.document_id} did not answer {verb} in {allowed:g} s{perhaps}") from None
 
-    async def _insist(
+    async def _retry(
         self,
         context: ClientContext,
         once: Callable[[], Awaitable[dict[str, object]]],
         ends: float,
         *,
-        again_after_silence: bool,
+        retry_unanswered: bool,
         creates: bool,
     ) -> dict[str, object]:
         attempt = 0
@@ -204,15 +205,15 @@ class DocumentApi:
             try:
                 return await once()
             except NoResponders:
-                pass  # nobody serves it
+                pass  # no server serves the document
             except (RequestTimeout, Disconnected) as error:
-                if not again_after_silence:
+                if not retry_unanswered:
                     raise Timeout(f"{error}; it may have been done") from None
             except Refused as no:
                 if no.reason not in _AGAIN:
                     raise
             try:
-                # Less than is left: why nobody serves it tells more than that the time is over.
+                # less than the remaining time: NotServed names a reason, a timeout does not
                 left = max(0.0, ends - context.clock.now()) * _START_SHARE
                 await context.starter.served(self.document_id, timeout=left, creates=creates)
             except NotServed:

@@ -1,4 +1,4 @@
-"""Waiting with a deadline, and doors that can be awaited or entered."""
+"""Waiting with a deadline, and objects that can be awaited or entered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 async def within(seconds: float | None, work: Awaitable[None]) -> bool:
-    """Whether the work ended in time; its own errors are raised, a TimeoutError of its own too."""
+    """Run the work; return whether it ended in time. Its own errors, also a TimeoutError, are raised."""
     deadline = asyncio.timeout(seconds)
     try:
         async with deadline:
@@ -22,13 +22,13 @@ async def within(seconds: float | None, work: Awaitable[None]) -> bool:
 
 
 class AwaitableContext(Generic[T]):
-    """`thing = await door`, or `async with door as thing`, which also leaves it."""
+    """Support both `thing = await opening` and `async with opening as thing`, which also closes it."""
 
     def __init__(
         self, enter: Callable[[], Coroutine[Any, Any, T]], leave: Callable[[T, bool], Awaitable[None]]
     ) -> None:
         self._enter = enter
-        self._leave = leave  # (thing, whether the body ended without an error)
+        self._leave = leave  # (thing, True if the body ended without an error)
         self._inside: T | None = None
 
     if not TYPE_CHECKING:  # a type checker reports the missing attribute by itself

@@ -1,4 +1,4 @@
-"""The door: `connect()` gives a Client, a Client opens sessions and makes calls."""
+"""The entry point: `connect()` returns a Client, which opens sessions and makes calls."""
 
 import asyncio
 import dataclasses
@@ -52,7 +52,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 
 
 def new_nanoid() -> str:
-    """21 characters that nobody else makes."""
+    """Return a random id of 21 characters."""
     return str(nanoid.generate())
 
 
@@ -70,23 +70,23 @@ def connect(
     new_id: Callable[[], str] = new_nanoid,
     tracer_provider: object | None = None,
 ) -> "AwaitableContext[Client]":
-    """A client, to enter with `async with`, or to await and close yourself.
+    """Return a client: enter it with `async with`, or await it and close it yourself.
 
     `where` is the address of NATS (several with commas between), or a transport that is already
-    connected; that one is left open. Raises Unreachable.
+    connected; closing the client leaves that transport open. Raises Unreachable.
 
-    `token` is what your app's backend minted, or a function (plain or async) that returns a fresh one: it
-    is called before the old one ends and on every reconnect. With it the client may do what the token
-    grants, and nothing else of NATS. `seed` is the nkey seed of an operator's NATS user instead; with both,
-    the connection is the operator's and calls are made in the name of the token. Raises TokenRefused,
+    `token` is a token that your app's backend minted, or a function (plain or async) that returns a fresh
+    one: the client calls it before the current token expires and on every reconnect. With a token the client
+    may do what the token grants, and nothing else of NATS. `seed` is the nkey seed of an operator's NATS user
+    instead; with both, the connection is the operator's and calls carry the token. Raises TokenRefused,
     NotAuthorized, TokenExpired.
 
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
-    Then Unreachable is not raised: NATS is tried in the background until it answers. One process at a
-    time: raises StoreLocked, StoreFailed. `storage` is what it lies on, if not the disk.
+    With a store, Unreachable is not raised: the client retries NATS in the background. One process at a
+    time can open a store: raises StoreLocked, StoreFailed. `storage` replaces the disk.
 
-    `tracer_provider` is OpenTelemetry's (its SDK's): each update becomes a span, with those of its owner
-    below it (docs/OBSERVABILITY.md). Raises TypeError, and ImportError without `lorogo[otel]`.
+    `tracer_provider` is OpenTelemetry's (its SDK's): each update becomes a span, and the owner's spans are
+    its children (docs/OBSERVABILITY.md). Raises TypeError, and ImportError without `lorogo[otel]`.
     """
     given: object = where
     if not isinstance(given, str | Transport):
@@ -111,7 +111,7 @@ def connect(
                 rng=rng or random.Random(),
                 new_id=new_id,
                 settings=chosen,
-                holder=TokenProvider(token, now, seconds=chosen.connect_seconds),
+                token_provider=TokenProvider(token, now, seconds=chosen.connect_seconds),
                 store=kept,
                 guarded=guarded,
                 tracing=tracing,
@@ -119,15 +119,15 @@ def connect(
             dial = None
             if isinstance(where, str):
                 dial = _dialling(where, name, chosen, seed, guarded=guarded)
-            links = ConnectionPool(shared, dial)
-            undo.push_async_callback(links.close)
-            await links.open(None if isinstance(where, str) else where)
-            client = Client(links, shared)
+            pool = ConnectionPool(shared, dial)
+            undo.push_async_callback(pool.close)
+            await pool.open(None if isinstance(where, str) else where)
+            client = Client(pool, shared)
             undo.pop_all()
         return client
 
-    async def leave(client: Client, calm: bool) -> None:
-        await client.leave(calm=calm)
+    async def leave(client: Client, raise_unsaved: bool) -> None:
+        await client.leave(raise_unsaved=raise_unsaved)
 
     return AwaitableContext(enter, leave)
 
@@ -161,7 +161,7 @@ def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *
         except NotAuthorized as error:
             if guarded or seed is not None or "@" in url:
                 raise
-            raise NotAuthorized(f"{error}: say who you are, with connect(..., token=...)") from None
+            raise NotAuthorized(f"{error}: pass a token with connect(..., token=...)") from None
 
     return dial
 
@@ -169,12 +169,14 @@ def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *
 class Client:
     """A connection to NATS, and the documents that are open on it."""
 
-    def __init__(self, links: ConnectionPool, shared: ClientResources) -> None:
+    def __init__(self, pool: ConnectionPool, shared: ClientResources) -> None:
         self.settings = shared.settings
-        self.transport = links.first.transport
-        self._links = links
-        self.guarded = shared.guarded  # by a token, which gives documents and nothing else of NATS
-        self._context = links.first
+        self.transport = pool.first.transport
+        self._pool = pool
+        self.guarded = (
+            shared.guarded
+        )  # connected with a token, which grants documents and nothing else of NATS
+        self._context = pool.first
         self._rooms: dict[tuple[str, bool], Room] = {}
         self._sessions: dict[Session, tuple[Room, ClientContext]] = {}
         self._feeds: set[UpdateFeed] = set()
@@ -185,18 +187,18 @@ class Client:
 
     @property
     def subject(self) -> str:
-        """Whose token this client has; "" without one."""
-        return self._links.holder.subject
+        """The subject of this client's token; "" without a token."""
+        return self._pool.token_provider.subject
 
     def access(self, document_id: str) -> Access:
-        """What the token grants on a document, by its own word; without a token everything."""
-        return self._links.holder.access(check_document_id(document_id))
+        """Return the access that the token claims for a document; ADMIN without a token."""
+        return self._pool.token_provider.access(check_document_id(document_id))
 
     @property
     def kept_presence(self) -> KeptPresence:
-        """The presence that is kept. Raises NotAllowed with a token: it is a bucket of NATS."""
+        """Persisted presence. Raises NotAllowed with a token: it is stored in a NATS bucket."""
         if self.guarded:
-            raise beyond_token("presence that is kept")
+            raise beyond_token("persisted presence")
         return self._kept_presence
 
     def open(
@@ -207,17 +209,18 @@ class Client:
         create: bool = False,
         timeout: float | None = None,
     ) -> AwaitableContext[Session]:
-        """A session: `async with client.open(id) as session`. It is usable: synced once.
+        """Return a session that has synced once: `async with client.open(id) as session`.
 
-        Leaving it waits, within `close_seconds`, until every edit is ACKed, and raises Unsaved if that
-        did not happen. Raises InvalidDocumentId, NotServed, DocumentFailed, DocumentDeleted; with a token
-        NotAllowed, NotAuthorized, TooManyDocuments. A document that it only grants `read` on opens read-only.
+        Leaving it waits up to `close_seconds` until every edit is ACKed, and raises Unsaved if some are not.
+        Raises InvalidDocumentId, NotServed, DocumentFailed, DocumentDeleted; with a token
+        NotAllowed, NotAuthorized, TooManyDocuments. A document on which the token grants only `read` opens
+        read-only.
 
-        With a store, a document that is in it opens at once when there is no connection, else after
-        the sync or after `store_open_seconds`; `session.ready()` waits for the sync. One that is not in
-        it raises NotStored when there is no connection, unless `create` asks for an empty one, which is
-        merged with whatever the server has later (when connected, only after `timeout`). Leaving raises
-        no Unsaved if all edits are stored.
+        With a store, a stored document opens at once when there is no connection, else after
+        the sync or after `store_open_seconds`; `session.ready()` waits for the sync. A document that is not
+        stored raises NotStored when there is no connection, unless `create` is set: then it opens empty and
+        is merged with the server's content later (when connected, only after `timeout`). Leaving does not
+        raise Unsaved if the store has all edits.
         """
         check_document_id(document_id)
         allowed = self.settings.open_seconds if timeout is None else timeout
@@ -225,8 +228,8 @@ class Client:
         async def enter() -> Session:
             return await self._open(document_id, read_only, create, allowed)
 
-        async def leave(session: Session, calm: bool) -> None:
-            await self.close_session(session, calm=calm)
+        async def leave(session: Session, raise_unsaved: bool) -> None:
+            await self.close_session(session, raise_unsaved=raise_unsaved)
 
         return AwaitableContext(enter, leave)
 
@@ -237,11 +240,12 @@ class Client:
         *,
         only: Callable[[str], bool] | None = None,
     ) -> AwaitableContext[UpdateFeed]:
-        """Every accepted update of all documents, or of these, once and in order: `async for item in feed`.
+        """Return a feed of accepted updates, each once and in order: `async for item in feed`.
 
-        `since`: "now"; 0, for everything that the journals have; a sequence of the WAL; a datetime with
-        its zone; or a FeedPosition (or its text), which goes on exactly where `feed.position` was.
-        `only` leaves documents out for which it says no: neither items nor positions name them.
+        `since`: "now"; 0, for everything in the journals; a WAL sequence; a datetime with
+        its zone; or a FeedPosition (or its text), which continues exactly at `feed.position`.
+        `documents` limits the feed to these ids. `only` filters by document id: neither items nor positions
+        name a document for which it returns False.
         Raises FeedUnavailable, InvalidPosition, InvalidDocumentId, ValueError, and NotAllowed with a token.
         """
         begin, wanted = beginning.check(since, documents)
@@ -264,19 +268,19 @@ class Client:
         return AwaitableContext(enter, leave)
 
     def relay(self, document_id: str, listener: Listener, *, token: str = "") -> AwaitableContext[Member]:
-        """A member who follows the document without a replica: `member.join()`, then `listener` is told.
+        """Return a member that follows the document without a replica; `member.join()` starts its callbacks.
 
-        All members of one document in this client share their subscriptions. Does not wait for the document
-        to be served. `token`: the member's own, in whose name the owner is asked; what it grants is the
-        caller's to check. Raises InvalidDocumentId, SessionClosed, NotAllowed.
+        All members of one document in this client share their subscriptions. Does not wait for an owner.
+        `token`: the member's own, sent with its requests to the owner; the caller checks what it grants.
+        Raises InvalidDocumentId, SessionClosed, NotAllowed.
         """
         check_document_id(document_id)
 
         async def enter() -> Member:
             if self._closed:
                 raise SessionClosed("the client is closed")
-            self._links.holder.require(document_id, Access.READ)
-            context = await self._links.take(document_id)
+            self._pool.token_provider.require(document_id, Access.READ)
+            context = await self._pool.take(document_id)
             member: Member | None = None
             try:
                 relay = self._relays.get(document_id)
@@ -286,10 +290,10 @@ class Client:
                     member = await relay.enter(listener, token)
                     self._members[member] = (relay, context)
                 finally:
-                    await self._leave_relay(relay)  # if nobody is in it
+                    await self._leave_relay(relay)  # if it has no members
             finally:
                 if member is None:
-                    self._links.give_back(document_id, context)
+                    self._pool.give_back(document_id, context)
             return member
 
         async def leave(member: Member, _calm: bool) -> None:
@@ -298,11 +302,11 @@ class Client:
         return AwaitableContext(enter, leave)
 
     def document(self, document_id: str, *, token: str = "") -> DocumentApi:
-        """Calls to the document's owner; in the name of this `token`, or of the client's own."""
-        return DocumentApi(self._links, check_document_id(document_id), token)
+        """Return the calls to the document's owner; they carry this `token`, or the client's own."""
+        return DocumentApi(self._pool, check_document_id(document_id), token)
 
     def statuses(self) -> AsyncIterator[tuple[str, StatusEntry]]:
-        """Every document that has a status, in any order. Raises NotAllowed with a token."""
+        """Yield every document that has a status, in any order. Raises NotAllowed with a token."""
         if self.guarded:
             raise beyond_token("a list of all documents")
         return Statuses(self.transport).all()
@@ -313,16 +317,16 @@ class Client:
         *,
         document: str = "",
         since_ns: int = 0,
-        on_all: Callable[[], None] = lambda: None,
+        on_full_scan: Callable[[], None] = lambda: None,
     ) -> UpdateTrace:
-        """What is known of one update: in the WAL, in journals, refused. Starts no document.
+        """Find one update in the WAL, in journals and among refused updates. Starts no document.
 
-        `document` and `since_ns` save reading; without a document that anybody names, the whole WAL is read,
-        which `on_all` is told of. Raises ValueError, InvalidDocumentId, TransportError, and NotAllowed with a
-        token.
+        `document` and `since_ns` limit how much is read. Without `document`, and if no journal or refusal
+        names one, the whole WAL is read; `on_full_scan` is called before that. Raises ValueError,
+        InvalidDocumentId, TransportError, and NotAllowed with a token.
         """
         if not is_token(log_id):
-            raise ValueError(f"{log_id[:80]!r} is no log id: 1 to 64 characters of A-Z a-z 0-9 _ -")
+            raise ValueError(f"{log_id[:80]!r} is not a log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
         if document:
             check_document_id(document)
         if self.guarded:
@@ -333,11 +337,11 @@ class Client:
             log_id,
             document=document,
             since_ns=since_ns,
-            on_all=on_all,
+            on_full_scan=on_full_scan,
         )
 
     def stored_documents(self) -> list[StoredDocument]:
-        """What the local store holds; those with `unsaved` go on when they are opened."""
+        """List the documents in the local store; opening one with `unsaved` edits sends them."""
         return [] if self._context.store is None else self._context.store.documents()
 
     async def forget(self, document_id: str) -> bool:
@@ -345,9 +349,9 @@ class Client:
         return self._context.store is not None and await self._context.store.forget(document_id)
 
     async def reset(self, document_id: str) -> bool:
-        """Take a document out of ERROR, so that servers try again; False if it was not in ERROR.
+        """Take a document out of ERROR, so that servers load it again; False if it was not in ERROR.
 
-        With a token, which must grant `admin`, a server does it. Raises NotAllowed, NotServed.
+        With a token, which must grant `admin`, a server does this. Raises NotAllowed, NotServed.
         """
         check_document_id(document_id)
         if self.guarded:
@@ -364,15 +368,15 @@ class Client:
         return True
 
     async def _reset_by_server(self, document_id: str) -> bool:
-        """As `reset`, by whichever server hears of it."""
-        self._links.holder.require(document_id, Access.ADMIN)
-        async with self._links.use(document_id) as context:
+        """Request the reset from any server."""
+        self._pool.token_provider.require(document_id, Access.ADMIN)
+        async with self._pool.use(document_id) as context:
             try:
                 answer = await context.caller.ask(
                     subjects.reset(document_id),
                     timeout=self.settings.reply_seconds,
-                    whom=f"the server that was asked to reset {document_id}",
-                    token=context.badge.text,
+                    whom=f"the server that resets {document_id}",
+                    token=context.connection_token.text,
                 )
             except NoResponders:
                 raise NotServed(document_id, "no server is connected to NATS") from None
@@ -384,12 +388,12 @@ class Client:
                 raise
         return calls.need(answer, "reset", bool)
 
-    async def close_session(self, session: Session, *, calm: bool = True) -> None:
-        """Leave a session that `await client.open(...)` gave. Raises Unsaved, unless not `calm`."""
-        held = self._sessions.get(session)
-        if held is None:
+    async def close_session(self, session: Session, *, raise_unsaved: bool = True) -> None:
+        """Leave a session that `await client.open(...)` returned. Raises Unsaved if `raise_unsaved`."""
+        entry = self._sessions.get(session)
+        if entry is None:
             return
-        room, context = held
+        room, context = entry
         problem: LorogoError | None = None
         try:
             problem = await session.save()
@@ -397,27 +401,27 @@ class Client:
             await self._leave_room(session, room, context)
         if problem is not None:
             log.warning("edits are not saved", document=room.document_id, problem=str(problem))
-            if calm:
+            if raise_unsaved:
                 raise problem
 
     async def close(self) -> None:
-        """Leave every session and the connection. Raises Unsaved for the first that was not saved."""
-        await self.leave(calm=True)
+        """Leave every session and the connection. Raises Unsaved for the first session with unsaved edits."""
+        await self.leave(raise_unsaved=True)
 
-    async def leave(self, *, calm: bool) -> None:
-        """Close; `calm` says whether Unsaved may be raised."""
+    async def leave(self, *, raise_unsaved: bool) -> None:
+        """Close; raise Unsaved only if `raise_unsaved`."""
         if self._closed:
             return
         self._closed = True
         try:
-            # together, so that many sessions without a server do not wait one after the other
+            # concurrently: without a server each of them waits for `close_seconds`
             saved = await asyncio.gather(*(session.save() for session in self._sessions))
         finally:
             await self._shut()
         problems = [problem for problem in saved if problem is not None]
         for problem in problems:
             log.warning("edits are not saved", problem=str(problem))
-        if problems and calm:
+        if problems and raise_unsaved:
             raise problems[0]
 
     async def close_member(self, member: Member) -> None:
@@ -425,12 +429,12 @@ class Client:
         await self._leave(member)
 
     async def _leave(self, member: Member) -> None:
-        held = self._members.pop(member, None)
-        if held is not None:
-            relay, context = held
+        entry = self._members.pop(member, None)
+        if entry is not None:
+            relay, context = entry
             await relay.leave(member)
             await self._leave_relay(relay)
-            self._links.give_back(relay.document_id, context)
+            self._pool.give_back(relay.document_id, context)
 
     async def _leave_relay(self, relay: Relay) -> None:
         if not relay.members:
@@ -447,18 +451,21 @@ class Client:
             for session, (room, context) in list(self._sessions.items()):
                 await self._leave_room(session, room, context)
         finally:
-            await self._links.close()
+            await self._pool.close()
             if self._context.store is not None:
                 await self._context.store.close()
 
     async def _open(self, document_id: str, read_only: bool, create: bool, allowed: float) -> Session:
         if self._closed:
             raise SessionClosed("the client is closed")
-        holder = self._links.holder
-        holder.require(document_id, Access.READ)
-        read_only = read_only or holder.access(document_id) < Access.WRITE
-        context = await self._links.take(document_id)
-        key = (document_id, read_only)  # rights are not shared: an edit must not leave through another's
+        token_provider = self._pool.token_provider
+        token_provider.require(document_id, Access.READ)
+        read_only = read_only or token_provider.access(document_id) < Access.WRITE
+        context = await self._pool.take(document_id)
+        key = (
+            document_id,
+            read_only,
+        )  # sessions with other rights do not share a room: edits leave through it
         room = self._rooms.get(key)
         new = room is None or room.closed or room.mirror.failure is not None
         if room is None or new:
@@ -480,16 +487,16 @@ class Client:
         return session
 
     async def _usable(self, session: Session, room: Room, allowed: float) -> None:
-        """Return when the session may be given to the app: synced, or with a copy from the store."""
+        """Return when the session is usable: synced, or with a copy from the store."""
         if room.mirror.ready and not room.connected:
-            return  # others of this process have it open
-        if not room.archive.usable:
+            return  # another session of this process has it open
+        if not room.room_copy.usable:
             if self._context.store is not None and not room.connected:
-                raise room.unauthorized or room.archive.why_not()
+                raise room.unauthorized or room.room_copy.why_not()
             await session.ready(allowed)
         elif room.connected:
-            # an empty document is given only if the server cannot say what is in it
-            patience = allowed if room.archive.blank else min(allowed, self.settings.store_open_seconds)
+            # the app gets an empty document only if the server's content is unavailable
+            patience = allowed if room.room_copy.blank else min(allowed, self.settings.store_open_seconds)
             try:
                 await session.ready(patience)
             except (NotServed, DocumentFailed) as error:
@@ -507,4 +514,4 @@ class Client:
                     del self._rooms[key]
                 await room.close()
         finally:
-            self._links.give_back(room.document_id, context)
+            self._pool.give_back(room.document_id, context)

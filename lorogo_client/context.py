@@ -1,4 +1,4 @@
-"""What every part of a client shares: the transport, the clock, chance, ids and settings."""
+"""The objects that every part of a client shares: transport, clock, randomness, ids, settings."""
 
 import random
 from collections.abc import Callable
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ConnectionToken:
-    """The token that one connection was made with: its calls carry the same."""
+    """The token that one connection was opened with; its calls carry the same token."""
 
     text: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Made once per connection (lorogo_client.auth.connection_pool), and passed down."""
+    """Created once per connection (lorogo_client.auth.connection_pool), and passed down."""
 
     transport: Transport
     clock: Clock
@@ -38,10 +38,10 @@ class ClientContext:
     caller: Caller
     replies: Replies
     starter: DocumentStarter
-    holder: TokenProvider
-    badge: ConnectionToken
+    token_provider: TokenProvider
+    connection_token: ConnectionToken
     store: "LocalStore | None" = None
-    tracing: ClientTracing | None = None  # None: nobody looks at single updates
+    tracing: ClientTracing | None = None  # None: single updates are not traced
 
     @property
     def bus(self) -> Bus:
@@ -50,7 +50,7 @@ class ClientContext:
     async def call(
         self, verb: str, document_id: str, body: Body, *, timeout: float, token: str = ""
     ) -> dict[str, object]:
-        """What the owner answers; the token is ours unless it is said. Raises as `Caller.call`."""
+        """Return the owner's answer; the token is the connection's unless given. Raises as `Caller.call`."""
         return await self.caller.call(
-            verb, document_id, body, timeout=timeout, token=token or self.badge.text
+            verb, document_id, body, timeout=timeout, token=token or self.connection_token.text
         )

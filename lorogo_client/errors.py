@@ -1,35 +1,35 @@
-"""What an app that uses the client may have to handle.
+"""Errors that an app which uses the client may have to handle.
 
     LorogoError
     ├── ClientError
-    │   ├── DocumentFailed      servers could not load it; a person must reset it (trace_id)
-    │   ├── DocumentDeleted     it was deleted; only `restore` brings it back
-    │   ├── NoSuchDocument      it does not exist, and this call does not create it
-    │   ├── UpdateRefused       the owner will never take one of our updates (log_id, reason)
-    │   │   └── TooLargeUpdate  because it has too many bytes
-    │   ├── NotAllowed          the token does not grant this; nothing was done
-    │   ├── TooManyDocuments    too many connections for documents that only a pattern of the token covers
-    │   ├── ReadOnly            an edit in a session that was opened to read, or may only read
-    │   ├── OfflineBufferFull   too much waits to be sent; the edit stays open in the document
-    │   ├── NotServed           retriable: no server took the document in time
-    │   │   └── ServerFull      retriable: the disk of the only server is full
-    │   ├── Timeout             retriable: it took longer than the caller allowed
-    │   ├── Unsaved             a session was left, and these edits have no ACK
-    │   ├── FeedUnavailable     a server keeps no journal, so a feed would leave its updates out
-    │   ├── StoreFailed         the local store cannot be used, or has stopped; edits go on in memory
-    │   │   ├── StoreFull       retriable: its disk is full; it goes on by itself when there is room
-    │   │   ├── StoreLocked     retriable: another process has it
-    │   │   └── StoreDamaged    this document's copy is not whole; only the server can complete it
-    │   ├── GivenUp             a relay knows nothing about this update; its member must join again
-    │   ├── InvalidVersion      what a member of a relay says that it has does not decode
-    │   ├── NotStored           retriable: offline, and the store has no copy of this document
-    │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions)
-    │   └── SessionClosed       the session or its client is closed
-    ├── TokenRefused            what should be a token is none (lorogo_protocol.tokens)
-    ├── NotAuthorized           NATS does not take the token, seed or password (lorogo_transport.errors)
-    │   └── TokenExpired        because the token's time is over; edits are kept
-    ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
-    └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
+    │   ├── DocumentFailed      servers could not load it; an operator must reset it (trace_id).
+    │   ├── DocumentDeleted     it was deleted; only `restore` brings it back.
+    │   ├── NoSuchDocument      it does not exist, and this call does not create it.
+    │   ├── UpdateRefused       the owner refused an update for good (log_id, reason).
+    │   │   └── TooLargeUpdate  because it has too many bytes.
+    │   ├── NotAllowed          the token does not grant this; nothing was done.
+    │   ├── TooManyDocuments    too many connections for documents that the token grants only by a pattern.
+    │   ├── ReadOnly            an edit in a session that is read-only.
+    │   ├── OfflineBufferFull   the buffer of unsent edits is full; the edit stays open in the document.
+    │   ├── NotServed           retriable: no server took the document in time.
+    │   │   └── ServerFull      retriable: the disk of the only server is full.
+    │   ├── Timeout             retriable: it took longer than the caller allowed.
+    │   ├── Unsaved             a session was left, and these edits have no ACK.
+    │   ├── FeedUnavailable     a server keeps no journal, so a feed would omit its updates.
+    │   ├── StoreFailed         the local store cannot be used, or has stopped; edits go on in memory.
+    │   │   ├── StoreFull       retriable: its disk is full; it resumes when there is space.
+    │   │   ├── StoreLocked     retriable: another process has it.
+    │   │   └── StoreDamaged    this document's copy is incomplete; only the server can complete it.
+    │   ├── GivenUp             a relay gave up this update, outcome unknown; its member must join again.
+    │   ├── InvalidVersion      the version vector of a relay's member does not decode.
+    │   ├── NotStored           retriable: offline, and the store has no copy of this document.
+    │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions).
+    │   └── SessionClosed       the session or its client is closed.
+    ├── TokenRefused            the text is not a valid token (lorogo_protocol.tokens).
+    ├── NotAuthorized           NATS refuses the token, seed or password (lorogo_transport.errors).
+    │   └── TokenExpired        the token has expired; edits are kept.
+    ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls).
+    └── StorageFull             the stream is full (lorogo_transport.errors).
 
 `retriable` is a fact of the class: the same call may succeed later without a change.
 """
@@ -74,27 +74,27 @@ __all__ = [
 
 
 class ClientError(LorogoError):
-    """Something that the client itself has to say."""
+    """An error that the client itself raises."""
 
     code = "client"
 
 
 class DocumentFailed(ClientError):
-    """Its status is ERROR: servers failed to load it too often."""
+    """The document's status is ERROR: servers failed to load it too often."""
 
     code = "document-failed"
 
     def __init__(self, document_id: str, trace_id: str) -> None:
         super().__init__(
             f"servers failed to load {document_id} (trace {trace_id}); "
-            f"when the cause is gone: lorogo reset {document_id}"
+            f"remove the cause, then run: lorogo reset {document_id}"
         )
         self.document_id = document_id
         self.trace_id = trace_id
 
 
 class DocumentDeleted(ClientError):
-    """The document was deleted; `erased`: for good, nothing brings it back."""
+    """The document was deleted; `erased`: for good, it cannot be restored."""
 
     code = "deleted"
 
@@ -116,7 +116,7 @@ class NoSuchDocument(ClientError):
 
 
 class UpdateRefused(ClientError):
-    """The owner will never take this update; what it holds stays in this replica only."""
+    """The owner refused this update for good; its edits stay in this replica only."""
 
     code = "update-refused"
 
@@ -130,11 +130,11 @@ class UpdateRefused(ClientError):
 
 
 class TooLargeUpdate(UpdateRefused):
-    """The update has more bytes than the owner takes."""
+    """The update has more bytes than the owner accepts."""
 
 
 class NotAllowed(ClientError):
-    """The token does not grant this. Said before anything is sent, or by the owner, who did nothing."""
+    """The token does not grant this. Raised before anything is sent, or after the owner denied it."""
 
     code = "permission-denied"
 
@@ -144,7 +144,7 @@ class NotAllowed(ClientError):
 
 
 class TooManyDocuments(ClientError):
-    """Each document that only a pattern of the token covers takes a connection, and there are enough."""
+    """Too many documents are open that the token grants only by a pattern: each needs a connection."""
 
     code = "too-many-documents"
     retriable: ClassVar[bool] = True
@@ -158,30 +158,30 @@ class TooManyDocuments(ClientError):
 
 
 class TokenExpired(NotAuthorized):
-    """The token's time is over. Edits are kept, unsent, until a fresh one is there."""
+    """The token has expired. Edits are kept, unsent, until a fresh token arrives."""
 
     code = "token-expired"
 
 
 class ReadOnly(ClientError):
-    """The session was opened to read, or may only read; its edits are dropped, not sent."""
+    """The session is read-only: opened so, or by the token's access. Its edits are dropped, not sent."""
 
     code = "read-only"
 
 
 class OfflineBufferFull(ClientError):
-    """Too much waits to be sent. Nothing is lost: the edit stays open, commit again later."""
+    """The buffer of unsent edits is full. Nothing is lost: the edit stays open, commit again later."""
 
     code = "offline-buffer-full"
     retriable: ClassVar[bool] = True
 
 
 class NotServed(ClientError):
-    """No server took the document in time."""
+    """No server acquired the document in time."""
 
     code = "not-served"
     retriable: ClassVar[bool] = True
-    _remedy: ClassVar[str] = "a server is started with: lorogo serve"
+    _remedy: ClassVar[str] = "start a server with: lorogo serve"
 
     def __init__(self, document_id: str, why: str) -> None:
         super().__init__(f"no server serves {document_id}: {why}; {self._remedy}")
@@ -189,13 +189,13 @@ class NotServed(ClientError):
 
 
 class ServerFull(NotServed):
-    """No server takes the document because the disk of the one that would is full."""
+    """No server acquires the document because the server's disk is full."""
 
-    _remedy = "edits are kept and sent when there is room"
+    _remedy = "edits are kept, and sent when the disk has space"
 
 
 class Timeout(ClientError):
-    """It took longer than allowed; the outcome may still come."""
+    """The call took longer than allowed; it may still take effect."""
 
     code = "timeout"
     retriable: ClassVar[bool] = True
@@ -213,27 +213,27 @@ class Unsaved(ClientError):
 
 
 class FeedUnavailable(ClientError):
-    """A server keeps no journal: what it accepts cannot be given."""
+    """A server keeps no journal, so a feed cannot deliver the updates that it accepts."""
 
     code = "feed-unavailable"
 
     def __init__(self, server_id: str, durability: str) -> None:
         super().__init__(
-            f"server {server_id} keeps no journal (durability {durability or 'unknown'}), so there is no feed"
-            " of what it accepts; run it with durability 'journal'"
+            f"server {server_id} keeps no journal (durability {durability or 'unknown'}), so a feed would"
+            " omit its updates; run the server with durability 'journal'"
         )
         self.server_id = server_id
         self.durability = durability
 
 
 class StoreFailed(ClientError):
-    """The local store cannot be used: nothing more is kept on this disk. Edits go on in memory."""
+    """The local store cannot be used: it stores nothing more. Edits stay in memory."""
 
     code = "store-failed"
 
 
 class StoreFull(StoreFailed):
-    """The disk of the local store is full. Edits go on in memory; the store goes on when there is room."""
+    """The disk of the local store is full. Edits stay in memory; the store resumes when there is space."""
 
     code = "store-full"
     retriable: ClassVar[bool] = True
@@ -241,7 +241,7 @@ class StoreFull(StoreFailed):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
             f"the disk of the store {path} is full, edits are only in memory until they are ACKed;"
-            f" make room, and the store goes on by itself: {why}"
+            f" free disk space, and the store resumes: {why}"
         )
         self.path = path
 
@@ -254,8 +254,7 @@ class StoreLocked(StoreFailed):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"the store {path} is open in another process or client; close that one,"
-            " or give this one a store of its own"
+            f"the store {path} is open in another process or client; close that one, or use another store"
         )
         self.path = path
 
@@ -268,25 +267,25 @@ class StoreDamaged(StoreFailed):
     def __init__(self, document_id: str) -> None:
         super().__init__(
             f"the copy of {document_id} in the store is damaged; it opens when a server is reachable,"
-            " with those unsaved edits that could be read"
+            " with the unsaved edits that could be read"
         )
         self.document_id = document_id
 
 
 class GivenUp(ClientError):
-    """An update of a relay's member was given up: it may be saved, or not. A join tells what is."""
+    """The relay gave up an update of a member: it may be saved or not. Join again to find out."""
 
     code = "given-up"
 
 
 class InvalidVersion(ClientError):
-    """The bytes are not a version vector; begin with an empty one."""
+    """The bytes are not a version vector; start with an empty one."""
 
     code = "invalid-version"
 
 
 class NotStored(ClientError):
-    """There is no connection, and no copy of the document in the store."""
+    """There is no connection to NATS, and the store has no copy of the document."""
 
     code = "not-stored"
     retriable: ClassVar[bool] = True
@@ -294,13 +293,13 @@ class NotStored(ClientError):
     def __init__(self, document_id: str) -> None:
         super().__init__(
             f"there is no connection to NATS, and {document_id} is not in the store;"
-            " open(..., create=True) begins an empty one that is merged later"
+            " open(..., create=True) opens an empty document that is merged later"
         )
         self.document_id = document_id
 
 
 class SessionClosed(ClientError):
-    """The session, or the client that it came from, is closed."""
+    """The session or its client is closed."""
 
     code = "session-closed"
 

@@ -1,10 +1,10 @@
-"""The LoroDoc that an app edits: its commits are collected, others' edits are applied and told.
+"""The LoroDoc that an app edits: reports local commits and remote changes.
 
-Loro forgets a callback when its Subscription is dropped, when it returns anything but True, and panics
-when it raises: so the subscriptions are detached, and what they call only appends.
+Loro drops a callback when its Subscription is dropped or when it returns anything but True, and panics
+when it raises: so the subscriptions are detached, and the callbacks only append.
 
-A document that somebody listens to works out what each import changed, also if that is the whole content:
-a long text takes many hundred times as long. So a replica listens when it is asked to (`listen()`).
+A document with an event subscriber computes the changes of each import, even if that is the whole content:
+for a long text this takes many hundred times as long. So a replica subscribes on demand (`listen()`).
 """
 
 import weakref
@@ -23,7 +23,7 @@ from loro import (
 )
 
 from lorogo_client.delivery.portions import portions
-from lorogo_client.rebase.rebase import edits_since, put_on
+from lorogo_client.rebase.rebase import apply_edits, edits_since
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.errors import OperationIdsReused
@@ -33,19 +33,19 @@ log = get_logger(__name__)
 
 _COUNTER_MAX = 2**31 - 1
 
-Spans = dict[int, tuple[int, int]]  # peer -> first counter and the one after the last
+Spans = dict[int, tuple[int, int]]  # peer -> first counter, end counter (exclusive)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaListeners:
-    """Who hears of a replica; both are called inside Loro and must not raise."""
+    """Callbacks of a replica; Loro calls them, so they must not raise."""
 
     on_local: Callable[[bytes], None]
     on_remote: Callable[[DiffEvent], None]
 
 
 class LocalReplica:
-    """A replica that tells what was committed here and, if it listens, what came from elsewhere."""
+    """A replica that reports local commits and, if it listens, remote changes."""
 
     def __init__(
         self, listeners: ReplicaListeners, replica: crdt.Replica | None = None, *, listening: bool = False
@@ -55,13 +55,14 @@ class LocalReplica:
         self._retired = False
         self._listening = False
         with crdt.guard():
-            # It lives as long as the document, not only as long as we: who edits a replaced one is told.
+            # The subscription lives as long as the document, so that an edit of a replaced document is
+            # logged.
             self.doc.subscribe_local_update(_weakly_local(self)).detach()
         if listening:
             self.listen()
 
     def listen(self) -> None:
-        """From now on tell what imports change. For good: Loro goes on working it out in any case."""
+        """Report the changes of imports from now on. Permanent: Loro cannot stop computing them."""
         if not self._listening:
             self._listening = True
             with crdt.guard():
@@ -77,13 +78,13 @@ class LocalReplica:
 
     @property
     def open_edits(self) -> int:
-        """Operations that are not committed yet."""
+        """The number of uncommitted operations."""
         with crdt.guard():
             return self.doc.get_pending_txn_len()
 
     @property
     def blank(self) -> bool:
-        """Whether nothing was ever in it."""
+        """True if the document never had any operation."""
         with crdt.guard():
             return self.doc.oplog_vv.encode() == crdt.nothing_known()
 
@@ -95,7 +96,7 @@ class LocalReplica:
                 self.doc.commit_with(commit_msg=message)
 
     def undo_local(self) -> None:
-        """Take back every edit that was made in this replica; its history keeps them. Raises CrdtError."""
+        """Undo every edit of this replica; its history keeps them. Raises CrdtError."""
         with crdt.guard():
             doc = self.doc
             doc.commit()
@@ -108,25 +109,26 @@ class LocalReplica:
         return self._replica.version()
 
     def apply(self, update: bytes) -> Applied | Unready:
-        """Import what the owner accepted; edits that are open here are committed by it, and told."""
+        """Import an accepted update; this commits and reports open local edits."""
         return self._replica.apply(update)
 
     def covers(self, update: bytes) -> bool:
         return self._replica.covers(update)
 
     def snapshot(self) -> bytes:
-        """Everything that is committed."""
+        """Export everything that is committed."""
         return self._replica.snapshot()
 
     def merged(self, payloads: Sequence[bytes]) -> bytes:
-        """One update that holds what these local updates hold."""
+        """Merge local updates into one."""
         with crdt.guard():
             return self.doc.export(ExportMode.UpdatesInRange(_id_spans(spans_of(payloads))))
 
     def lacking(self, vector: bytes, known: Iterable[bytes], unsaved: Iterable[bytes] = ()) -> list[bytes]:
-        """What the vector lacks, as updates that an owner takes; none if those `known` hold all of it.
+        """Export the operations that a vector lacks, as updates that an owner accepts.
 
-        What is in `unsaved` is in them too, also where the vector has it: to be here is not to be ACKed.
+        Empty if the `known` updates contain all of them. Operations in `unsaved` are always included, even
+        where the vector has them: the owner's vector does not prove an ACK.
         """
         with crdt.guard():
             self.doc.commit()
@@ -141,14 +143,14 @@ class LocalReplica:
             return portions(self.doc, theirs)
 
     def rebased(self, fresh: crdt.Replica, unsaved: Sequence[bytes]) -> "tuple[LocalReplica, bool]":
-        """The fresh replica, under a new peer id, with our unsaved edits on top of its state.
+        """Apply the unsaved edits on top of a fresh replica, under a new peer id.
 
-        This one is retired by it: a second rebase of the same edits would make them twice. The flag
-        says whether there were edits; the fresh replica's listener has heard their update then.
-        Only what was never ACKed is put on top: what the owner ACKed and does not have any more was
-        forgotten on purpose, or is brought back by servers, once. And what the owner has is left
-        out, so that an edit which it took without our hearing of it is not made twice; unless it has
-        other content under the same operation ids, of a replica that shares our peer id.
+        Returns the new replica, and whether there were edits; if so, its listener has received their update.
+        This replica is retired: a second rebase of the same edits would duplicate them.
+        Only edits that were never ACKed are applied: ACKed edits that the owner no longer has were trimmed on
+        purpose, or servers restore them, once. Edits that the owner has are omitted too, because it may have
+        accepted them without the ACK reaching this client; unless the owner has other content under the same
+        operation ids, from a replica with the same peer id.
         """
         assert not self._retired
         old = self.doc
@@ -165,29 +167,29 @@ class LocalReplica:
         replica = LocalReplica(self._listeners, fresh, listening=self._listening)
         if edits is not None:
             with crdt.guard():
-                put_on(fresh.doc, edits)
+                apply_edits(fresh.doc, edits)
                 fresh.doc.commit()
         return replica, edited
 
     def retire(self) -> None:
-        """Hear no more of this document; whoever still edits it edits nothing."""
+        """Stop reporting changes of this document; later edits of it are lost."""
         self._retired = True
 
-    def committed(self, update: bytes) -> None:
-        """Loro tells of a local commit."""
+    def on_commit(self, update: bytes) -> None:
+        """Handle Loro's event for a local commit."""
         if self._retired:
-            _tell_lost()
+            _log_lost_edit()
         else:
             self._listeners.on_local(bytes(update))
 
-    def happened(self, event: DiffEvent) -> None:
-        """Loro tells of a change, ours or an import."""
+    def on_event(self, event: DiffEvent) -> None:
+        """Handle Loro's event for a change, local or imported."""
         if not self._retired and event.triggered_by == EventTriggerKind.Import:
             self._listeners.on_remote(event)
 
 
-# Loro holds what it calls, and Python sees no cycle that goes through it: a document whose listener holds
-# the document would never be freed.
+# Loro holds strong references to its callbacks, and Python's collector cannot see cycles through Loro:
+# a document whose callback holds the document would never be freed.
 
 
 def _weakly_local(replica: LocalReplica) -> Callable[[bytes], bool]:
@@ -196,9 +198,9 @@ def _weakly_local(replica: LocalReplica) -> Callable[[bytes], bool]:
     def local(update: bytes) -> bool:
         here = found()
         if here is None:
-            _tell_lost()
+            _log_lost_edit()
         else:
-            here.committed(update)
+            here.on_commit(update)
         return True
 
     return local
@@ -210,23 +212,23 @@ def _weakly_event(replica: LocalReplica) -> Callable[[DiffEvent], None]:
     def event(event: DiffEvent) -> None:
         here = found()
         if here is not None:
-            here.happened(event)
+            here.on_event(event)
 
     return event
 
 
-def _tell_lost() -> None:
-    log.error("an edit of a replaced document is lost: ask session.doc for the current one")
+def _log_lost_edit() -> None:
+    log.error("edit of a replaced document is lost; use session.doc to get the current document")
 
 
 def is_shallow(payload: bytes) -> bool:
-    """Whether it is a snapshot without its whole history: only an empty document can import it."""
+    """True for a snapshot without its whole history: only an empty document can import it."""
     with crdt.guard():
         return LoroDoc.decode_import_blob_meta(payload, False).mode == EncodedBlobMode.ShallowSnapshot
 
 
 def spans_of(payloads: Iterable[bytes]) -> Spans:
-    """Which operations the updates hold, from the first to the last of each peer."""
+    """Return the operations in the updates: first and end counter of each peer."""
     spans: Spans = {}
     with crdt.guard():
         for payload in payloads:

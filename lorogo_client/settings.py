@@ -8,59 +8,59 @@ from lorogo_protocol import limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How patient a client is, and how much it keeps in memory."""
+    """Timeouts and memory bounds of a client."""
 
     connect_seconds: float = 5.0  # for the first connection to NATS
-    open_seconds: float = 30.0  # for a session to be usable, unless open() says otherwise
-    call_seconds: float = 30.0  # for a call to a document's owner, unless it says otherwise
-    close_seconds: float = 5.0  # how long leaving a session waits for what is not ACKed yet
+    open_seconds: float = 30.0  # for a session to become usable; open() can override it
+    call_seconds: float = 30.0  # for a call to a document's owner; the call can override it
+    close_seconds: float = 5.0  # how long leaving a session waits for missing ACKs
 
-    # With a local store: how long connect() and open() wait for the network before they go on without it,
-    # and how long the disk may take before the store is given up.
+    # With a local store: how long connect() and open() wait for the network before they continue without it,
+    # and how long the disk may take before the store fails.
     store_open_seconds: float = 1.0
     store_seconds: float = 10.0
 
-    reply_seconds: float = limits.REPLY_SECONDS  # without an answer: find the owner, send again
-    doubt_seconds: float = 1.0  # without an answer: ping once, so that a dead owner shows early
+    reply_seconds: float = limits.REPLY_SECONDS  # without a reply: find the owner, resend
+    doubt_seconds: float = 1.0  # without a reply: ping once, to detect a dead owner early
     ping_seconds: float = 0.5
-    init_seconds: float = 1.0  # then NATS is asked to choose again: a paused server is chosen too
+    init_seconds: float = 1.0  # then send another init: NATS may have chosen a paused server
     stale_seconds: float = limits.STALE_SECONDS
     retry_seconds_min: float = 0.05
     retry_seconds_max: float = 5.0
-    head_grace_seconds: float = 0.25  # a renewal may overtake the updates that it tells of
+    head_grace_seconds: float = 0.25  # a renewal may overtake the updates that its head covers
 
     chunk_bytes_max: int = limits.CHUNK_BYTES_MAX
     update_bytes_max: int = limits.UPDATE_BYTES_MAX
-    unsent_bytes_max: int = 64 * limits.MIB  # edits that wait for a connection
+    unsent_bytes_max: int = 64 * limits.MIB  # of unsent edits
     in_flight_updates_max: int = 256
     in_flight_bytes_max: int = 8 * limits.MIB
-    confirmed_chunks_min: int = 8  # updates with more chunks than this wait for JetStream, chunk by chunk
+    confirmed_chunks_min: int = 8  # JetStream confirms each chunk of updates with more chunks
     updates_per_second: float | None = (
-        None  # of one document; what comes faster waits, a second's worth does not
+        None  # of one document; faster updates wait, with a burst of one second
     )
     bytes_per_second: float | None = None
-    changes_max: int = 1024  # unread changes() of one reader, before it is told that it lags
+    changes_max: int = 1024  # unread changes() of one reader before it gets Lagged
 
-    # A relay pings an owner that was not heard for so long, and gives a lost one so long to be replaced
-    # before its members are told: a killed server shows within the sum of both.
+    # A relay pings an owner after this silence, and after a lost owner waits this long for a new one
+    # before it notifies its members: they notice a killed server within the sum of both.
     relay_silence_seconds: float = 1.5
     relay_grace_seconds: float = 1.0
 
-    feed_page_bytes: int = limits.MIB  # of one journal, read ahead by a feed; about twice that is kept
-    feed_wait_seconds: float = 20.0  # how long a server may keep a feed's question open
-    feed_search_seconds: float = 5.0  # between two looks for new servers
-    feed_patience_seconds: float = 10.0  # for a server that is away, before a Gap is told without it
+    feed_page_bytes: int = limits.MIB  # read ahead of one journal by a feed; about twice that is buffered
+    feed_wait_seconds: float = 20.0  # long poll: how long a server may hold a feed's page request
+    feed_search_seconds: float = 5.0  # between two searches for new servers
+    feed_patience_seconds: float = 10.0  # for an absent server, before the feed reports a Gap without it
 
-    # With a token: how many documents that only a pattern of it covers may be open, each on a connection of
-    # its own, and how long such a connection is kept after its last use.
+    # With a token: how many documents that it grants only by a pattern may be open, each on a connection of
+    # its own, and how long an unused one of these connections stays open.
     documents_open_max: int = 100
     idle_link_seconds: float = 5.0
 
     presence_seconds: float = limits.PRESENCE_SECONDS
     presence_bytes_max: int = limits.AWARENESS_BYTES_MAX
 
-    # "client": the client moves the status to STARTING itself. "server": it asks with an empty init,
-    # and needs no rights on the status bucket. With a token it is always "server".
+    # "client": the client writes the STARTING status itself. "server": it sends an empty init to servers,
+    # and needs no access to the status bucket. With a token it is always "server".
     start: Literal["client", "server"] = "client"
 
     def __post_init__(self) -> None:

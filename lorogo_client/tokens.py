@@ -1,9 +1,9 @@
-"""Tokens for the people of an app: minted by its backend, which has the key, and by nobody else.
+"""Minting of tokens for the users of an app, in its backend, which holds the key.
 
     key = tokens.load_key("tokens.jwk")
     text = tokens.mint(key, subject="ana", documents={"minutes-*": "write"}, expires=timedelta(hours=8))
 
-Any JWT library can do the same; docs/SECURITY.md has the claims.
+Any JWT library can mint such tokens; docs/SECURITY.md describes the claims.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from lorogo_transport.secret_files import SecretUnusable, read_secret_file
 
 __all__ = ["InvalidGrants", "InvalidKey", "Key", "SecretUnusable", "load_key", "mint", "new_key"]
 
-_SECONDS_MAX: Final = 10 * 366 * 86_400  # more than that is a Unix time, taken for seconds from now
+_SECONDS_MAX: Final = 10 * 366 * 86_400  # a larger number is probably a Unix time
 
 
 def mint(
@@ -31,13 +31,13 @@ def mint(
     expires: timedelta | float | datetime,
     token_id: str | None = None,
 ) -> str:
-    """A token for `subject`: give it to them, and to nobody else.
+    """Mint a token for `subject`; give it to this user only.
 
     `key` is a Key, a JWK (a map, or its JSON text), or the Path of a key file. `documents` maps document ids,
     or patterns with `*`, to "read", "write" or "admin". It `expires` after a timedelta or so many seconds, or
-    at a datetime with a time zone. `token_id`, by which it can be revoked, is random unless it is given.
+    at a datetime with a time zone. `token_id`, which revokes it, is random unless given.
 
-    Raises InvalidKey, InvalidGrants, SecretUnusable (a key file that others may read), ValueError.
+    Raises InvalidKey, InvalidGrants, SecretUnusable (a key file that other users may read), ValueError.
     """
     now = time.time()
     return tokens.mint(
@@ -51,7 +51,7 @@ def mint(
 
 
 def load_key(path: Path | str) -> Key:
-    """The key in a file, which nobody but its owner may read. Raises SecretUnusable, InvalidKey."""
+    """Read a key file, which only its owner may read. Raises SecretUnusable, InvalidKey."""
     try:
         return tokens.key_of(read_secret_file(path, "the key"))
     except InvalidKey as error:
@@ -59,7 +59,7 @@ def load_key(path: Path | str) -> Key:
 
 
 def new_key(kind: Literal["EdDSA", "HS256"] = "EdDSA", key_id: str | None = None) -> Key:
-    """A key that mints: `private()` is for whoever mints, `public()` for who verifies.
+    """Create a key: `private()` is the part that mints, `public()` the part that verifies.
 
     An EdDSA key's public part can mint nothing; an HS256 key is one secret for both. Raises InvalidKey.
     """

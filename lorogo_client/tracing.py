@@ -1,4 +1,4 @@
-"""What a client tells of single updates, where somebody looks: sent, answered, over."""
+"""Traces of single updates in a client, as log events and spans: sent, answered, finished."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Sending:
-    """An update that the sampler wants, on its way."""
+    """A sampled update that has no final answer yet."""
 
     document_id: str
     begun_ns: int
@@ -27,7 +27,7 @@ class _Sending:
 
 
 class ClientTracing:
-    """The updates of one client."""
+    """Events and spans of the updates of one client."""
 
     def __init__(self, events: StructuredLogger | None, spans: "Spans | None", clock: Clock) -> None:
         self._events = events
@@ -37,11 +37,11 @@ class ClientTracing:
 
     @property
     def open(self) -> int:
-        """How many are followed that are not over."""
+        """The number of sampled updates that are not finished."""
         return len(self._sending)
 
     def sent(self, document_id: str, flight: OutgoingUpdate) -> None:
-        """It goes out now, for the first time or again."""
+        """Record that an update is sent, for the first time or again."""
         if self._events is not None:
             self._events.debug(
                 "update sent",
@@ -59,7 +59,7 @@ class ClientTracing:
             self._sending.put(flight.log_id, _Sending(document_id, begun_ns, size, 1))
 
     def answered(self, document_id: str, reply: Reply) -> None:
-        """An answer to it came, whatever is made of that."""
+        """Record a reply to an update, whether or not the client accepts it."""
         if self._events is not None and isinstance(reply, Ack):
             self._events.debug(
                 "update ACKed",
@@ -72,8 +72,8 @@ class ClientTracing:
         if (sending := self._sending.get(reply.log_id)) is not None:
             sending.reply = reply
 
-    def over(self, log_id: str) -> None:
-        """Nothing more is done with it: it is saved, refused for good, replaced or given up."""
+    def finished(self, log_id: str) -> None:
+        """End an update's span: it is saved, refused for good, replaced or given up."""
         if self._spans is None or (sending := self._sending.pop(log_id)) is None:
             return
         facts: dict[str, str | int] = {
@@ -99,6 +99,9 @@ class ClientTracing:
 
 
 def tracing_of(tracer_provider: object | None, clock: Clock) -> ClientTracing | None:
-    """What tells of updates; None if nobody looks. Raises TypeError, OtelMissing."""
+    """Return the tracing of a client; None if neither logs nor spans are enabled.
+
+    Raises TypeError, OtelMissing.
+    """
     events, spans = events_of(log), spans_of(tracer_provider)
     return None if events is None and spans is None else ClientTracing(events, spans, clock)

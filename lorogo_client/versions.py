@@ -1,4 +1,4 @@
-"""Times and versions as people type them, and as we show them.
+"""Times and versions in text form: parsing of user input, and display.
 
 A version is `v` and base64url (lorogo_protocol/shown_version.py). A time is ISO 8601 (without a zone:
 local time) or how long ago: `10m`, `-1h30m`.
@@ -14,8 +14,8 @@ from lorogo_protocol.shown_version import show_version, unknown_version
 
 __all__ = [
     "TooOldMoment",
+    "invalid_moment",
     "moment",
-    "neither",
     "parse_at",
     "parse_time",
     "parse_version",
@@ -40,11 +40,11 @@ _AGO = re.compile(rf"-?((?:{_PART.pattern})+)(?: ago)?")
 
 
 class TooOldMoment(InvalidMoment):
-    """A time before 1970: no document is that old."""
+    """A time before 1970, which no document reaches."""
 
 
 def moment(at: datetime | str | int | bytes, *, now_ns: int) -> int | bytes:
-    """Unix nanoseconds or frontiers, of any form in which an app names a moment. Raises InvalidMoment."""
+    """Convert any form of a moment to Unix nanoseconds or frontiers. Raises InvalidMoment."""
     given: object = at
     if isinstance(given, str):
         return parse_at(given, now_ns=now_ns)
@@ -59,14 +59,14 @@ def moment(at: datetime | str | int | bytes, *, now_ns: int) -> int | bytes:
 
 
 def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
-    """A moment (Unix nanoseconds) or a version (frontiers). Raises InvalidMoment."""
+    """Parse a time (Unix nanoseconds) or a version (frontiers). Raises InvalidMoment."""
     if text.startswith("v"):
         return parse_version(text)
     return parse_time(text, now_ns=now_ns, zone=zone)
 
 
 def parse_version(text: str) -> bytes:
-    """The frontiers that a shown version stands for. Raises InvalidMoment."""
+    """Parse a displayed version into frontiers. Raises InvalidMoment."""
     try:
         body = text.removeprefix("v").encode("ascii")
         frontiers = base64.b64decode(body + b"=" * (-len(body) % 4), altchars=b"-_", validate=True)
@@ -78,7 +78,10 @@ def parse_version(text: str) -> bytes:
 
 
 def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
-    """Unix nanoseconds; `zone` is for times without one (None: this machine's). Raises InvalidMoment."""
+    """Parse a time into Unix nanoseconds; `zone` is for times without one (None: local).
+
+    Raises InvalidMoment.
+    """
     words = text.strip()
     if words == "now":
         return now_ns
@@ -98,11 +101,11 @@ def _calendar(text: str, zone: tzinfo | None) -> int:
             moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
         return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
     except (ValueError, OverflowError, OSError):
-        raise InvalidMoment(neither(text)) from None
+        raise InvalidMoment(invalid_moment(text)) from None
 
 
-def neither(text: str, *, example: str = "2026-11-16T10:30") -> str:
-    """The sentence for a text that names no moment; `example` is a time as the caller takes it."""
+def invalid_moment(text: str, *, example: str = "2026-11-16T10:30") -> str:
+    """Return the error message for invalid text; `example` is a time in the caller's format."""
     return (
         f"{_brief(text)} is neither a time ({example}, or 10m for ten minutes ago)"
         " nor a version (v and letters, as the document's history shows)"
@@ -110,12 +113,12 @@ def neither(text: str, *, example: str = "2026-11-16T10:30") -> str:
 
 
 def show_time(time_ns: int, zone: tzinfo | None = None) -> str:
-    """ISO 8601 with milliseconds, rounded up: given back as a time it still includes that moment."""
+    """Format as ISO 8601 with milliseconds, rounded up, so that a query at that time includes the moment."""
     return _shown(-(-time_ns // 1_000_000), zone)
 
 
 def show_time_down(time_ns: int, zone: tzinfo | None = None) -> str:
-    """The same rounded down: what is read from that time on includes that moment."""
+    """Format as `show_time`, rounded down: a read from the displayed time on includes that moment."""
     return _shown(time_ns // 1_000_000, zone)
 
 
@@ -125,7 +128,7 @@ def _shown(milliseconds: int, zone: tzinfo | None) -> str:
 
 
 def show_age(seconds: float) -> str:
-    """How long, in the largest unit that says something."""
+    """Format a duration in its largest suitable unit."""
     if seconds < 0:
         return "in the future"  # another machine's clock
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):

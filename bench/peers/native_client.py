@@ -197,7 +197,7 @@ class Bridge(asyncio.Protocol):
         """The connection first: a client that leaves in order would send what is not ACKed once more."""
         client, transport = await group
         await transport.close()
-        await client.leave(calm=False)
+        await client.leave(raise_unsaved=False)
 
     def _flush(self) -> None:
         self._out.write(("\n".join(self._told) + "\n").encode())

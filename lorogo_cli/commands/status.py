@@ -59,7 +59,7 @@ async def of_one(way: ConnectionOptions, document_id: str, *, as_json: bool) -> 
         return
     async with connected(way, document_id, serving=False) as client:
         transport = client.transport
-        sight = await overview.look(transport, document_id)
+        sight = await overview.read_summary(transport, document_id)
         if not sight.known:
             raise unknown(document_id)
         row = await overview.of_one(transport, sight, now_ns=time.time_ns())

@@ -25,7 +25,7 @@ async def trace(
     since_ns = 0 if since is None else _parse_since(since)
     documents = [document] if document else []
     async with connected(way, *documents, serving=False) as client:
-        found = await client.trace(log_id, document=document, since_ns=since_ns, on_all=_reading_all)
+        found = await client.trace(log_id, document=document, since_ns=since_ns, on_full_scan=_reading_all)
     if as_json:
         say_json(facts(found), pretty=False)
     else:
@@ -60,7 +60,7 @@ def facts(found: UpdateTrace) -> dict[str, Any]:
         "journals": [asdict(one) for one in found.journals],
         "rejected": [asdict(one) for one in found.rejected],
         "snapshot": None if found.snapshot is None else asdict(found.snapshot),
-        "unasked": list(found.unasked),
+        "unasked": list(found.unreadable),
     }
     for one in told["journals"]:  # peers as text: JSON's numbers end before theirs
         one["spans"] = [[str(peer), first, end] for peer, first, end in one["spans"]]
@@ -96,5 +96,5 @@ def shown(found: UpdateTrace) -> list[tuple[str, str]]:
         lines.append(("snapshot", f"{end}; the document is deleted" if found.snapshot.deleted else end))
     if found.in_document is not None:
         lines.append(("in document", "yes" if found.in_document else "NO"))
-    lines += [("not asked", why) for why in found.unasked]
+    lines += [("not asked", why) for why in found.unreadable]
     return lines

@@ -7,7 +7,7 @@ import lorogo_client
 from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.errors import CommandError
 from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
-from lorogo_client.inspection.overview import look
+from lorogo_client.inspection.overview import read_summary
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.crdt import nothing_known
 from lorogo_transport.errors import (
@@ -124,7 +124,7 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
         if not deleted and (await client.document(document_id).version())["vector"] == nothing_known():
             raise CommandError(f"there is no document {document_id!r}, or nothing was ever written into it")
         return
-    sight = await look(client.transport, document_id)
+    sight = await read_summary(client.transport, document_id)
     if not sight.known:
         raise unknown(document_id)
     sight.check(deleted=deleted)
@@ -132,7 +132,7 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
 
 async def is_known(client: Client, document_id: str) -> bool:
     """Whether the document has ever existed; who cannot look takes it that it has."""
-    return client.guarded or (await look(client.transport, document_id)).known
+    return client.guarded or (await read_summary(client.transport, document_id)).known
 
 
 def unknown(document_id: str) -> CommandError:

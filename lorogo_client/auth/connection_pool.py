@@ -1,10 +1,11 @@
-"""The connections of a client, and which of them a document goes over (docs/decisions/0016, 4).
+"""The connections of a client, and the choice of one for a document (docs/decisions/0016, 4).
 
     no token, a seed, or a token that names the document or all of them ──▶ the first connection
-    a document that only a pattern of the token covers ───────────────────▶ one that names it
+    a document that the token grants only by a pattern ──────────────────▶ a connection that names it
 
-NATS cannot say `minutes-*`, so a connection has the rights of the documents that it named. One is made
-when such a document is first used, shared by all that use it, and closed some seconds after the last.
+NATS permissions cannot express `minutes-*`, so a connection has the permissions of the documents that it
+names. It opens when its document is first used, is shared by all users, and closes some seconds after the
+last.
 """
 
 import asyncio
@@ -36,20 +37,20 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_RENEW_SECONDS_MIN = 1.0  # between two questions for a fresh token
-_LOOK_SECONDS_MAX = 30.0  # a machine that slept wakes up with an old token
+_RENEW_SECONDS_MIN = 1.0  # between two requests for a fresh token
+_CHECK_SECONDS_MAX = 30.0  # after a machine's sleep the token may be old
 
 
 class RenewableTransport(Transport, Protocol):
-    """A transport that can be asked to connect anew, because the token is another."""
+    """A transport that can reconnect with another token."""
 
     def renew(self) -> None: ...
 
 
 class Connector(Protocol):
-    """Makes a connection that names these documents, with the token that the function gives (if with any).
+    """Opens a connection that names these documents; `token` returns the token for each connect.
 
-    `patient`: it comes after a while whether NATS has answered or not, and goes on trying.
+    `patient`: return after a while even if NATS has not answered, and keep trying in the background.
     """
 
     def __call__(
@@ -59,22 +60,24 @@ class Connector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientResources:
-    """What all connections of a client have in common."""
+    """The objects that all connections of a client share."""
 
     clock: Clock
     rng: random.Random
     new_id: Callable[[], str]
     settings: ClientSettings
-    holder: TokenProvider
+    token_provider: TokenProvider
     store: "LocalStore | None"
-    guarded: bool  # only what a token may do
+    guarded: bool  # connected with a token: document subjects only
     tracing: ClientTracing | None = None
 
 
 class PooledConnection:
-    """One connection, and what goes over it."""
+    """One connection with its caller, replies and document starter."""
 
-    def __init__(self, transport: Transport, shared: ClientResources, badge: ConnectionToken) -> None:
+    def __init__(
+        self, transport: Transport, shared: ClientResources, connection_token: ConnectionToken
+    ) -> None:
         seen: Transport = TokenTransport(transport) if shared.guarded else transport
         self.context = ClientContext(
             transport=seen,
@@ -87,15 +90,15 @@ class PooledConnection:
             starter=DocumentStarter(
                 seen, shared.clock, shared.rng, shared.new_id, shared.settings, guarded=shared.guarded
             ),
-            holder=shared.holder,
-            badge=badge,
+            token_provider=shared.token_provider,
+            connection_token=connection_token,
             store=shared.store,
             tracing=shared.tracing,
         )
         self._stop_watching: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Listen for answers."""
+        """Subscribe for replies."""
         bus, starter = self.context.bus, self.context.starter
         self._stop_watching = bus.watch_connection(starter.connection)
         starter.connection(bus.connected)
@@ -103,15 +106,15 @@ class PooledConnection:
         await self.context.replies.start()
 
     async def stop(self) -> None:
-        """The transport is whoever's it was."""
+        """Unsubscribe; the transport stays open, its owner closes it."""
         self._stop_watching()
         await self.context.replies.close()
         await self.context.caller.close()
 
 
 @dataclass(slots=True)
-class _Place:
-    """A document's connection: being made, in use, or about to be closed."""
+class _DocumentConnection:
+    """A document's connection: opening, in use, or about to close."""
 
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     uses: int = 0
@@ -125,49 +128,49 @@ class ConnectionPool:
 
     def __init__(self, shared: ClientResources, dial: Connector | None) -> None:
         """Without `dial` there is only the first connection, whatever the token grants."""
-        self.holder = shared.holder
+        self.token_provider = shared.token_provider
         self._shared = shared
         self.settings = shared.settings
         self.clock = shared.clock
         self.snapshot_checks = SnapshotChecks()
         self._dial = dial
         self._first: PooledConnection | None = None
-        self._first_transport: Transport | None = None  # if it is ours
+        self._first_transport: Transport | None = None  # if the pool must close it
         self._renewing: list[RenewableTransport] = []
-        self._places: dict[str, _Place] = {}
+        self._connections: dict[str, _DocumentConnection] = {}
         self._tasks = Tasks(self._broke)
         self._closed = False
 
     @property
     def first(self) -> ClientContext:
-        """Of the connection that names no document."""
+        """The context of the connection that names no document."""
         assert self._first is not None
         return self._first.context
 
     @property
     def documents(self) -> int:
-        """How many connections name a document."""
-        return len(self._places)
+        """The number of connections that name a document."""
+        return len(self._connections)
 
     async def open(self, given: Transport | None = None) -> None:
-        """Make the first connection, or take the one that is given.
+        """Open the first connection, or use the given one.
 
-        Raises TokenRefused, Unreachable, NotAuthorized, and what the token's source raises.
+        Raises TokenRefused, Unreachable, NotAuthorized, and the errors of the token's source.
         """
-        badge = ConnectionToken()
-        if not self.holder.renewable or given is not None or not self._shared.guarded:
-            badge.text = await self.holder.fresh()
+        connection_token = ConnectionToken()
+        if not self.token_provider.renewable or given is not None or not self._shared.guarded:
+            connection_token.text = await self.token_provider.fresh()
         if given is None:
             patient = self._shared.store is not None
-            self._first_transport = given = await self._dialled((), badge, patient=patient)
-        self._first = PooledConnection(given, self._shared, badge)
+            self._first_transport = given = await self._dialled((), connection_token, patient=patient)
+        self._first = PooledConnection(given, self._shared, connection_token)
         await self._first.start()
-        if self.holder.renewable:
+        if self.token_provider.renewable:
             self._tasks.spawn(self._keep_fresh(), name="token")
 
     @asynccontextmanager
     async def use(self, document_id: str) -> AsyncIterator[ClientContext]:
-        """The connection for this document, for as long as the body runs. Raises as `take`."""
+        """Hold the connection for this document while the body runs. Raises as `take`."""
         context = await self.take(document_id)
         try:
             yield context
@@ -175,49 +178,51 @@ class ConnectionPool:
             self.give_back(document_id, context)
 
     async def take(self, document_id: str) -> ClientContext:
-        """The connection for this document, until it is given back.
+        """Return the connection for this document; return it with `give_back`.
 
         Raises TooManyDocuments, SessionClosed, Unreachable, NotAuthorized.
         """
         if self._closed:
             raise SessionClosed("the client is closed")
-        place = self._places.get(document_id)
-        if place is None:
-            by_token = self._dial is not None and self._shared.guarded  # else the connection has every right
-            if not by_token or not self.holder.by_pattern(document_id):
+        connection = self._connections.get(document_id)
+        if connection is None:
+            by_token = (
+                self._dial is not None and self._shared.guarded
+            )  # else the first connection has all permissions
+            if not by_token or not self.token_provider.by_pattern(document_id):
                 return self.first
             await self._make_room()
-            place = self._places.setdefault(document_id, _Place())
-        place.uses += 1
-        if place.timer is not None:
-            place.timer.cancel()
-            place.timer = None
+            connection = self._connections.setdefault(document_id, _DocumentConnection())
+        connection.uses += 1
+        if connection.timer is not None:
+            connection.timer.cancel()
+            connection.timer = None
         context: ClientContext | None = None
         try:
-            async with place.opening:
-                if place.link is None:
-                    await self._connect(document_id, place)
-                assert place.link is not None
-                context = place.link.context
+            async with connection.opening:
+                if connection.link is None:
+                    await self._connect(document_id, connection)
+                assert connection.link is not None
+                context = connection.link.context
         finally:
             if context is None:
-                self._used(document_id, place)
+                self._used(document_id, connection)
         return context
 
     def give_back(self, document_id: str, context: ClientContext) -> None:
-        """Whoever took it needs it no more."""
-        place = self._places.get(document_id)
-        if place is not None and place.link is not None and place.link.context is context:
-            self._used(document_id, place)
+        """Release a connection from `take`."""
+        connection = self._connections.get(document_id)
+        if connection is not None and connection.link is not None and connection.link.context is context:
+            self._used(document_id, connection)
 
     async def close(self) -> None:
-        """End every connection that is ours. Safe twice."""
+        """Close every connection that the pool opened. Idempotent."""
         self._closed = True
         self.snapshot_checks.close()
         await self._tasks.close()
-        while self._places:
-            _, place = self._places.popitem()
-            await self._end(place)
+        while self._connections:
+            _, connection = self._connections.popitem()
+            await self._end(connection)
         if self._first is not None:
             await self._first.stop()
         if self._first_transport is not None:
@@ -226,19 +231,19 @@ class ConnectionPool:
     # --- the connections of documents
 
     async def _make_room(self) -> None:
-        """Close one that nobody uses if there are too many."""
-        while len(self._places) >= self.settings.documents_open_max:
-            idle = next((name for name, place in self._places.items() if not place.uses), None)
+        """Close an unused connection if there are too many."""
+        while len(self._connections) >= self.settings.documents_open_max:
+            idle = next((name for name, connection in self._connections.items() if not connection.uses), None)
             if idle is None:
                 raise TooManyDocuments(self.settings.documents_open_max)
-            await self._end(self._places.pop(idle))
+            await self._end(self._connections.pop(idle))
 
-    async def _connect(self, document_id: str, place: _Place) -> None:
-        badge = ConnectionToken()
-        # while NATS is away it is waited for, as by those who are on the first connection
+    async def _connect(self, document_id: str, connection: _DocumentConnection) -> None:
+        connection_token = ConnectionToken()
+        # while NATS is unreachable, wait for it as the first connection does
         patient = self._shared.store is not None or not self.first.bus.connected
-        transport = await self._dialled((document_id,), badge, patient=patient)
-        link = PooledConnection(transport, self._shared, badge)
+        transport = await self._dialled((document_id,), connection_token, patient=patient)
+        link = PooledConnection(transport, self._shared, connection_token)
         started = False
         try:
             await link.start()
@@ -249,83 +254,85 @@ class ConnectionPool:
                 await transport.close()
         if self._closed:
             raise SessionClosed("the client is closed")
-        place.link, place.transport = link, transport
+        connection.link, connection.transport = link, transport
 
     async def _dialled(
-        self, documents: Sequence[str], badge: ConnectionToken, *, patient: bool
+        self, documents: Sequence[str], connection_token: ConnectionToken, *, patient: bool
     ) -> RenewableTransport:
         assert self._dial is not None
 
         async def token() -> str:
             try:
-                badge.text = await self.holder.fresh()
+                connection_token.text = await self.token_provider.fresh()
             except TokenRefused as error:
                 raise NotAuthorized(str(error)) from None
-            return badge.text
+            return connection_token.text
 
         try:
             transport = await self._dial(documents, token, patient=patient)
         except NotAuthorized as error:
-            raise self.holder.explained(error) from None
+            raise self.token_provider.explained(error) from None
         self._renewing.append(transport)
         return transport
 
-    def _used(self, document_id: str, place: _Place) -> None:
-        place.uses -= 1
-        if place.uses or self._places.get(document_id) is not place:
+    def _used(self, document_id: str, connection: _DocumentConnection) -> None:
+        connection.uses -= 1
+        if connection.uses or self._connections.get(document_id) is not connection:
             return
-        if place.link is None:  # it could not be made
-            del self._places[document_id]
+        if connection.link is None:  # connecting failed
+            del self._connections[document_id]
             return
         loop = asyncio.get_running_loop()
-        place.timer = loop.call_later(self.settings.idle_link_seconds, self._expire, document_id, place)
+        connection.timer = loop.call_later(
+            self.settings.idle_link_seconds, self._expire, document_id, connection
+        )
 
-    def _expire(self, document_id: str, place: _Place) -> None:
-        if not place.uses and self._places.get(document_id) is place and not self._closed:
-            del self._places[document_id]
-            self._tasks.spawn(self._end(place), name=f"link of {document_id}")
+    def _expire(self, document_id: str, connection: _DocumentConnection) -> None:
+        if not connection.uses and self._connections.get(document_id) is connection and not self._closed:
+            del self._connections[document_id]
+            self._tasks.spawn(self._end(connection), name=f"link of {document_id}")
 
-    async def _end(self, place: _Place) -> None:
-        if place.timer is not None:
-            place.timer.cancel()
-        if place.link is not None and place.transport is not None:
-            if place.transport in self._renewing:
-                self._renewing.remove(place.transport)
+    async def _end(self, connection: _DocumentConnection) -> None:
+        if connection.timer is not None:
+            connection.timer.cancel()
+        if connection.link is not None and connection.transport is not None:
+            if connection.transport in self._renewing:
+                self._renewing.remove(connection.transport)
             try:
-                await place.link.stop()
+                await connection.link.stop()
             finally:
-                await place.transport.close()
+                await connection.transport.close()
 
-    # --- a token that ends
+    # --- token expiry
 
     async def _keep_fresh(self) -> None:
-        """Ask for a fresh token before the old one ends, and connect anew with it. For ever."""
+        """Renew the token before it expires, and reconnect with the new one. Runs until cancelled."""
         while True:
-            left = self.holder.seconds_left()
+            left = self.token_provider.seconds_left()
             if left is None or left > 0:
-                await asyncio.sleep(_LOOK_SECONDS_MAX if left is None else min(left, _LOOK_SECONDS_MAX))
+                await asyncio.sleep(_CHECK_SECONDS_MAX if left is None else min(left, _CHECK_SECONDS_MAX))
             else:
-                await self.look_now()
+                await self.renew_if_due()
                 await asyncio.sleep(_RENEW_SECONDS_MIN)
 
-    async def look_now(self) -> None:
-        """If the token nears its end, ask for another, and connect anew if there is one."""
-        left = self.holder.seconds_left()
+    async def renew_if_due(self) -> None:
+        """Renew the token if it is close to its expiry, and reconnect if it changed."""
+        left = self.token_provider.seconds_left()
         if left is None or left > 0:
             return
-        before = self.holder.text
+        before = self.token_provider.text
         try:
-            await self.holder.fresh(anew=True)
-        except Exception as error:  # noqa: BLE001  # it is the app's function
-            log.warning("no fresh token could be had", problem=type(error).__name__)
-        if self.holder.text != before:
+            await self.token_provider.fresh(renew=True)
+        except Exception as error:  # noqa: BLE001  # the app's function may raise anything
+            log.warning("cannot renew the token", problem=type(error).__name__)
+        if self.token_provider.text != before:
             self._renewed()
 
     def _renewed(self) -> None:
-        if self._dial is None or not self._shared.guarded:  # nobody's connection rests on the token
-            self.first.badge.text = self.holder.text
+        if self._dial is None or not self._shared.guarded:  # no connection depends on the token
+            self.first.connection_token.text = self.token_provider.text
         for transport in list(self._renewing):
             transport.renew()
 
     def _broke(self, error: Exception) -> None:
-        log.error("a connection could not be kept or closed", exc_info=error)
+        log.error("connection pool task failed", exc_info=error)

@@ -1,6 +1,6 @@
-"""A transport for a token: what its holder may never do fails here, in words, and is not sent.
+"""A transport for a client with a token: operations that no token grants raise NotAllowed here.
 
-A token gives the documents that it names and nothing else of NATS: no streams, buckets or services
+A token grants the documents that it names and nothing else of NATS: no streams, buckets or services
 (docs/decisions/0016). Publishing an update into the WAL is a plain message, which JetStream answers.
 """
 
@@ -25,12 +25,12 @@ _NEEDS: Final = "needs the NATS user of an operator (connect(..., seed=...)): a 
 
 
 def beyond_token(what: str) -> NotAllowed:
-    """The error for what no token can give."""
+    """Return the error for an operation that no token grants."""
     return NotAllowed(f"{what} {_NEEDS}")
 
 
 class TokenTransport:
-    """A `ports.Transport` of one who has a token."""
+    """A `ports.Transport` for a client with a token."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
@@ -53,7 +53,7 @@ class TokenTransport:
 
 
 class _Guarded:
-    """A `ports.Stream` that can be added to, if it is the WAL, and neither read nor changed."""
+    """A `ports.Stream` that only appends, and only if it is the WAL."""
 
     def __init__(self, inner: Stream, *, writable: bool) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""The token of a client: fresh before the old one ends, and what it lets its holder do (docs/decisions/0016).
+"""The token of a client: renewed before it expires, and the access that it grants (docs/decisions/0016).
 
-What a token grants is asked here before anything is sent: a document that it does not grant fails at
-once, in words, and not as silence. NATS and the owner check again; nothing rests on this.
+The client checks the token's grants before it sends anything, so that a missing grant raises an error
+at once instead of a timeout. This check is a convenience: NATS and the owner enforce the grants.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ log = get_logger(__name__)
 
 TokenSource = str | Callable[[], str | Awaitable[str]]
 
-_SHARE = 0.1  # of a token's time is left when a fresh one is asked for
+_SHARE = 0.1  # of a token's lifetimetime remains when it is renewed
 _AHEAD_SECONDS_MAX = 60.0
-_SAME_SECONDS = 2.0  # a token that came so lately is not asked for again: many links reconnect at once
+_SAME_SECONDS = 2.0  # a token this recent is reused: many connections reconnect at once
 _CACHE_MAX = 10_000
 
-_REFUSED = "refuses our credentials"  # NATS does not say why
+_REFUSED = "refuses our credentials"  # NATS gives no reason
 
 
 class TokenProvider:
-    """Who has a token, or none: then it may do everything that NATS lets it."""
+    """The client's token; without one the client may do everything that NATS permits."""
 
     def __init__(self, source: TokenSource | None, clock: Clock, *, seconds: float) -> None:
-        """`seconds`: how long the source may take. Raises TypeError for a source that is neither."""
+        """`seconds`: the time limit of the source. Raises TypeError for a source of another type."""
         given: object = source
         if given is not None and not isinstance(given, str) and not callable(given):
             kind = type(given).__name__
@@ -42,58 +42,58 @@ class TokenProvider:
         self._seconds = seconds
         self._asking = asyncio.Lock()
         self._token: Token | None = None
-        self._came = 0.0  # when the token came, by the calendar
-        self._asked = 0.0  # when it was last asked for
+        self._received = 0.0  # when the token arrived, Unix seconds
+        self._requested = 0.0  # when the source was last called
         self._access: dict[str, Access] = {}
         self.text = ""
 
     @property
     def present(self) -> bool:
-        """Whether there is a token at all."""
+        """True if the client has a token source."""
         return self._source is not None
 
     @property
     def subject(self) -> str:
-        """Whose token it is; "" without one."""
+        """The token's subject; "" without a token."""
         return "" if self._token is None else self._token.subject
 
     @property
     def expired(self) -> bool:
-        """Whether the token's time is over, by this machine's clock."""
+        """True if the token has expired by this machine's clock."""
         return self._token is not None and self._wall() >= self._token.expires
 
     @property
     def renewable(self) -> bool:
-        """Whether a fresh token can be asked for."""
+        """True if the source can return a fresh token."""
         return callable(self._source)
 
     def seconds_left(self) -> float | None:
-        """Until a fresh token is worth asking for; None: never."""
+        """Seconds until the token should be renewed; None: never."""
         if self._token is None or not self.renewable:
             return None
-        life = self._token.expires - (self._token.issued or self._came)
-        ahead = min(_AHEAD_SECONDS_MAX, max(0.0, life * _SHARE))
+        lifetime = self._token.expires - (self._token.issued or self._received)
+        ahead = min(_AHEAD_SECONDS_MAX, max(0.0, lifetime * _SHARE))
         return self._token.expires - ahead - self._wall()
 
-    async def fresh(self, *, anew: bool = False) -> str:
-        """The token to use for a connection that is made now; `anew`: not the one that came a moment ago.
+    async def fresh(self, *, renew: bool = False) -> str:
+        """Return the token for a new connection; `renew`: do not reuse a recent one.
 
-        Raises TokenRefused for what is no token, and whatever the source raises; TimeoutError.
-        A source that was cancelled is Unreachable.
+        Raises TokenRefused if the source returns something else, whatever the source raises, and
+        TimeoutError. A cancelled source raises Unreachable.
         """
         async with self._asking:
             if self._source is None:
                 return ""
-            lately = self._token is not None and self._clock.now() - self._asked < _SAME_SECONDS
+            lately = self._token is not None and self._clock.now() - self._requested < _SAME_SECONDS
             if not callable(self._source):
-                text = self._source.strip()  # files end with a line end
-            elif lately and not anew and not self.expired:
+                text = self._source.strip()  # a file ends with a newline
+            elif lately and not renew and not self.expired:
                 return self.text
             else:
                 text = await self._ask(self._source)
             if self._token is None or text != self.text:
                 self._take(text)
-            self._asked = self._clock.now()
+            self._requested = self._clock.now()
             return self.text
 
     async def _ask(self, source: Callable[[], str | Awaitable[str]]) -> str:
@@ -104,15 +104,15 @@ class TokenProvider:
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
-            # a task of the app's ended, not ours: we ask again later
-            raise Unreachable("no token could be had: what gives it was cancelled") from error
+            # a task of the app was cancelled, not this one: retried later
+            raise Unreachable("cannot get a token: the token function was cancelled") from error
         if not isinstance(text, str):
             kind = type(text).__name__
             raise TokenRefused("token-invalid", f"the token function returned {kind}, not the token's text")
         return text.strip()
 
     def access(self, document_id: str) -> Access:
-        """What the token grants on this document."""
+        """Return the access that the token grants on this document."""
         if self._token is None:
             return Access.ADMIN
         found = self._access.get(document_id)
@@ -123,24 +123,24 @@ class TokenProvider:
         return found
 
     def denied(self, document_id: str, needed: Access) -> NotAllowed | None:
-        """Why the holder may not, None if it may."""
+        """Return the error if the token does not grant this access; None if it does."""
         access = self.access(document_id)
         if access >= needed:
             return None
         given = f"only grants {access.word} on" if access else "does not grant"
         return NotAllowed(
-            f"the token of {self.subject!r} {given} {document_id!r}, and {needed.word} is needed",
+            f"the token of {self.subject!r} {given} {document_id!r}; {needed.word} is needed",
             document_id=document_id,
         )
 
     def require(self, document_id: str, needed: Access) -> None:
-        """Raises NotAllowed if the token does not grant this."""
+        """Raise NotAllowed if the token does not grant this access."""
         denied = self.denied(document_id, needed)
         if denied is not None:
             raise denied
 
     def explained(self, problem: NotAuthorized) -> NotAuthorized:
-        """The same with what to do about it, or that the token has expired if that is why."""
+        """Return the error with a remedy, or TokenExpired if the token has expired."""
         if self.expired and not isinstance(problem, TokenExpired):
             return TokenExpired(f"the token of {self.subject!r} has expired: get a new one")
         if self.subject and str(problem).endswith(_REFUSED):
@@ -148,12 +148,12 @@ class TokenProvider:
         return problem
 
     def by_pattern(self, document_id: str) -> bool:
-        """Whether only a pattern grants this document, so that a connection must name it.
+        """True if only a pattern grants this document, so that a connection must name it.
 
-        What a connection without names may do is what the token says literally and of all documents.
+        A connection without names has the permissions of literal grants and of a grant for all documents.
         """
         if self._token is None:
-            return self.present  # not known yet: one that names it has the rights, whatever they are
+            return self.present  # not known yet: a connection that names the document is always sufficient
         grants = self._token.grants
         literal = max(
             (access for pattern, access in grants.table if pattern == document_id), default=Access.NONE
@@ -163,7 +163,7 @@ class TokenProvider:
     def _take(self, text: str) -> None:
         self._token = tokens.peek(text)
         self.text = text
-        self._came = self._wall()
+        self._received = self._wall()
         self._access.clear()
 
     def _wall(self) -> float:

@@ -1,7 +1,7 @@
-"""What the owner publishes on `loro.accepted.{id}`: put together, and followed without a gap.
+"""Accepted updates, as the owner publishes them on `loro.accepted.{id}`: reassembly and gap detection.
 
-Pure. The chain is told by LORO_PREVIOUS: an update whose predecessor is not the last one that we
-took means that something was missed, and only a sync can tell what.
+Pure. LORO_PREVIOUS links each update to its predecessor: an update whose predecessor is not the last
+applied one proves a gap, which only a sync can fill.
 """
 
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ class AcceptedUpdate:
     sequence: int
     previous: int
     lease: int
-    payload: bytes | None  # None: it was only announced
+    payload: bytes | None  # None: announced without its bytes
 
 
 class AcceptedAssembler:
-    """Puts the messages of one document together."""
+    """Reassembles accepted updates of one document from messages."""
 
     def __init__(self) -> None:
         self._assembler = ChunkAssembler(unfinished_bytes_max=_HELD_BYTES_MAX, unfinished_updates_max=64)
 
     def add(self, headers: Headers, data: bytes, *, own: bool, now: float) -> AcceptedUpdate | None:
-        """The update that this message completes; None: more is to come. Raises MalformedMessage.
+        """Return the update that this message completes; None: incomplete. Raises MalformedMessage.
 
-        Of our `own` only the place in the chain is of interest, not the bytes.
+        Of an `own` update only the position is kept, not the bytes.
         """
         self._assembler.expire(now)
         payload: bytes | None = data
@@ -49,7 +49,7 @@ class AcceptedAssembler:
                 case Assembled(payload=payload):
                     pass
                 case _:
-                    return None  # a damaged one shows as a gap
+                    return None  # a damaged update shows up as a gap
         return AcceptedUpdate(
             log_id=headers.get(h.LOG_ID, ""),
             sequence=replies.number(headers, h.SEQUENCE),
@@ -60,12 +60,12 @@ class AcceptedAssembler:
 
 
 class AcceptedChain:
-    """Where we stand in the owner's sequence, and what came while a sync was under way."""
+    """The position in the owner's chain of updates, and updates that arrived during a sync."""
 
     def __init__(self) -> None:
-        self.head = 0  # the last update that we took
-        self.top = 0  # the highest sequence that we know to be in
-        self._whole = 0  # up to here a sync brought everything, also what had waited
+        self.head = 0  # the last applied update
+        self.top = 0  # the highest sequence known to be applied
+        self._synced_through = 0  # a sync applied everything up to here, also updates accepted late
         self._held: list[AcceptedUpdate] | None = None
         self._held_bytes = 0
         self._overflowed = False
@@ -75,11 +75,11 @@ class AcceptedChain:
         return self._held is not None
 
     def hold(self) -> None:
-        """Keep what arrives until `synced`; bounded."""
+        """Keep arriving updates until `synced`; bounded."""
         self._held, self._held_bytes, self._overflowed = [], 0, False
 
     def keep(self, arrived: AcceptedUpdate) -> None:
-        """Hold one update; beyond the bound all are dropped, and `synced` tells of it."""
+        """Keep one update; beyond the bound all are dropped, and `synced` reports it."""
         assert self._held is not None
         self._held_bytes += len(arrived.payload or b"")
         if self._overflowed or len(self._held) >= _HELD_MAX or self._held_bytes > _HELD_BYTES_MAX:
@@ -88,17 +88,17 @@ class AcceptedChain:
             self._held.append(arrived)
 
     def synced(self, sequence: int) -> tuple[list[AcceptedUpdate], bool]:
-        """The sync brought everything up to `sequence`: what was held, and whether some was dropped."""
+        """Advance to `sequence` after a sync; return the kept updates, and whether some were dropped."""
         held, self._held = self._held or [], None
-        self.head = self.top = self._whole = sequence
+        self.head = self.top = self._synced_through = sequence
         return held, self._overflowed
 
-    def given_up(self) -> None:
-        """The sync failed; another will follow."""
+    def sync_failed(self) -> None:
+        """Drop the kept updates after a failed sync; another sync follows."""
         self._held = None
 
     def follows(self, arrived: AcceptedUpdate) -> bool:
-        """Whether nothing is missing before it."""
+        """True if no update is missing before this one."""
         return arrived.previous == self.head
 
     def took(self, arrived: AcceptedUpdate) -> None:
@@ -106,8 +106,8 @@ class AcceptedChain:
         self.top = max(self.top, arrived.sequence)
 
     def behind(self, head: int, tail: int = 0) -> bool:
-        """Whether the owner's renewal tells of an update that we have not seen.
+        """True if the owner's renewal names an update that has not arrived.
 
-        `tail`: of the one that was accepted last, if it had waited for the head.
+        `tail`: the sequence of the last accepted update, if that is below the head because it waited.
         """
-        return head > self.top or bool(tail and head == self.top > self._whole and tail != self.head)
+        return head > self.top or bool(tail and head == self.top > self._synced_through and tail != self.head)

@@ -1,7 +1,7 @@
-"""What an owner lacks, as updates that it takes: one, or several in causal order if it is much.
+"""Export of the operations that an owner lacks: one update, or several in causal order.
 
-An owner refuses an update of too many peers or operations (docs/PROTOCOL.md). A copy of a long-lived document
-may have more than that to send: after a loss it holds what others wrote, too.
+An owner refuses an update of too many peers or operations (docs/PROTOCOL.md). The copy of a long-lived
+document may have more than that to send: after a data loss it also holds edits of other clients.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,9 +31,9 @@ def portions(
     peer_changes_max: int = UPDATE_PEER_CHANGES_MAX,
     operations_max: int | None = None,
 ) -> list[bytes]:
-    """Everything committed that the vector lacks. Raises CrdtError.
+    """Export every committed operation that the vector lacks. Raises CrdtError.
 
-    `operations_max`: of one update; by default, by what the operations change.
+    `operations_max`: of one update; by default it depends on what the operations change.
     """
     with crdt.guard():
         missing = doc.oplog_vv.sub_iter(theirs)
@@ -52,7 +52,7 @@ def portions(
 
 
 def is_cut(update: bytes) -> bool:
-    """Whether the update has so many operations that `portions` makes several of it."""
+    """True if `portions` would split this update because of its operations."""
     return sum(behind - first for _, first, behind in crdt.spans(update)) > _operations_max(update)
 
 
@@ -63,9 +63,9 @@ def _operations_max(update: bytes) -> int:
 
 
 def _in_causal_order(doc: LoroDoc, missing: Iterable[IdSpan], length_max: int) -> list[Span]:
-    """The changes of these spans, each after all that it builds on: that has a lower Lamport time.
+    """Return the changes of these spans in causal order, by Lamport time.
 
-    A change of more than `length_max` operations is cut.
+    Changes of more than `length_max` operations are split.
     """
     found: list[tuple[int, Span]] = []
     for span in missing:
@@ -82,7 +82,7 @@ def _in_causal_order(doc: LoroDoc, missing: Iterable[IdSpan], length_max: int) -
 def _groups(
     changes: Iterable[Span], peers_max: int, peer_changes_max: int, operations_max: int
 ) -> Iterator[list[IdSpan]]:
-    group: dict[int, tuple[int, int]] = {}  # a peer's changes come one after another
+    group: dict[int, tuple[int, int]] = {}  # the changes of one peer are contiguous
     count = operations = 0
     for peer, first, behind in changes:
         peers, operations = len(group) + (peer not in group), operations + behind - first

@@ -1,4 +1,4 @@
-"""Updates into the WAL, and the answers back: one inbox for all documents of a client."""
+"""Publishing updates into the WAL, and one reply inbox for all documents of a client."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -23,7 +23,7 @@ _CHUNKS_AT_ONCE = 8
 
 
 class Replies:
-    """The inbox: every answer goes to the room that sent the update."""
+    """The reply inbox: routes each reply to the room that sent the update."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -39,7 +39,7 @@ class Replies:
         self._takers.clear()
 
     def expect(self, log_id: str, taker: Callable[[Reply], None]) -> str:
-        """The inbox for the answers about one update; ask each time, it moves when the token's user does."""
+        """Return the reply subject for one update; do not cache it: it changes with the token."""
         assert self._subscription is not None, "not started"
         self._takers[log_id] = taker
         return f"{self._subscription.subject.removesuffix('*')}{log_id}"
@@ -55,19 +55,19 @@ class Replies:
         try:
             reply = replies.decode(message.data, message.headers)
         except MalformedMessage as error:
-            log.warning("not an answer", log_id=log_id, problem=str(error))
+            log.warning("malformed reply", log_id=log_id, problem=str(error))
             return
         if reply.log_id == log_id:
             taker(reply)
 
 
 async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdate, inbox: str) -> None:
-    """Publish all chunks of an update; the owner's ACK, and nothing here, means that it is saved.
+    """Publish all chunks of an update; only the owner's ACK proves that it is saved.
 
-    A first try of few chunks is only published. A second try, and a long update, asks JetStream to
-    confirm each chunk: that slows us down to its pace, and it is how a full stream shows. Where there are
-    tokens JetStream confirms nothing (docs/decisions/0016): there NATS itself says how fast it takes them,
-    and the owner whether there is room.
+    The first attempt of a short update is only published. A resend, and a long update, waits for JetStream to
+    confirm each chunk: this limits the rate and detects a full stream. Clients with a token get no
+    confirmations from JetStream (docs/decisions/0016): there NATS barriers limit the rate, and the owner
+    reports free space in the WAL.
     Raises StorageFull, StreamMissing, TooLarge, Disconnected, OutcomeUnknown.
     """
     transport, settings = context.transport, context.settings
@@ -86,7 +86,7 @@ async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdat
             await stream.append_unconfirmed(subject, part.data, headers=part.headers())
         return
     if transport.bus.guarded:
-        if flight.unheard or flight.attempts <= 1:  # not if only the owner is another
+        if flight.unanswered or flight.attempts <= 1:  # not if the resend is due to a new owner
             await _require_room(context, document_id, parts)
         await _at_its_pace(transport, subject, parts, settings.reply_seconds)
         return
@@ -100,21 +100,21 @@ async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdat
 
 
 async def _require_room(context: "ClientContext", document_id: str, parts: Sequence[Chunk]) -> None:
-    """Raises StorageFull if the owner says that the WAL takes no more of this size.
+    """Raise StorageFull if the owner reports that the WAL has no space for the update.
 
-    An owner that does not say so is no reason to keep an update back.
+    If the owner does not report it, the update is sent anyway.
     """
     try:
         seconds = context.settings.reply_seconds
         facts = await context.call("version", document_id, {"wal": True}, timeout=seconds)
         left = calls.maybe(facts, "wal_bytes_left", int)
     except LorogoError as error:
-        log.info("the owner does not say what the WAL takes", document=document_id, problem=str(error))
+        log.info("cannot read free WAL space from the owner", document=document_id, problem=str(error))
         return
     subject = subjects.wal(document_id)
     size = sum(record_bytes(subject, part.data, part.headers()) for part in parts)
     if left is not None and size > left:
-        raise StorageFull(f"the WAL has room for {max(left, 0)} bytes, and the update needs {size}")
+        raise StorageFull(f"the WAL has space for {max(left, 0)} bytes; the update needs {size}")
 
 
 async def _at_its_pace(transport: Transport, subject: str, parts: Sequence[Chunk], timeout: float) -> None:
@@ -125,11 +125,11 @@ async def _at_its_pace(transport: Transport, subject: str, parts: Sequence[Chunk
         try:
             await transport.bus.barrier(timeout)
         except RequestTimeout as error:
-            raise OutcomeUnknown(f"NATS does not say whether it has taken {subject!r}") from error
+            raise OutcomeUnknown(f"NATS did not confirm that it received {subject!r}") from error
 
 
 async def _all_of(appends: Iterable[Coroutine[object, object, int]]) -> None:
-    """Run them together; the first error ends the others and is raised as it is."""
+    """Run the appends concurrently; the first error cancels the others and is raised unchanged."""
     tasks = [asyncio.ensure_future(append) for append in appends]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""What an answer to an update asks for, and how long to wait before the next attempt. Pure."""
+"""The next action for a reply to an update, and the backoff between attempts. Pure."""
 
 from enum import Enum, auto
 
@@ -6,21 +6,21 @@ from lorogo_protocol.reasons import Reason
 
 
 class ReplyAction(Enum):
-    """What an answer asks for."""
+    """The next action for an update, after its reply."""
 
     SETTLED = auto()  # saved
-    AGAIN = auto()  # send the same bytes under the same id, after a pause
-    FIND_OWNER = auto()  # the same, but first look who serves the document
-    SYNC = auto()  # the owner lacks something: sync, then send all that it lacks
-    REBASE = auto()  # put our edits on the current state
+    AGAIN = auto()  # resend the same bytes under the same id, after a pause
+    FIND_OWNER = auto()  # the same, but find the owner first
+    SYNC = auto()  # the owner lacks dependencies: sync, then send everything that it lacks
+    REBASE = auto()  # rebase the unsaved edits onto the current state
     DELETED = auto()
-    FULL = auto()  # the stream takes no more
-    REFUSED = auto()  # never
-    IGNORED = auto()  # not about anything that we sent
+    FULL = auto()  # the stream is full
+    REFUSED = auto()  # refused for good
+    IGNORED = auto()  # matches no update in flight
 
 
 def decide(reason: Reason) -> ReplyAction:
-    """What a NACK asks for."""
+    """Return the next action after a NACK."""
     match reason:
         case Reason.NOT_OWNER:
             return ReplyAction.FIND_OWNER
@@ -37,5 +37,5 @@ def decide(reason: Reason) -> ReplyAction:
 
 
 def backoff(attempt: int, *, least: float, most: float, jitter: float) -> float:
-    """Seconds to wait before attempt number `attempt` + 1; `jitter` is a number from 0 to 1."""
+    """Return the seconds to wait before attempt number `attempt` + 1; `jitter` is between 0 and 1."""
     return min(most, least * 2.0 ** min(attempt, 30)) * (0.5 + jitter / 2)

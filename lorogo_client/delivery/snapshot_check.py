@@ -1,7 +1,7 @@
-"""Refuses a snapshot that does not decode before a document is created for it.
+"""Check of a snapshot before an import creates a document: refuses bytes that do not decode.
 
-The owner decodes it only after the document exists. Forged bytes can end the process that decodes them
-(docs/decisions/0004), so that is neither the app nor the gateway, but a process that ends afterwards.
+The owner decodes the snapshot only after the document exists. Forged bytes can crash the process that
+decodes them (docs/decisions/0004), so a child process decodes them, not the app or the gateway.
 """
 
 import asyncio
@@ -26,8 +26,9 @@ log = get_logger(__name__)
 
 PROGRAM: Final = "from lorogo_transport.stores.snapshot_decoder import main; main()"
 _AT_ONCE: Final = 2
-_SECONDS: Final = 60.0  # for a process; its CPU seconds are fewer
-#: ends that the bytes cause; others (killed by a person, or for want of memory) say nothing about them
+_SECONDS: Final = 60.0  # for a child process; its CPU limit is lower
+#: signals caused by the bytes; other signals (killed by a user, out of memory) do not prove anything about
+#: them
 _NATIVE: Final = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL})
 
 
@@ -37,12 +38,14 @@ class SnapshotChecks:
     def __init__(self, program: str = PROGRAM) -> None:
         self._program = program
         self._closed = False
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "lorogo-snapshot")  # each waits for a process
+        self._threads = ThreadPoolExecutor(
+            _AT_ONCE, "lorogo-snapshot"
+        )  # each thread waits for a child process
 
     async def check(self, payload: bytes) -> None:
-        """Raise Refused if a server would refuse the snapshot whatever its settings are.
+        """Raise Refused if every server would refuse the snapshot, whatever its settings.
 
-        What is not known is not refused: if no process can be started, the owner decides.
+        If no child process can be started, the check passes and the owner decides.
         """
         if self._closed:
             raise SessionClosed("the client is closed")
@@ -50,7 +53,7 @@ class SnapshotChecks:
         await asyncio.get_running_loop().run_in_executor(self._threads, asked)
 
     def close(self) -> None:
-        """Begin no other check."""
+        """Start no more checks."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -60,7 +63,7 @@ def _check(payload: bytes, program: str) -> None:
         crdt.check_snapshot_frame(payload)
     except InvalidUpdate as error:
         raise _invalid(str(error)) from None
-    if getattr(sys, "frozen", False) or not sys.executable:  # it would start the app once more
+    if getattr(sys, "frozen", False) or not sys.executable:  # the executable is the app itself
         return
     try:
         ended = subprocess.run(
@@ -77,7 +80,7 @@ def _check(payload: bytes, program: str) -> None:
             },
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        log.warning("cannot check a snapshot before it is sent", problem=str(error), bytes=len(payload))
+        log.warning("cannot check a snapshot before sending it", problem=str(error), bytes=len(payload))
         return
     _judge(ended.returncode, ended.stdout)
 
@@ -85,7 +88,7 @@ def _check(payload: bytes, program: str) -> None:
 def _judge(code: int, outcome: bytes) -> None:
     if code == -signal.SIGXCPU:
         seconds = snapshot_decoder.CPU_SECONDS
-        raise Refused(Reason.TOO_LARGE, f"decoding it takes more than {seconds} s of CPU")
+        raise Refused(Reason.TOO_LARGE, f"decoding the snapshot takes more than {seconds} s of CPU")
     if code in _NATIVE:
         raise _invalid(f"decoding it ends the process ({signal.Signals(-code).name})")
     kind, _, why = outcome.partition(b" ")
@@ -94,7 +97,7 @@ def _judge(code: int, outcome: bytes) -> None:
     if code == 0 and kind == snapshot_decoder.INVALID:
         raise _invalid(why.decode(errors="replace"))
     if code or kind != snapshot_decoder.FINE:
-        log.warning("the process that checks a snapshot failed", code=code)
+        log.warning("the snapshot check process failed", code=code)
 
 
 def _invalid(why: str) -> Refused:

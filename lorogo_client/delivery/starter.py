@@ -1,7 +1,7 @@
-"""Having a document served: ping, STARTING, init, and again, around the pure `lease.wish`.
+"""Getting a document served: ping, STARTING, init and retries, around the pure `lease.wish`.
 
 Staleness is measured by this process's clock, from when it first saw a revision, and only while it
-is connected: a process that could not hear a renewal must not conclude that there was none.
+is connected: a process that cannot receive renewals must not conclude that there were none.
 """
 
 import asyncio
@@ -29,40 +29,40 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.ports import Message, Subscription, Transport
 from lorogo_transport.rpc.discovery import find_servers
-from lorogo_transport.stores.statuses import Statuses, heard
+from lorogo_transport.stores.statuses import Statuses, status_of
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 _SEEN_MAX = 100_000
-_LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard
-_FIND_SECONDS = 0.5  # for the first server to say that it is there
+_STATUS_WAIT_SECONDS = 0.5  # how long to wait for a status message before reading the status again
+_FIND_SECONDS = 0.5  # for the first server to answer
 _TOKEN_DIGITS = 20
 
 
 @dataclass(slots=True)
 class RevisionAge:
-    """How long this process has seen one revision."""
+    """For how long this process has seen one revision."""
 
     revision: int
-    seconds: float  # in earlier stretches of being connected
-    since: float | None  # of this stretch; None: not connected
+    seconds: float  # in earlier connected periods
+    since: float | None  # start of this connected period; None: not connected
 
     def for_seconds(self, now: float) -> float:
         return self.seconds + (0.0 if self.since is None else now - self.since)
 
 
 class RevisionAges:
-    """When this process first saw each document's revision. Pure; time comes in."""
+    """For how long this process has seen each document's current revision. Pure; time is an argument."""
 
     def __init__(self) -> None:
         self._seen: dict[str, RevisionAge] = {}
         self._connected = True
 
     def saw(self, document_id: str, revision: int, now: float, *, read: bool = True) -> float:
-        """Note a revision; returns for how many seconds it has been seen.
+        """Record a revision; return for how many seconds it has been seen.
 
-        One that was `read` from the leader is the truth; one that was only heard may be overtaken.
+        A revision `read` from the stream's leader is current; one from a status message may be outdated.
         """
         seen = self._seen.get(document_id)
         if seen is None or seen.revision != revision:
@@ -71,11 +71,11 @@ class RevisionAges:
             self._seen.pop(document_id, None)
             seen = self._seen[document_id] = RevisionAge(revision, 0.0, now if self._connected else None)
             if len(self._seen) > _SEEN_MAX:
-                del self._seen[next(iter(self._seen))]  # the oldest; it would be seen anew
+                del self._seen[next(iter(self._seen))]  # the oldest entry: its measurement restarts
         return seen.for_seconds(now)
 
     def connection(self, connected: bool, now: float) -> None:
-        """Stop all watches while we could not hear a renewal."""
+        """Pause all measurements while no renewal can arrive."""
         if connected == self._connected:
             return
         self._connected = connected
@@ -86,13 +86,13 @@ class RevisionAges:
                 seen.since = now
 
     def for_seconds(self, document_id: str, now: float) -> float:
-        """For how long the newest revision has been seen; 0 if none was."""
+        """Return the seconds for which the newest revision has been seen; 0 if none was."""
         seen = self._seen.get(document_id)
         return 0.0 if seen is None else seen.for_seconds(now)
 
 
 class DocumentStarter:
-    """Makes sure that documents are served."""
+    """Gets documents served: finds the owner, or has a server start the document."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class DocumentStarter:
         *,
         guarded: bool = False,
     ) -> None:
-        """`guarded`: one that may not ask which servers there are."""
+        """`guarded`: the client may not list the servers."""
         self.bus = transport.bus
         self.guarded = guarded
         self.statuses = Statuses(transport)
@@ -112,25 +112,25 @@ class DocumentStarter:
         self.rng = rng
         self.new_id = new_id
         self.settings = settings
-        self.sightings = RevisionAges()
-        self._attempts: dict[str, set[_Attempt]] = {}  # that are told of statuses, by document
+        self.revision_ages = RevisionAges()
+        self._attempts: dict[str, set[_Attempt]] = {}  # that receive status messages, by document
 
     def connection(self, connected: bool) -> None:
-        self.sightings.connection(connected, self.clock.now())
+        self.revision_ages.connection(connected, self.clock.now())
 
-    def heard(self, document_id: str, entry: StatusEntry) -> None:
-        """A status was told on `loro.status.{id}`."""
-        self.sightings.saw(document_id, entry.revision, self.clock.now(), read=False)
+    def on_status(self, document_id: str, entry: StatusEntry) -> None:
+        """Handle a message on `loro.status.{id}`."""
+        self.revision_ages.saw(document_id, entry.revision, self.clock.now(), read=False)
         for attempt in self._attempts.get(document_id, ()):
-            attempt.told(entry)
+            attempt.on_status(entry)
 
     def stale(self, document_id: str) -> bool:
-        """Whether nobody renewed the status for so long that its owner may be replaced."""
-        seconds = self.sightings.for_seconds(document_id, self.clock.now())
+        """True if the status was not renewed for so long that another server may replace the owner."""
+        seconds = self.revision_ages.for_seconds(document_id, self.clock.now())
         return seconds >= self.settings.stale_seconds
 
     async def ping(self, document_id: str) -> bool | None:
-        """True: the owner answers; False: nobody listens; None: no answer in time."""
+        """Ping the owner. True: it answers; False: no subscriber; None: no answer in time."""
         try:
             await self.bus.request(subjects.ping(document_id), timeout=self.settings.ping_seconds)
         except NoResponders:
@@ -142,10 +142,10 @@ class DocumentStarter:
     async def served(
         self, document_id: str, *, timeout: float, listening: bool = False, creates: bool = True
     ) -> StatusEntry | None:
-        """Return when an owner answers: its entry, or None if we may not read the bucket.
+        """Return when an owner answers: its status entry, or None if the client may not read the bucket.
 
-        `listening`: the caller has subscribed to its status, and says what it hears (`heard`).
-        `creates`: a document that does not exist is created; else it raises NoSuchDocument.
+        `listening`: the caller is subscribed to the status and passes it to `on_status`.
+        `creates`: create a document that does not exist; else raise NoSuchDocument.
         Raises NotServed after `timeout`, DocumentFailed, Disconnected.
         """
         attempt = _Attempt(self, document_id, listening=listening, creates=creates)
@@ -164,9 +164,9 @@ class DocumentStarter:
             await attempt.close()
 
     def _forget(self, document_id: str, attempt: "_Attempt") -> None:
-        told = self._attempts.get(document_id, set())
-        told.discard(attempt)
-        if not told:
+        listening = self._attempts.get(document_id, set())
+        listening.discard(attempt)
+        if not listening:
             self._attempts.pop(document_id, None)
 
 
@@ -174,7 +174,7 @@ class _Attempt:
     """One call of `served`."""
 
     def __init__(self, starter: DocumentStarter, document_id: str, *, listening: bool, creates: bool) -> None:
-        """`listening`: it gets every status, so that it need not subscribe."""
+        """`listening`: `on_status` receives every status, so no subscription is needed."""
         self._creates = creates
         self._starter = starter
         self._document_id = document_id
@@ -182,23 +182,23 @@ class _Attempt:
         self._listening = False
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
-        self._told: StatusEntry | None = None
-        self._operation = ""  # of our own STARTING, or of a server's for us
+        self._announced: StatusEntry | None = None
+        self._operation = ""  # of the STARTING that this attempt or a server wrote for it
         self._started = 0  # its revision
-        self._leaves_move = True  # to the server
+        self._server_moves = True  # the server writes STARTING itself
         self._tries = 0
-        self._looked = False
-        self._nobody = ""  # why nobody listens although there are servers
+        self._searched = False
+        self._unavailable = ""  # why no server subscribes to init although servers run
         self.why = ""
-        self.full = False  # the disk of the server that answered last is full
+        self.full = False  # the last server that answered has a full disk
 
     async def by_client(self) -> StatusEntry:
-        """The client reads the status, and makes the STARTING move itself where somebody had the document."""
+        """Read the status, and write STARTING where a server had the document before."""
         starter, document_id = self._starter, self._document_id
         answered_revision = 0
         while True:
             self._changed.clear()
-            if (entry := self._come_up()) is not None:
+            if (entry := self._announced_up()) is not None:
                 return entry
             try:
                 entry = await starter.statuses.read(document_id, timeout=starter.settings.reply_seconds)
@@ -207,79 +207,79 @@ class _Attempt:
                 await self._pause()
                 continue
             except (StreamMissing, NoResponders):
-                self.why = "no server has run on this NATS yet"
+                self.why = "no server has ever run on this NATS"
                 await self._pause()
                 continue
             answered = entry is not None and entry.revision == answered_revision
-            # asked before judging: "no answer" must not be taken from not having asked
+            # ping before deciding: a skipped ping must not count as "no answer"
             up = entry is not None and isinstance(entry.status, Up)
             ping = await starter.ping(document_id) if up else None
-            match self._wish(entry, ping, answered):
+            match self._next_step(entry, ping, answered):
                 case Serve():
                     assert entry is not None
                     return entry
                 case GiveUp(trace_id):
                     raise DocumentFailed(document_id, trace_id)
                 case RequestStart(count, expected):
-                    await self._listen()  # before the move: whatever follows it is heard
+                    await self._listen()  # before the write, to receive every status after it
                     self._operation, self._started = starter.new_id(), 0
                     free = entry is None or isinstance(entry.status, Down)
-                    if (self._leaves_move and free) or (entry is None and not self._creates):
-                        # nobody has it: the server that takes it makes the move with the same write
+                    if (self._server_moves and free) or (entry is None and not self._creates):
+                        # no owner: the server that acquires the document writes STARTING itself
                         if await self._init(self._operation, expected):
                             answered_revision = self._started
-                            await self._look(_LOOK_SECONDS)
+                            await self._wait_for_change(_STATUS_WAIT_SECONDS)
                         continue
                     status = Starting(self._operation, count, starter.clock.wall_ns())
-                    self._started = await self._move(status, expected, entry)
+                    self._started = await self._write_starting(status, expected, entry)
                     if self._started and await self._init(self._operation):
                         answered_revision = self._started
-                        await self._look(_LOOK_SECONDS)
+                        await self._wait_for_change(_STATUS_WAIT_SECONDS)
                 case Ping():
                     self.why = "its owner does not answer"
-                    await self._look(_LOOK_SECONDS)
+                    await self._wait_for_change(_STATUS_WAIT_SECONDS)
                 case Wait(seconds):
                     ours = entry is not None and entry.revision == self._started and not answered
                     if ours and await self._init(self._operation):
                         answered_revision = self._started
                     elif not ours:
                         self.why = self.why or "another client or a server is starting it"
-                        await self._look(min(seconds, _LOOK_SECONDS))
+                        await self._wait_for_change(min(seconds, _STATUS_WAIT_SECONDS))
 
     async def by_server(self) -> StatusEntry | None:
-        """Servers make the STARTING move for us."""
+        """Have a server write STARTING."""
         starter, document_id = self._starter, self._document_id
         while True:
             self._changed.clear()
             if await starter.ping(document_id):
-                return self._told
-            if self._told is not None and isinstance(self._told.status, Failed):
-                raise DocumentFailed(document_id, self._told.status.trace_id)
+                return self._announced
+            if self._announced is not None and isinstance(self._announced.status, Failed):
+                raise DocumentFailed(document_id, self._announced.status.trace_id)
             await self._listen()
             if await self._init(""):
-                await self._look(_LOOK_SECONDS)
+                await self._wait_for_change(_STATUS_WAIT_SECONDS)
 
     async def close(self) -> None:
         if self._subscription is not None:
             await self._subscription.close()
 
-    def _come_up(self) -> StatusEntry | None:
-        """The UP that we heard after our own STARTING: its owner was there just now, so nobody asks it."""
-        told = self._told
-        came_up = told is not None and isinstance(told.status, Up) and 0 < self._started < told.revision
-        return told if came_up else None
+    def _announced_up(self) -> StatusEntry | None:
+        """Return the UP status after this attempt's STARTING: its owner is alive, so no ping is needed."""
+        entry = self._announced
+        came_up = entry is not None and isinstance(entry.status, Up) and 0 < self._started < entry.revision
+        return entry if came_up else None
 
-    def _wish(self, entry: StatusEntry | None, ping: bool | None, answered: bool) -> lease.ClientStep:
+    def _next_step(self, entry: StatusEntry | None, ping: bool | None, answered: bool) -> lease.ClientStep:
         starter = self._starter
         revision = 0 if entry is None else entry.revision
-        seen = starter.sightings.saw(self._document_id, revision, starter.clock.now())
+        seen = starter.revision_ages.saw(self._document_id, revision, starter.clock.now())
         stale = starter.settings.stale_seconds
         return lease.wish(entry, seen_seconds=seen, ping=ping, init_answered=answered, stale_seconds=stale)
 
-    async def _move(self, status: Starting, expected: int, entry: StatusEntry | None) -> int:
-        """The revision of our STARTING; 0 if somebody was faster or nobody knows.
+    async def _write_starting(self, status: Starting, expected: int, entry: StatusEntry | None) -> int:
+        """Write STARTING; return its revision, 0 if another writer was faster or the outcome is unknown.
 
-        Failures and the trace of the last are handed on: a server that writes ERROR counts and names them.
+        The failure count and trace of the last failure are kept: a server that writes ERROR reports them.
         """
         starter = self._starter
         try:
@@ -294,13 +294,13 @@ class _Attempt:
             )
         except (WrongLastSequence, OutcomeUnknown):
             return 0
-        starter.sightings.saw(self._document_id, revision, starter.clock.now())
+        starter.revision_ages.saw(self._document_id, revision, starter.clock.now())
         return revision
 
     async def _init(self, operation: str, expected: int | None = None) -> bool:
-        """Ask servers to take it; True if one answered that it does. Pauses if none did.
+        """Request that a server starts the document; True if one accepts. Pauses if none does.
 
-        `expected`: the move is left to the server, over this revision; then `_started` is that of its write.
+        `expected`: the server writes STARTING over this revision; `_started` is then its write's revision.
         """
         starter = self._starter
         self.full = False
@@ -315,9 +315,9 @@ class _Attempt:
                 timeout=starter.settings.init_seconds,
             )
         except NoResponders:
-            self.why = self._nobody or "no server is connected to NATS"
-            if not self._looked and not starter.guarded:
-                await self._look_for_servers()
+            self.why = self._unavailable or "no server is connected to NATS"
+            if not self._searched and not starter.guarded:
+                await self._search_servers()
         except RequestTimeout:
             self.why = "no server answered the init"
         else:
@@ -333,30 +333,34 @@ class _Attempt:
                 raise NoSuchDocument(self._document_id)
             self.why = answer.headers.get(h.MESSAGE) or reason
             self.full = reason == Reason.STORAGE_FULL.value
-            if (trace := answer.headers.get(h.TRACE)) and not operation:  # who reads the bucket sees it there
+            if (
+                trace := answer.headers.get(h.TRACE)
+            ) and not operation:  # a client that reads the bucket finds it there
                 raise DocumentFailed(self._document_id, trace)
             if reason == Reason.FAILED.value and not operation:
-                log.info("a server could not start a document", document=self._document_id, why=self.why)
-            if expected is not None and not self.full and self._leaves_move:
-                self._leaves_move = False  # somebody was faster, or it is a server that cannot: look again
+                log.info("server cannot start document", document=self._document_id, why=self.why)
+            if expected is not None and not self.full and self._server_moves:
+                self._server_moves = (
+                    False  # another writer was faster, or the server cannot write it: read again
+                )
                 return False
         await self._pause()
         return False
 
-    async def _look_for_servers(self) -> None:
-        """Nobody takes documents: say so if there are servers, which cannot (their journals have stopped)."""
-        self._looked = True
+    async def _search_servers(self) -> None:
+        """Without a subscriber to init, find out whether servers run that cannot start documents."""
+        self._searched = True
         with suppress(TransportError):
             found = await find_servers(self._starter.bus, first_seconds=_FIND_SECONDS)
             if found:
-                self._nobody = (
-                    f"none of the servers on NATS ({len(found)}) takes documents now;"
-                    " `lorogo status` says why, as when a disk is full"
+                self._unavailable = (
+                    f"none of the servers on NATS ({len(found)}) accepts documents now;"
+                    " `lorogo status` shows why, for example a full disk"
                 )
-                self.why = self._nobody
+                self.why = self._unavailable
 
     async def _pause(self) -> None:
-        """Back off, or go on as soon as the status changes."""
+        """Back off, or return as soon as the status changes."""
         settings = self._starter.settings
         pause = backoff(
             self._tries,
@@ -365,20 +369,20 @@ class _Attempt:
             jitter=self._starter.rng.random(),
         )
         self._tries += 1
-        await self._look(pause)
+        await self._wait_for_change(pause)
 
-    async def _look(self, seconds: float) -> None:
-        """Wait for a change of the status, but not longer than this."""
+    async def _wait_for_change(self, seconds: float) -> None:
+        """Wait until the status changes, at most this long."""
         if await self._listen():
-            return  # only from now on do we hear of a change: read once more
+            return  # changes before the subscription were missed: read once more
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     async def _listen(self) -> bool:
-        """Take notice of the status from now on; True if this was the first time.
+        """Subscribe to the status; True if this was the first time.
 
-        Nobody waits for that: what we ask next goes behind it on the same connection.
+        No barrier is needed: the next request follows the subscription on the same connection.
         """
         if self._listening:
             return False
@@ -389,16 +393,16 @@ class _Attempt:
         return True
 
     def _on_status(self, message: Message) -> None:
-        entry = heard(message)
+        entry = status_of(message)
         if entry is not None:
-            self._starter.heard(self._document_id, entry)
-            self.told(entry)
+            self._starter.on_status(self._document_id, entry)
+            self.on_status(entry)
 
-    def told(self, entry: StatusEntry) -> None:
-        """This is the status now."""
+    def on_status(self, entry: StatusEntry) -> None:
+        """Record the current status."""
         if not self._listening:
             return
-        self._told = entry
+        self._announced = entry
         ours = isinstance(entry.status, Starting) and entry.status.operation_id == self._operation
         if isinstance(entry.status, Up | Failed) or not (entry.server or ours):
             self._changed.set()

@@ -1,6 +1,6 @@
 """The replayable feed: every accepted update, once, in order, from any point (docs/decisions/0010).
 
-Open `reader.py` first, then `merge.py` (which record may go next) and `memory.py` (what was given).
+Open `reader.py` first, then `merge.py` (the order of records) and `memory.py` (delivered changes).
 """
 
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update

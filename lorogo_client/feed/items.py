@@ -1,4 +1,4 @@
-"""What a feed gives: updates, and honest remarks about what is not one."""
+"""The items of a feed: updates, and markers for gaps, deletions and restores."""
 
 from dataclasses import dataclass
 
@@ -10,25 +10,25 @@ class Update:
     """An accepted update; `payload` is for `LoroDoc.import_`."""
 
     document: str
-    sequence: int  # where the WAL held it, in `epoch`
+    sequence: int  # in the WAL, in `epoch`
     epoch: int
     time_ns: int  # when JetStream stored it
     log_id: str
     digest: str
-    lease: int  # of the owner whose journal it was taken from
-    generation: int  # how often the document was restored before it
-    spans: tuple[Span, ...]  # the changes in it: peer, first counter, the counter behind the last
+    lease: int  # of the owner whose journal the feed read
+    generation: int  # number of restores of the document before it
+    spans: tuple[Span, ...]  # the changes in it: peer, first counter, end counter (exclusive)
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Changes of a document that no journal which answers has; what follows builds on them."""
+    """Changes that no answering journal has; later items depend on them."""
 
     document: str
     lease: int
     time_ns: int
-    missing: tuple[Span, ...]  # as far as it is known
+    missing: tuple[Span, ...]  # as far as known
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A deletion was undone; the generation is the new one."""
+    """The document was restored; `generation` is the new one."""
 
     document: str
     lease: int
@@ -53,7 +53,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The document was erased: forget what you were given of it."""
+    """The document was erased: delete everything derived from its items."""
 
     document: str
     time_ns: int

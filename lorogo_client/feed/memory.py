@@ -1,4 +1,7 @@
-"""What a feed has given, per document: enough to give nothing twice (docs/decisions/0010). Pure."""
+"""The delivered changes of a feed, per document, so that none is delivered twice. Pure.
+
+docs/decisions/0010 has the reasons.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,26 +29,26 @@ _ODD_MAX = 64
 
 
 class FeedDecision(Enum):
-    """What to do with a record."""
+    """The decision on a record."""
 
     GIVE = "give"
-    PASS = "pass"  # it was given, or is not to be given
-    HOLD = "hold"  # something before it is missing: others may have it
+    PASS = "pass"  # delivered before, or never to be delivered
+    HOLD = "hold"  # a change before it is missing: other journals may have it
 
 
 @dataclass(slots=True)
 class DeliveredChanges:
-    """What was given of one document."""
+    """The delivered changes of one document."""
 
-    whole: bool  # from its beginning: what is missing in it is missing
-    stage: int = 0  # twice the generation, and one more when deleted
+    whole: bool  # delivered from its beginning, so that a hole is a gap
+    stage: int = 0  # twice the generation, plus one when deleted
     erased_ns: int = 0
-    counters: dict[int, int] = field(default_factory=dict)  # by peer: the counter behind the last
-    odd: list[int] = field(default_factory=list)  # of updates without spans, the last few
+    counters: dict[int, int] = field(default_factory=dict)  # by peer: end counter (exclusive)
+    odd: list[int] = field(default_factory=list)  # hashes of the last few updates without spans
 
 
 def whole(value: object) -> int:
-    """The number, if it can be kept again: not below 0, of 64 bits. Raises TypeError, ValueError."""
+    """Check for an unsigned 64-bit number. Raises TypeError, ValueError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"a number was expected, not {type(value).__name__}")
     if not 0 <= value < 1 << 64:
@@ -54,25 +57,25 @@ def whole(value: object) -> int:
 
 
 class FeedMemory:
-    """The documents that a feed has seen."""
+    """The delivered changes of all documents of a feed."""
 
     def __init__(self, start: FeedStart = EVERYTHING, *, documents_max: int = DOCUMENTS_MAX) -> None:
         self.start = start
-        self.forgot = False  # a document was dropped: it might be given twice
+        self.forgot = False  # a document was evicted: its changes might repeat
         self._documents_max = documents_max
-        self._documents: dict[str, DeliveredChanges] = {}  # the last one heard of is at the end
+        self._documents: dict[str, DeliveredChanges] = {}  # the most recently used is at the end
 
     def __len__(self) -> int:
         return len(self._documents)
 
     def look(self, entry: PageEntry) -> FeedDecision:
-        """What to do with a record; changes nothing."""
+        """Decide on a record; changes nothing."""
         given = self._documents.get(entry.document) or DeliveredChanges(self._is_whole())
         record = entry.record
         match record:
             case UpdateRecord():
                 if _known(given, record) or _before(record) < given.stage:
-                    return FeedDecision.PASS  # the second: by an owner that had not heard of the deletion
+                    return FeedDecision.PASS  # the latter: by an owner that missed the deletion
                 if given.stage < _before(record) or (given.whole and any(_holes(given, record))):
                     return FeedDecision.HOLD
                 return FeedDecision.GIVE
@@ -86,7 +89,7 @@ class FeedMemory:
                 return FeedDecision.GIVE if erased_ns > given.erased_ns else FeedDecision.PASS
 
     def give(self, entry: PageEntry) -> FeedItem:
-        """The record as an item; it is given from here on."""
+        """Return the record as an item, and count it as delivered."""
         given, record, document = self._of(entry.document), entry.record, entry.document
         match record:
             case UpdateRecord():
@@ -115,14 +118,14 @@ class FeedMemory:
                 given.erased_ns = erased_ns
                 return Erased(document, erased_ns)
             case BaseRecord():
-                raise AssertionError("a base is never given")
+                raise AssertionError("a base is never delivered")
 
-    def settle(self, entry: PageEntry, *, away: bool) -> Gap | None:
-        """Nobody has what is missing before a held record: go on without it, and say so.
+    def skip_missing(self, entry: PageEntry, *, away: bool) -> Gap | None:
+        """Continue without the missing changes before a held record; return the gap to report, if any.
 
-        A feed that began in the middle cannot tell what is older than itself from what is missing. It
-        takes the first base without a word, unless a server is `away` that might have had something
-        behind the beginning. A base that covers the WAL up to there makes the document whole.
+        A feed that started in the middle cannot distinguish changes older than its start from missing ones.
+        It accepts the first base without a gap, unless an absent server (`away`) may have had changes after
+        the start. A base that covers the WAL up to the start makes the document whole.
         """
         given, record = self._of(entry.document), entry.record
         match record:
@@ -135,20 +138,20 @@ class FeedMemory:
         if isinstance(record, UpdateRecord | DeletedRecord | RestoredRecord):
             given.stage = max(given.stage, _before(record))
         _join(given, ((peer, end) for peer, _, end in missing))
-        told = bool(missing) and given.whole
+        report = bool(missing) and given.whole
         if isinstance(record, BaseRecord):
             start, covers = self.start, (record.epoch, record.sequence)
             begun = (start.epoch, start.sequence)
-            told = told or (bool(missing) and away and covers > begun)
+            report = report or (bool(missing) and away and covers > begun)
             by_sequence = bool(start.sequence) or start.everything
             given.whole = given.whole or (by_sequence and covers >= begun)
         lease = 0 if isinstance(record, ErasedRecord) else record.lease
-        return Gap(entry.document, lease, entry.time_ns, missing) if told else None
+        return Gap(entry.document, lease, entry.time_ns, missing) if report else None
 
-    # --- as it is kept ----------------------------------------------------------------------------
+    # --- serialisation ----------------------------------------------------------------------------
 
     def encode(self) -> list[object]:
-        """For msgpack."""
+        """Return a value for msgpack."""
         rows = [
             [document, given.whole, given.stage, given.erased_ns, given.counters, given.odd]
             for document, given in self._documents.items()
@@ -157,7 +160,7 @@ class FeedMemory:
 
     @classmethod
     def decode(cls, value: Any, start: FeedStart) -> "FeedMemory":
-        """From `encode()`. Raises ValueError, TypeError, AttributeError."""
+        """Parse the value of `encode()`. Raises ValueError, TypeError, AttributeError."""
         forgot, rows = value
         memory = cls(start)
         memory.forgot = bool(forgot)
@@ -165,7 +168,7 @@ class FeedMemory:
             raise ValueError(f"more than {memory._documents_max} documents")
         for document, known, stage, erased_ns, counters, odd in rows:
             if not isinstance(document, str) or len(document) > DOCUMENT_ID_CHARS_MAX or len(odd) > _ODD_MAX:
-                raise ValueError("a document with a name that is too long, or with too many updates")
+                raise ValueError("a document has a name that is too long, or too many updates")
             numbers = {whole(peer): whole(end) for peer, end in counters.items()}
             given = DeliveredChanges(
                 bool(known), whole(stage), whole(erased_ns), numbers, list(map(whole, odd))
@@ -182,7 +185,7 @@ class FeedMemory:
         return given
 
     def _is_whole(self) -> bool:
-        """Whether what we do not know of a document was never given."""
+        """True if an unknown document has no delivered changes."""
         return self.start.everything and not self.forgot
 
 
@@ -194,13 +197,13 @@ def _known(given: DeliveredChanges, record: UpdateRecord) -> bool:
 
 
 def _before(record: UpdateRecord | DeletedRecord | RestoredRecord) -> int:
-    """The stage in which the document was when this happened."""
+    """Return the document's stage before the record."""
     stage = 2 * record.generation
     return stage - 1 if isinstance(record, RestoredRecord) else stage
 
 
 def _holes(given: DeliveredChanges, record: UpdateRecord) -> Iterator[Span]:
-    """Changes of the same peers before those of the update that were not given."""
+    """Yield undelivered changes of the update's peers before its own."""
     for peer, first, _ in record.spans:
         have = given.counters.get(peer, 0)
         if have < first:
@@ -208,11 +211,11 @@ def _holes(given: DeliveredChanges, record: UpdateRecord) -> Iterator[Span]:
 
 
 def _lacks(given: DeliveredChanges, record: BaseRecord) -> Iterator[Span]:
-    """Changes in a base that were not given."""
+    """Yield undelivered changes in a base."""
     try:
         named = crdt.counters(record.vector)
     except CrdtError:
-        return  # a base that says nothing must not stop the feed; holes show in the updates behind it
+        return  # an unreadable base must not stop the feed; later updates show the holes
     for peer, end in sorted(named.items()):
         have = given.counters.get(peer, 0)
         if have < end:

@@ -1,10 +1,10 @@
-"""One feed of many journals: which record may be given next (docs/decisions/0010). Pure.
+"""Merge of many journals into one feed: decides which record comes next (docs/decisions/0010). Pure.
 
     pages of each journal ──▶ add() ──▶ one queue per journal ──▶ take() ──▶ items, each once, in order
 
-`take()` gives what it can from any journal. A journal whose next record needs something that was not
-given is held: the barrier. It goes on when every other journal was read to its end since then, or is
-held itself by a record of a higher lease, or is away.
+`take()` delivers from any journal. A journal whose next record depends on an undelivered change is
+held; this starts a barrier. The journal continues when every other journal was read to its end since then,
+or is held by a record of a higher lease, or is away.
 """
 
 from collections import deque
@@ -19,42 +19,42 @@ from lorogo_protocol.records import ErasedRecord
 
 @dataclass(slots=True)
 class FeedSource:
-    """One journal, as far as it was read."""
+    """The read state of one journal."""
 
     journal: str
-    read: str = ""  # the position behind the last page
-    entries: deque[PageEntry] = field(default_factory=deque)  # read and not taken
-    ended: int = 0  # the newest barrier since which it was asked and had no more
-    away: bool = False  # it does not answer, and nothing waits for it any more
-    held: int = 0  # the barrier that began when its next record was held; 0: it is not
+    read: str = ""  # the position after the last page
+    entries: deque[PageEntry] = field(default_factory=deque)  # read, not yet delivered
+    ended: int = 0  # the newest barrier since which it was read to its end
+    away: bool = False  # it does not answer, and the feed no longer waits for it
+    held: int = 0  # the barrier of its held record; 0: not held
 
 
 class FeedMerge:
-    """The journals of a feed and what was given of them."""
+    """The journals of a feed and their delivered changes."""
 
     def __init__(self, memory: FeedMemory, positions: Mapping[str, str] | None = None) -> None:
         self.memory = memory
         self.sources: dict[str, FeedSource] = {}
-        self.barrier = 0  # counts the times that a journal was held
-        self.searched = 0  # the newest barrier since which servers were looked for
-        self._full: dict[str, FeedSource] = {}  # those with records; who gave one goes to the end
+        self.barrier = 0  # the number of barriers so far
+        self.searched = 0  # the newest barrier since which servers were searched
+        self._full: dict[str, FeedSource] = {}  # journals with records; the last one to deliver is at the end
         self._moved: set[str] = set()
         for journal, read in (positions or {}).items():
             self.sources[journal] = FeedSource(journal, read)
 
     def source(self, journal: str) -> FeedSource:
-        """That journal; it belongs to the feed from here on."""
+        """Return a journal's state; adds the journal to the feed."""
         if journal not in self.sources:
             self.sources[journal] = FeedSource(journal)
         return self.sources[journal]
 
     @property
     def holding(self) -> bool:
-        """Whether a journal waits for the others."""
+        """True if a journal is held."""
         return any(source.held for source in self._full.values())
 
     def add(self, journal: str, page: FeedPage, asked: int) -> None:
-        """A page came; `asked` is what `barrier` was when it was asked for."""
+        """Add a page; `asked` is the value of `barrier` at the time of its request."""
         source = self.source(journal)
         source.away = False
         source.read = page.next
@@ -65,24 +65,26 @@ class FeedMerge:
             source.ended = max(source.ended, asked)
 
     def take(self) -> FeedItem | None:
-        """The next item; None if nothing can be given before more is read."""
+        """Return the next item; None if more pages are needed first."""
         for source in list(self._full.values()):
             item = self._take_from(source)
             if item is not None or not source.entries:
                 del self._full[source.journal]
             if item is not None:
                 if source.entries:
-                    self._full[source.journal] = source  # a busy journal does not keep the others waiting
+                    self._full[source.journal] = (
+                        source  # round robin: a busy journal does not delay the others
+                    )
                 return item
         return None
 
     def moved(self) -> set[str]:
-        """The journals of which something was taken since this was asked last."""
+        """Return the journals that delivered records since the last call."""
         moved, self._moved = self._moved, set()
         return moved
 
     def positions(self) -> dict[str, str]:
-        """Where each journal goes on: at the first record that was not taken."""
+        """Return each journal's resume position: its first undelivered record."""
         return {source.journal: _resume(source) for source in self.sources.values()}
 
     def _take_from(self, source: FeedSource) -> FeedItem | None:
@@ -102,7 +104,7 @@ class FeedMerge:
                     if not self._may_go_on(source):
                         return None
                     away = any(other.away for other in self.sources.values())
-                    gap = memory.settle(entry, away=away)
+                    gap = memory.skip_missing(entry, away=away)
                     source.held = 0
                     if gap is not None:
                         return gap
@@ -133,5 +135,5 @@ def _rank(source: FeedSource) -> tuple[int, str]:
 
 
 def _resume(source: FeedSource) -> str:
-    """Where to read from: behind the last page, or at the first of its records that was not taken."""
+    """Return the resume position: the first undelivered record, else the end of the last page."""
     return f"{source.entries[0].place}:0:0" if source.entries else source.read

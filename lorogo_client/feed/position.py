@@ -1,7 +1,7 @@
-"""Where a feed stands: everything that is needed to go on, as text to keep.
+"""The position of a feed as text: everything needed to resume it.
 
-Text that comes back may be anybody's. What a feed of ours can reach is the bound: 100,000 documents are
-remembered (about 43 characters each, more with many writers), and journals do not come in ten thousands.
+The text is untrusted input, so its size is bounded by what a real feed can reach: 100,000 documents
+(about 43 characters each, more with many writers), and fewer than ten thousand journals.
 """
 
 import base64
@@ -25,14 +25,14 @@ _PLACE_CHARS_MAX = 128  # in a journal: three numbers
 
 
 class InvalidPosition(LorogoError):
-    """The text is not the position of a feed."""
+    """The text is not a feed position."""
 
     code = "invalid-position"
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """Opaque: `str(position)` to keep it, `FeedPosition.parse(text)` to have it back."""
+    """An opaque position: store `str(position)`, restore it with `FeedPosition.parse(text)`."""
 
     text: str
 
@@ -43,31 +43,31 @@ class FeedPosition:
     def parse(
         cls, text: str, *, bytes_max: int = _BYTES_MAX, journals_max: int = _JOURNALS_MAX
     ) -> "FeedPosition":
-        """The position, if it has at most so many bytes, unpacked, and journals. Raises InvalidPosition."""
+        """Parse a position with bounded unpacked size and journal count. Raises InvalidPosition."""
         position = cls(text.strip())
         position.state(bytes_max=bytes_max, journals_max=journals_max)
         return position
 
     @classmethod
     def of(cls, state: "FeedState") -> "FeedPosition":
-        """The position of a feed in that state."""
+        """Return the position for a feed's state."""
         documents = None if state.documents is None else sorted(state.documents)
         start = [state.start.epoch, state.start.sequence, state.start.time_ns]
         packed = msgpack.packb([start, documents, state.positions, state.memory.encode()], use_bin_type=True)
         return cls(_MARK + base64.urlsafe_b64encode(zlib.compress(packed, 1)).rstrip(b"=").decode())
 
     def state(self, *, bytes_max: int = _BYTES_MAX, journals_max: int = _JOURNALS_MAX) -> "FeedState":
-        """What it holds; each time a new one. Raises InvalidPosition."""
+        """Unpack into a new state. Raises InvalidPosition."""
         try:
             if len(self.text) > _CHARS_MAX:
                 raise ValueError(f"it has more than {_CHARS_MAX} characters")
             if not self.text.startswith(_MARK):
-                raise ValueError("it does not begin as one")
+                raise ValueError(f"it does not start with {_MARK}")
             body = self.text.removeprefix(_MARK).encode("ascii")
             unpacking = zlib.decompressobj()
             packed = unpacking.decompress(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)), bytes_max)
             if not unpacking.eof:
-                raise ValueError("a part of it is missing")
+                raise ValueError("it is truncated")
             start, documents, positions, memory = msgpack.unpackb(packed, raw=False, strict_map_key=False)
             epoch, sequence, time_ns = map(whole, start)
             begun = FeedStart(epoch, sequence, time_ns)
@@ -86,7 +86,7 @@ class FeedPosition:
             zlib.error,
             msgpack.UnpackException,
         ) as error:
-            raise InvalidPosition(f"this is not the position of a feed: {error}") from None
+            raise InvalidPosition(f"not a feed position: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +100,21 @@ class FeedState:
 
 
 def _named(documents: object) -> frozenset[str]:
-    """The documents that a feed is of. Raises ValueError."""
+    """Check the feed's documents. Raises ValueError."""
     if not isinstance(documents, list) or not 0 < len(documents) <= DOCUMENTS_MAX:
-        raise ValueError(f"its documents are not 1 to {DOCUMENTS_MAX}")
+        raise ValueError(f"it must have 1 to {DOCUMENTS_MAX} documents")
     if not all(isinstance(one, str) and is_document_id(one) for one in documents):
-        raise ValueError("it names a document that cannot be")
+        raise ValueError("it has an invalid document id")
     return frozenset(documents)
 
 
 def _places(positions: object, journals_max: int) -> Mapping[str, str]:
-    """Where each journal goes on. Raises ValueError."""
+    """Check the resume position of each journal. Raises ValueError."""
     if not isinstance(positions, dict) or len(positions) > journals_max:
-        raise ValueError(f"its journals are more than {journals_max}, or no table")
+        raise ValueError(f"it has more than {journals_max} journals, or they are not a map")
     for journal, place in positions.items():
         if not isinstance(journal, str) or not is_token(journal):
-            raise ValueError("it names a journal that cannot be")
+            raise ValueError("it has an invalid journal name")
         if not isinstance(place, str) or len(place) > _PLACE_CHARS_MAX:
-            raise ValueError("it names no place in a journal")
+            raise ValueError("it has an invalid journal position")
     return positions

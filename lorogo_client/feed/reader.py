@@ -1,9 +1,10 @@
-"""A feed as an app holds it: pulls pages of every journal, and gives what `merge` lets through.
+"""The app's handle on a feed: pulls pages of every journal, and yields items in the order of `merge`.
 
-One task per journal asks for pages, and waits while enough are here: a slow app stops asking, and
-nobody else notices. One task looks for servers. Whatever fails is tried again, from the same position.
-A journal that the position names and no server has gets no task before one has it: a position is anybody's
-text. One task waits for all of these, as long as patience lasts.
+One task per journal requests pages, and pauses while enough are buffered: a slow app stops the
+requests and delays no other client. One task searches for servers. Failed requests are retried from the same
+position. A journal that the position names but no server has gets no task until a server has it, because
+positions are untrusted input. One task waits for all of these journals, until `feed_patience_seconds` are
+over.
 """
 
 import asyncio
@@ -30,12 +31,12 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_TURN_ITEMS: Final = 64  # given without a pause, before others on the loop get a turn
+_TURN_ITEMS: Final = 64  # delivered before yielding to the loop
 _SEARCH_SECONDS_MIN: Final = 0.1
 
 
 class UpdateFeed:
-    """Every accepted update, once, in order: `async for item in feed`. Left, it stops asking."""
+    """An async iterator over accepted updates, each once and in order; leaving it stops the requests."""
 
     def __init__(
         self, context: ClientContext, state: FeedState, only: Callable[[str], bool] | None = None
@@ -49,40 +50,40 @@ class UpdateFeed:
         self._pullers: dict[str, _Puller] = {}
         self._servers: dict[str, str] = {}  # by journal
         self._tasks = Tasks(self._fail)
-        self._changed = asyncio.Event()  # something may be given, or went wrong
+        self._changed = asyncio.Event()  # an item may be ready, or the feed failed
         self._search_now = asyncio.Event()
-        self._anew = asyncio.Event()  # set when what was asked must be asked again, and then replaced
+        self._restart = asyncio.Event()  # set to abort and repeat all requests, then replaced
         self._stop_watching: Callable[[], None] = lambda: None
         self._error: LorogoError | None = None
         self._closed = False
         self._given = 0
-        self._barrier = 0  # the last for which everybody was asked anew
+        self._barrier = 0  # the last barrier for which all requests were repeated
         self._subscription: Subscription | None = None
 
     @property
     def position(self) -> FeedPosition:
-        """Behind the last item that was given: keep it, and `client.feed(since=position)` goes on there."""
+        """The position after the last delivered item; `client.feed(since=position)` resumes there."""
         merge = self._merge
         state = FeedState(self._start, self._documents, merge.positions(), merge.memory)
         return FeedPosition.of(state)
 
     async def start(self) -> None:
-        """Look for servers and begin; `client.feed()` does it. Raises FeedUnavailable, TransportError."""
+        """Search for servers and start; `client.feed()` calls it. Raises FeedUnavailable, TransportError."""
         bus = self._context.bus
-        self._stop_watching = bus.watch_connection(lambda _: self._ask_anew())
-        self._subscription = await bus.subscribe(subjects.SERVER_STARTED, lambda _: self._ask_anew())
+        self._stop_watching = bus.watch_connection(lambda _: self._request_again())
+        self._subscription = await bus.subscribe(subjects.SERVER_STARTED, lambda _: self._request_again())
         try:
-            self._learn(await find_servers(bus))
+            self._add_servers(await find_servers(bus))
             if self._error is not None:
                 raise self._error
         except LorogoError:
             await self.close()
             raise
         self._tasks.spawn(self._search())
-        self._tasks.spawn(self._miss())
+        self._tasks.spawn(self._await_missing())
 
     async def close(self) -> None:
-        """Stop; the iteration ends. Safe twice."""
+        """Stop and end the iteration. Idempotent."""
         self._closed = True
         self._stop_watching()
         self._changed.set()
@@ -107,23 +108,23 @@ class UpdateFeed:
             item = self._merge.take()
             if self._merge.barrier != self._barrier:
                 self._barrier = self._merge.barrier
-                self._ask_anew()
+                self._request_again()
             for journal in self._merge.moved():
                 self._pullers[journal].look()
             if item is not None:
-                return item  # nothing is awaited between taking and giving
+                return item  # no await between take and return, so that no item is lost
             await self._changed.wait()
 
     # --- servers ----------------------------------------------------------------------------------
 
     async def _search(self) -> None:
-        """Look for servers now and then, and at once when there is a reason."""
+        """Search for servers periodically, and at once on request."""
         while True:
             asked = self._merge.barrier
             try:
-                self._learn(await find_servers(self._context.bus))
+                self._add_servers(await find_servers(self._context.bus))
             except TransportError as error:
-                log.debug("servers could not be looked for", problem=str(error))
+                log.debug("cannot search for servers", problem=str(error))
             else:
                 self._merge.searched = max(self._merge.searched, asked)
                 self._changed.set()
@@ -132,7 +133,7 @@ class UpdateFeed:
                 await _within(self._search_now, self._settings.feed_search_seconds)
             self._search_now.clear()
 
-    def _learn(self, found: list[FoundServer]) -> None:
+    def _add_servers(self, found: list[FoundServer]) -> None:
         for server in found:
             if not server.journals:
                 self._fail(FeedUnavailable(server.server_id, server.durability))
@@ -143,20 +144,20 @@ class UpdateFeed:
                 if moved:
                     self._pullers[journal].wake.set()
 
-    def _ask_anew(self) -> None:
-        """Ask every journal again, and look for servers once more.
+    def _request_again(self) -> None:
+        """Repeat the request to every journal, and search for servers.
 
-        A journal is held: the others are asked where they end now. Or a connection was lost, ours or a
-        server's: answers may be lost with it.
+        Called when a journal is held, to read the current end of the others, and when a connection
+        of the client or a server was lost, because answers may be lost with it.
         """
-        anew, self._anew = self._anew, asyncio.Event()
-        anew.set()
+        restart, self._restart = self._restart, asyncio.Event()
+        restart.set()
         self._search_now.set()
         for puller in self._pullers.values():
             puller.wake.set()
 
-    async def _miss(self) -> None:
-        """Wait for journals that no server has, all at once; who is not found for long is away."""
+    async def _await_missing(self) -> None:
+        """Wait for journals that no server has; after the patience they are away."""
         settings, context = self._settings, self._context
         since: float | None = None
         while missed := [one for one in self._merge.sources.values() if one.journal not in self._pullers]:
@@ -165,9 +166,9 @@ class UpdateFeed:
             if since is not None and now - since >= settings.feed_patience_seconds:
                 for source in missed:
                     source.away = True
-                log.info("no server has some journals: they are away", journals=len(missed))
+                log.info("journals are away: no server has them", journals=len(missed))
                 self._changed.set()
-                return  # whenever a server has one of them, it is found
+                return  # the search finds a server that has one of them later
             self._search_now.set()
             await asyncio.sleep(settings.feed_patience_seconds / 4)
 
@@ -176,10 +177,10 @@ class UpdateFeed:
     def _pull(self, source: FeedSource) -> None:
         if source.journal not in self._pullers:
             self._pullers[source.journal] = puller = _Puller(source)
-            self._tasks.spawn(self._pull_on(puller))
+            self._tasks.spawn(self._pull_pages(puller))
 
-    async def _pull_on(self, puller: "_Puller") -> None:
-        """Ask for page after page, for as long as the feed lives."""
+    async def _pull_pages(self, puller: "_Puller") -> None:
+        """Request page after page until cancelled."""
         source, merge = puller.source, self._merge
         while True:
             await puller.room.wait()
@@ -187,7 +188,7 @@ class UpdateFeed:
             try:
                 page = await self._ask(source)
             except (TransportError, Refused, MalformedMessage) as error:
-                await self._failed(puller, error)
+                await self._back_off(puller, error)
                 continue
             if page is not None:
                 page = self._wanted(page)
@@ -198,15 +199,15 @@ class UpdateFeed:
                 self._changed.set()
 
     def _wanted(self, page: FeedPage) -> FeedPage:
-        """The page without what this reader must not hear of."""
+        """Filter the page by `only`."""
         if self._only is None:
             return page
         return replace(page, entries=tuple(one for one in page.entries if self._only(one.document)))
 
     async def _ask(self, source: FeedSource) -> FeedPage | None:
-        """The next page; None if it must be asked for anew."""
+        """Request the next page; None if the request must be repeated."""
         server_id = self._servers[source.journal]
-        settings, merge, anew = self._settings, self._merge, self._anew
+        settings, merge, restart = self._settings, self._merge, self._restart
         wait = 0.0 if merge.holding and source.ended < merge.barrier else settings.feed_wait_seconds
         ask = PageRequest(
             source.journal, source.read, self._start, self._documents, settings.feed_page_bytes, wait
@@ -219,7 +220,7 @@ class UpdateFeed:
                 whom=f"server {server_id}",
             )
         )
-        interrupted = asyncio.ensure_future(anew.wait())
+        interrupted = asyncio.ensure_future(restart.wait())
         try:
             await asyncio.wait({asking, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             return pages.decode(asking.result()) if asking.done() else None
@@ -228,15 +229,15 @@ class UpdateFeed:
             interrupted.cancel()
             await asyncio.gather(asking, interrupted, return_exceptions=True)
 
-    async def _failed(self, puller: "_Puller", error: LorogoError) -> None:
-        """Wait before the next try; who does not answer for long is away, and nobody waits for it."""
+    async def _back_off(self, puller: "_Puller", error: LorogoError) -> None:
+        """Wait before the next attempt; a journal that does not answer for long is away."""
         settings, source, now = self._settings, puller.source, self._context.clock.now()
         gone = not isinstance(error, Disconnected) and not _busy(error) and self._context.bus.connected
         if gone:
             puller.failing_since = now if puller.failing_since is None else puller.failing_since
             if now - puller.failing_since >= settings.feed_patience_seconds and not source.away:
                 source.away = True
-                log.info("a journal is away", journal=source.journal, problem=str(error))
+                log.info("journal is away", journal=source.journal, problem=str(error))
             self._search_now.set()
             self._changed.set()
         else:
@@ -251,7 +252,7 @@ class UpdateFeed:
         puller.wake.clear()
 
     def _fail(self, error: Exception) -> None:
-        """The feed is over."""
+        """End the feed with an error."""
         if self._error is None:
             unexpected = not isinstance(error, LorogoError)
             if unexpected:
@@ -261,19 +262,19 @@ class UpdateFeed:
 
 
 class _Puller:
-    """The asking for one journal."""
+    """The request state of one journal."""
 
     def __init__(self, source: FeedSource) -> None:
         self.source = source
-        self.room = asyncio.Event()  # few enough records wait here
+        self.room = asyncio.Event()  # the buffer has space for another page
         self.room.set()
-        self.wake = asyncio.Event()  # try now
+        self.wake = asyncio.Event()  # retry now
         self.page_records = 0
         self.attempt = 0
         self.failing_since: float | None = None
 
     def look(self) -> None:
-        """Ask for more when half of the last page is taken."""
+        """Allow the next request when half of the last page is delivered."""
         if len(self.source.entries) <= self.page_records // 2:
             self.room.set()
         else:
@@ -290,7 +291,7 @@ def _busy(error: LorogoError) -> bool:
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Until the event, or so long."""
+    """Wait for the event, at most this long."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

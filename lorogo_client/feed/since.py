@@ -1,4 +1,4 @@
-"""Where a feed begins: `since` as an app says it, made into a state to read from."""
+"""The start of a feed: converts `since` into a state to read from."""
 
 import json
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from lorogo_transport.ports import Transport
 Since = int | datetime | FeedPosition | str | None
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
-# JetStream's times may step back a little when another NATS server leads the stream; sequences do not.
+# JetStream's times may step back a little after a change of the stream's leader; sequences do not.
 _STEP_BACK_NS = 60 * 1_000_000_000
 
 
 def check(since: Since, documents: Iterable[str] | None) -> tuple[Since, frozenset[str] | None]:
-    """The same, if it can be meant. Raises ValueError, TypeError, InvalidDocumentId, InvalidPosition."""
+    """Validate `since` and `documents`. Raises ValueError, TypeError, InvalidDocumentId, InvalidPosition."""
     if isinstance(documents, str):
         raise TypeError("documents must be several ids, not one text")
     wanted = None if documents is None else frozenset(check_document_id(one) for one in documents)
@@ -32,9 +32,9 @@ def check(since: Since, documents: Iterable[str] | None) -> tuple[Since, frozens
         case bool():
             raise ValueError("since must be a sequence, a datetime, a position or 'now'")
         case int() if since < 0:
-            raise ValueError("since must not be negative: 0 is the beginning of everything")
+            raise ValueError("since must not be negative: 0 is the start of the journals")
         case datetime() if since.tzinfo is None:
-            raise ValueError("since must say its time zone: datetime.now(UTC), not datetime.now()")
+            raise ValueError("since must have a time zone: datetime.now(UTC), not datetime.now()")
         case str():
             return FeedPosition.parse(since), wanted
         case _:
@@ -42,12 +42,12 @@ def check(since: Since, documents: Iterable[str] | None) -> tuple[Since, frozens
 
 
 async def begin(transport: Transport, since: Since, documents: frozenset[str] | None) -> FeedState:
-    """The state that a feed begins with. Raises ValueError, InvalidPosition, TransportError."""
+    """Return the initial state of a feed. Raises ValueError, InvalidPosition, TransportError."""
     match since:
         case FeedPosition():
             state = since.state()
             if documents is not None and documents != state.documents:
-                raise ValueError("a position goes on with the documents that it began with")
+                raise ValueError("a position must be resumed with the same documents")
             return state
         case datetime():
             start = FeedStart(time_ns=(since - _UNIX) // timedelta(microseconds=1) * 1000)
@@ -64,12 +64,12 @@ async def _now(transport: Transport) -> FeedStart:
     try:
         state = await transport.stream(subjects.WAL_STREAM).state()
     except StreamMissing:
-        return EVERYTHING  # there has never been a server here
+        return EVERYTHING  # no server has ever run on this NATS
     return await _behind(transport, state.last_sequence)
 
 
 async def _behind(transport: Transport, sequence: int) -> FeedStart:
-    """Behind that sequence of the current epoch; its time, where it can be had, makes finding it quick."""
+    """Start after a sequence of the current epoch; its time, if available, speeds up the search."""
     epoch = await _epoch(transport)
     stored = await transport.stream(subjects.WAL_STREAM).get(sequence) if sequence else None
     return FeedStart(epoch, sequence, 0 if stored is None else max(0, stored.time_ns - _STEP_BACK_NS))

@@ -1,4 +1,4 @@
-"""What an operator must know of a server, in words: `lorogo status` and the dashboard say the same."""
+"""A server's health as text, shared by `lorogo status` and the dashboard."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from lorogo_client.versions import show_age
 
 
 def health(stats: Mapping[str, Any], now_ns: int) -> list[str]:
-    """What an operator must know of a server, the worst first; of one that is well, one word."""
+    """Return a server's problems, the worst first, then its state; few words for a healthy server."""
     facts: list[str] = []
     journal = str(stats.get("journal", "open"))
     if journal != "open":
@@ -17,7 +17,7 @@ def health(stats: Mapping[str, Any], now_ns: int) -> list[str]:
         facts.append("NOT READY")
     facts += _replication(stats)
     if damaged := stats.get("journals_damaged") or (["its journal"] if stats.get("journal_damage") else []):
-        facts.append(f"DAMAGE in {', '.join(damaged)} (`lorogo log verify` tells more)")
+        facts.append(f"DAMAGE in {', '.join(damaged)} (details: `lorogo log verify`)")
     if str(stats.get("archive") or "open") != "open":
         waiting = _count(stats.get("archive_waiting", 0), "segment")
         facts.append(f"ARCHIVE {stats['archive']} ({waiting} waiting)")
@@ -47,7 +47,7 @@ def health(stats: Mapping[str, Any], now_ns: int) -> list[str]:
 
 
 def _replication(stats: Mapping[str, Any]) -> list[str]:
-    """Whether ACKs wait for other servers and why, who has copies, and which ones do not go on."""
+    """Return the state of replication: waiting ACKs, servers with copies, copies that have stopped."""
     facts: list[str] = []
     if wanted := stats.get("journal_replicas_wanted", 0):
         there = [str(name) for name in stats.get("journal_replicas", [])]
@@ -55,7 +55,7 @@ def _replication(stats: Mapping[str, Any]) -> list[str]:
             facts.append(f"ACKS WAIT ({lacking})")
         elif len(there) < wanted:
             facts.append(f"ONLY {len(there)} OF {wanted} REPLICAS: ACKs would wait")
-        facts.append(f"journal copied by {', '.join(there) or 'nobody'}")
+        facts.append(f"journal copied by {', '.join(there) or 'no server'}")
     for place, why in sorted(stats.get("copies_trouble", {}).items()):
         facts.append(f"CANNOT COPY {place} ({why})")
     return facts

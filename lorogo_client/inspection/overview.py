@@ -1,4 +1,4 @@
-"""Which documents there are, seen without starting one: state, owner, lease, sizes, last edit."""
+"""List of documents, read without starting one: state, owner, lease, sizes, last edit."""
 
 import asyncio
 from bisect import bisect_left, bisect_right
@@ -24,23 +24,23 @@ from lorogo_transport.stores.statuses import Statuses
 Row = dict[str, Any]
 
 _OWNER_SECONDS = 3.0
-_NAMES_SECONDS_MAX = 1.0  # how old a list of all names may be
-_TURN_NAMES = 1_000  # looked at before others on the loop get a turn
-_NAMES_SHARE = 0.05  # of the time may go into reading them, however many ask
+_NAMES_SECONDS_MAX = 1.0  # age of a cached list of names
+_TURN_NAMES = 1_000  # examined before yielding to the loop
+_NAMES_SHARE = 0.05  # of the time may be spent reading names, whatever the request rate
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSummary:
-    """What is stored of a document."""
+    """The stored state of a document."""
 
     document_id: str
-    last: StoredMessage | None  # of its messages in the WAL
+    last: StoredMessage | None  # its last message in the WAL
     snapshot: SnapshotHead | None
     status: StatusEntry | None
 
     @property
     def known(self) -> bool:
-        """Whether it has ever existed."""
+        """True if the document exists or has existed."""
         return self.last is not None or self.snapshot is not None or self.status is not None
 
     @property
@@ -52,7 +52,7 @@ class DocumentSummary:
         return is_erased(self.snapshot)
 
     def check(self, *, deleted: bool = False) -> None:
-        """Raise DocumentFailed, or DocumentDeleted unless `deleted` may be."""
+        """Raise DocumentFailed for status ERROR, and DocumentDeleted unless `deleted` is allowed."""
         if self.status is not None and isinstance(self.status.status, Failed):
             raise DocumentFailed(self.document_id, self.status.status.trace_id)
         if self.deleted and not deleted:
@@ -60,17 +60,17 @@ class DocumentSummary:
 
 
 def is_deleted(head: SnapshotHead | None) -> bool:
-    """Whether a document was deleted, perhaps for good."""
+    """True if the document was deleted or erased."""
     return head is not None and bool(head.facts.get("deleted_ns"))
 
 
 def is_erased(head: SnapshotHead | None) -> bool:
-    """Whether a document was erased for good."""
+    """True if the document was erased."""
     return head is not None and head.facts.get("erased_ns", "0") not in {"", "0"}
 
 
-async def look(transport: Transport, document_id: str) -> DocumentSummary:
-    """What is stored of a document. Starts and creates nothing."""
+async def read_summary(transport: Transport, document_id: str) -> DocumentSummary:
+    """Read the stored state of a document. Starts and creates nothing."""
     last, head, entry = await asyncio.gather(
         transport.stream(subjects.WAL_STREAM).last(subjects.wal(document_id)),
         snapshots(transport).head(document_id),
@@ -80,14 +80,14 @@ async def look(transport: Transport, document_id: str) -> DocumentSummary:
 
 
 async def of_one(transport: Transport, sight: DocumentSummary, *, now_ns: int) -> Row:
-    """The row of a document that was looked at."""
+    """Return the row of one document."""
     document_id = sight.document_id
     messages = await transport.stream(subjects.WAL_STREAM).count(subjects.wal(document_id))
     return row(document_id, sight.status, sight.snapshot, messages, now_ns=now_ns)
 
 
 async def ask_owner(transport: Transport, document_id: str, token: str = "") -> Row | None:
-    """What the owner says; None if it does not answer. A plain request, which starts nothing."""
+    """Return the owner's status facts; None if it does not answer. Starts nothing."""
     subject = subjects.call("status", document_id)
     headers = {h.TOKEN: token} if token else None
     try:
@@ -102,7 +102,7 @@ async def ask_owner(transport: Transport, document_id: str, token: str = "") -> 
 
 
 async def rows(transport: Transport, *, now_ns: int) -> list[Row]:
-    """Every document, by id."""
+    """Return the rows of all documents, by id."""
     entries = {document: entry async for document, entry in Statuses(transport).all()}
     heads = {head.document_id: head async for head in snapshots(transport).list()}
     counts = await transport.stream(subjects.WAL_STREAM).subjects(subjects.wal("*"))
@@ -116,7 +116,7 @@ async def rows(transport: Transport, *, now_ns: int) -> list[Row]:
 def row(
     document_id: str, entry: StatusEntry | None, head: SnapshotHead | None, messages: int, *, now_ns: int
 ) -> Row:
-    """One document: its state, who has it, since when, how big."""
+    """Return a document's row: state, server, time of the last change, lease and sizes."""
     row: Row = {
         "document": document_id,
         "state": "DOWN",
@@ -145,10 +145,10 @@ def row(
 
 
 def edited_ns(last: StoredMessage | None, head: SnapshotHead | None) -> int | None:
-    """When the document was last edited, by the stream's clock; None: not known.
+    """Return when the document was last edited, by the stream's clock; None if unknown.
 
-    The last message of the WAL tells it; without one the last dated version of the snapshot, or when
-    that was written.
+    Taken from the last WAL message, else from the last dated version of the snapshot, else from
+    the snapshot's own time.
     """
     times = [last.time_ns] if last is not None else []
     if head is not None:
@@ -158,13 +158,13 @@ def edited_ns(last: StoredMessage | None, head: SnapshotHead | None) -> int | No
 
 
 def _last_dated(text: str) -> int | None:
-    """The time of the last of `[[time_ns, frontiers, sequence], ...]`; parsing all would be a waste."""
+    """Return the time of the last entry of `[[time_ns, frontiers, sequence], ...]`, without parsing all."""
     first = text[text.rfind("[") + 1 :].partition(",")[0].strip()
     return int(first) if first.isascii() and first.isdigit() and len(first) <= 19 else None
 
 
 def snapshots(transport: Transport) -> SnapshotStore:
-    """The snapshots, for reading."""
+    """Return a read-only view of the snapshots."""
     return SnapshotStore(
         transport.stream(subjects.SNAPSHOT_STREAM),
         max_payload=transport.bus.max_payload,
@@ -179,7 +179,7 @@ def _no_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Every document id in order, and how many messages the WAL has of each."""
+    """All document ids in order, and the number of WAL messages of each."""
 
     ids: Sequence[str]
     messages: Mapping[str, int]
@@ -187,7 +187,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class CataloguePage:
-    """Some documents by id; `next` begins the page after, None: there is none."""
+    """Some documents by id; `next` starts the following page, None on the last page."""
 
     rows: list[Row]
     next: str | None
@@ -196,8 +196,8 @@ class CataloguePage:
 class Catalogue:
     """All documents in pages.
 
-    Names are read without bodies, and kept for twenty times as long as that took, at most a second: who
-    has few documents sees a new one at once. Everything else is read for the documents of the page alone.
+    Names are read without bodies and cached for twenty times the reading time, at most a second: with
+    few documents, a new one appears at once. Everything else is read only for the documents of the page.
     """
 
     def __init__(self, transport: Transport, clock: Clock | None = None) -> None:
@@ -210,7 +210,7 @@ class Catalogue:
     async def page(
         self, *, after: str = "", prefix: str = "", limit: int, only: Callable[[str], bool] | None = None
     ) -> CataloguePage:
-        """At most `limit` documents that begin with `prefix` and come after `after`, if given `only` some."""
+        """Return at most `limit` documents that start with `prefix`, come after `after`, and pass `only`."""
         names = await self._all_names()
         ids = names.ids
         start = max(bisect_right(ids, after), bisect_left(ids, prefix))
@@ -220,7 +220,7 @@ class Catalogue:
                 break
             if only is None or only(one):
                 wanted.append(one)
-            if count % _TURN_NAMES == 0:  # few of very many may be wanted
+            if count % _TURN_NAMES == 0:  # `only` may reject nearly all of very many
                 await asyncio.sleep(0)
         shown = wanted[:limit]
         more = shown[-1] if len(wanted) > limit else None

@@ -1,6 +1,6 @@
-"""What is known of one update, by its log id: in the WAL, in journals, refused, in the document.
+"""Search for one update by its log id: WAL, journals, refused updates, document.
 
-Looks only: no document is started. An operator's question, so it may read much; page by page.
+Reads only and starts no document. It is a tool for operators, so it may read much; page by page.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ _OWNER_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class InWal:
-    """Messages of it that the WAL holds."""
+    """The update's messages in the WAL."""
 
     document: str
     sequences: tuple[int, ...]
-    time_ns: int  # of the last
+    time_ns: int  # of the last message
     bytes: int
-    whole: bool  # every chunk is there
+    whole: bool  # all chunks are present
 
 
 @dataclass(frozen=True, slots=True)
 class InJournal:
-    """A record of it: it was accepted."""
+    """The update's record in a journal: it was accepted."""
 
     server: str
     journal: str
@@ -58,19 +58,19 @@ class InJournal:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """It was refused for good, and moved to `loro-rejected`."""
+    """The update's entry in `loro-rejected`: it was refused for good."""
 
     document: str
     reason: str
     message: str
-    sequence: int  # where the WAL had it
+    sequence: int  # in the WAL
     time_ns: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCoverage:
-    """How far the stored snapshot goes."""
+    """The WAL position that the stored snapshot covers."""
 
     epoch: int
     sequence: int
@@ -79,20 +79,20 @@ class SnapshotCoverage:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTrace:
-    """All that is known of one update."""
+    """The search result for one update."""
 
     log_id: str
-    document: str = ""  # empty: nobody knows it
+    document: str = ""  # empty: unknown
     wal: tuple[InWal, ...] = ()
     journals: tuple[InJournal, ...] = ()
     rejected: tuple[Quarantined, ...] = ()
     snapshot: SnapshotCoverage | None = None
-    in_document: bool | None = None  # by its owner's version; None: nobody serves it, or it cannot be told
-    unasked: tuple[str, ...] = ()  # servers whose journals could not be read, and why
+    in_document: bool | None = None  # by its owner's version; None: not served, or unknown
+    unreadable: tuple[str, ...] = ()  # servers whose journals could not be read, with the error
 
     @property
     def known(self) -> bool:
-        """Whether anybody has it or had it."""
+        """True if the update was found anywhere."""
         return bool(self.wal or self.journals or self.rejected)
 
 
@@ -103,29 +103,29 @@ async def trace(
     *,
     document: str = "",
     since_ns: int = 0,
-    on_all: Callable[[], None] = lambda: None,
+    on_full_scan: Callable[[], None] = lambda: None,
 ) -> UpdateTrace:
-    """Look everywhere. Without a document, journals and refusals tell which it is.
+    """Search everywhere. Without `document`, journals and refusals name it.
 
-    If they do not, the WAL of all documents is read; `on_all` is told before. Raises TransportError.
+    If they do not, the WAL of all documents is read, after a call of `on_full_scan`. Raises TransportError.
     """
-    journals, unasked = await _in_journals(transport, caller, log_id, document, since_ns)
+    journals, unreadable = await _in_journals(transport, caller, log_id, document, since_ns)
     rejected = await _in_rejected(transport, log_id, document)
     named = [one.document for one in journals] + [one.document for one in rejected]
     name = document or next(iter(named), "")
     if not name:
-        on_all()
+        on_full_scan()
     wal = await _in_wal(transport, log_id, name)
     name = name or next((one.document for one in wal), "")
     if not name:
-        return UpdateTrace(log_id, unasked=unasked)
+        return UpdateTrace(log_id, unreadable=unreadable)
     head = await snapshots(transport).head(name)
     inside = await _in_document(caller, name, [span for one in journals for span in one.spans])
-    return UpdateTrace(log_id, name, wal, journals, rejected, _covered(head), inside, unasked)
+    return UpdateTrace(log_id, name, wal, journals, rejected, _covered(head), inside, unreadable)
 
 
 def verdict(found: UpdateTrace) -> str:
-    """In one sentence, for people."""
+    """Return the result as one sentence."""
     many = len({one.server for one in found.journals})
     kept = f"in the journal{'s' if many > 1 else ''} of {many} server{'s' if many > 1 else ''}"
     held = next((one for one in found.wal if one.whole), None)
@@ -136,37 +136,37 @@ def verdict(found: UpdateTrace) -> str:
     if many and (found.in_document or _compacted(found)):
         return f"accepted, and compacted since: in the stored snapshot, {kept}"
     if many and found.in_document is False:
-        return f"accepted, and not in the document: {kept}; reconciliation brings it back"
+        return f"accepted, but missing from the document: {kept}; reconciliation restores it"
     if many:
-        return f"accepted: {kept}; nobody serves the document now to say whether it has it"
+        return f"accepted: {kept}; no server serves the document now, so its content is unknown"
     if found.rejected:
         no = found.rejected[-1]
         return f"refused: {no.reason}: {no.message}" if no.message else f"refused: {no.reason}"
     if held is not None:
         return (
-            f"in the WAL at {held.sequences[-1]}, and in no journal that answered: not accepted yet,"
+            f"in the WAL at {held.sequences[-1]}, but in no journal that answered: not accepted yet,"
             " or accepted with durability stream"
         )
     if found.wal:
-        return "some of its chunks are in the WAL, others are missing: it was never whole"
-    return "not known: it did not reach NATS, or what kept it has expired"
+        return "incomplete: some of its chunks are in the WAL, others are missing"
+    return "not found: it did not reach NATS, or its records have expired"
 
 
 def _compacted(found: UpdateTrace) -> bool:
-    """Whether the stored snapshot goes beyond where the WAL held it."""
+    """True if the stored snapshot covers the update's WAL position."""
     snapshot = found.snapshot
     if snapshot is None:
         return False
     return any((one.epoch, one.sequence) <= (snapshot.epoch, snapshot.sequence) for one in found.journals)
 
 
-# --- where to look --------------------------------------------------------------------------------
+# --- places to search----------------------------------------------------------------------------
 
 
 async def _in_journals(
     transport: Transport, caller: Caller, log_id: str, document: str, since_ns: int
 ) -> tuple[tuple[InJournal, ...], tuple[str, ...]]:
-    """From every server that answers, and which could not be read."""
+    """Search the journals of every server that answers; return records and unreadable journals."""
     slots = asyncio.Semaphore(_JOURNALS_AT_ONCE)
     servers = await find_servers(transport.bus)
 
@@ -199,7 +199,7 @@ async def _in_journal(
         page = pages.decode(body)
         for entry in page.entries:
             record = entry.record
-            # an older server does not know that it is asked for one update only
+            # an older server ignores the filter by log id
             if isinstance(record, UpdateRecord) and record.log_id == wanted.log_id:
                 yield InJournal(
                     server.server_id,
@@ -225,7 +225,7 @@ async def _in_rejected(transport: Transport, log_id: str, document: str) -> tupl
     async for stored in _messages(transport, subjects.REJECTED_STREAM, subjects.rejected(document or "*")):
         if stored.headers.get(h.LOG_ID) != log_id or not stored.headers.get(h.REASON):
             continue
-        reason = sentence(stored.headers[h.REASON])  # where NATS is open anybody may have written it
+        reason = sentence(stored.headers[h.REASON])  # untrusted where NATS is open to anonymous clients
         name = subjects.document_of(stored.subject)
         before = found.get((name, reason))
         found[name, reason] = Quarantined(
@@ -247,7 +247,7 @@ async def _in_wal(transport: Transport, log_id: str, document: str) -> tuple[InW
         try:
             chunk = chunks.parse(stored.headers, b"")
         except MalformedMessage:
-            continue  # its owner refuses it, and `loro-rejected` tells why
+            continue  # its owner refuses it; `loro-rejected` has the reason
         name = subjects.document_of(stored.subject)
         parts.setdefault(name, []).append((stored, chunk))
     return tuple(_together(name, messages) for name, messages in parts.items())
@@ -270,11 +270,11 @@ async def _messages(transport: Transport, stream: str, subject: str) -> AsyncIte
         async for stored in transport.stream(stream).read(subject):
             yield stored
     except StreamMissing:
-        return  # there has never been a server here
+        return  # no server has ever run on this NATS
 
 
 async def _in_document(caller: Caller, document: str, spans: Sequence[Span]) -> bool | None:
-    """Whether its owner has those changes, if there is one: asking starts nothing."""
+    """Return whether the owner has these changes, None without an owner. Starts nothing."""
     if not spans:
         return None
     try:

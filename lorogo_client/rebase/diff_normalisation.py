@@ -1,7 +1,7 @@
-"""What is new in a container that a diff takes away and puts back: the diff names all that is in it.
+"""Reduction of a diff that removes and recreates a container: such a diff contains the whole container.
 
-Loro does so below the nodes of a tree that were made later than an edit of ours. Put on a document that has
-the container, it would be there twice. The marks of a text are not compared.
+Loro produces such diffs below tree nodes that are newer than a local edit. Applied to a document that
+has the container, the diff would duplicate it. Text marks are not compared.
 """
 
 from loro import (
@@ -20,13 +20,13 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_client.rebase.sequence_alignment import Key, alike, key_of
+from lorogo_client.rebase.sequence_alignment import Key, key_of, matching
 
 Renamed = dict[ContainerID, ContainerID]
 
 
-def net(container: ContainerID, diff: Diff, before: LoroDoc) -> tuple[list[Diff], Renamed]:
-    """What the diff adds to the document, and other names of containers that it makes."""
+def normalise(container: ContainerID, diff: Diff, before: LoroDoc) -> tuple[list[Diff], Renamed]:
+    """Return what the diff adds to the document, and new ids of containers that it creates."""
     match diff:
         case Diff.Text(diff=parts):
             now = "".join(part.insert for part in parts if isinstance(part, TextDelta.Insert))
@@ -44,14 +44,14 @@ def net(container: ContainerID, diff: Diff, before: LoroDoc) -> tuple[list[Diff]
     return [diff], {}
 
 
-def emptied(container: ContainerID, before: LoroDoc) -> list[Diff]:
-    """What takes all out of a text or list."""
+def emptying_diffs(container: ContainerID, before: LoroDoc) -> list[Diff]:
+    """Return diffs that empty a text or list."""
     assert isinstance(container, ContainerID.Normal)
     match container.container_type:
         case ContainerType.Text():
-            return net(container, Diff.Text([]), before)[0]
+            return normalise(container, Diff.Text([]), before)[0]
         case ContainerType.List() | ContainerType.MovableList():
-            return net(container, Diff.List([]), before)[0]
+            return normalise(container, Diff.List([]), before)[0]
     return []
 
 
@@ -68,7 +68,7 @@ def _text(have: str, want: str) -> list[Diff]:
 def _list(here: LoroList | LoroMovableList, values: list[ValueOrContainer]) -> list[Diff]:
     have = here.get_value()
     assert isinstance(have, list)
-    kept = alike([key_of(value) for value in have], [_key(value) for value in values])
+    kept = matching([key_of(value) for value in have], [_key(value) for value in values])
     steps: list[ListDiffItem] = []
     at = place = 0
     for next_at, next_place in [*kept, (len(have), len(values))]:
@@ -78,7 +78,7 @@ def _list(here: LoroList | LoroMovableList, values: list[ValueOrContainer]) -> l
             steps.append(ListDiffItem.Insert(values[place:next_place], is_move=False))
         steps.append(ListDiffItem.Retain(1))
         at, place = next_at + 1, next_place + 1
-    return [Diff.List(steps[:-1])]  # there is nothing at the end
+    return [Diff.List(steps[:-1])]  # without the retain at the end
 
 
 def _map(here: LoroMap, updated: dict[str, ValueOrContainer | None]) -> tuple[list[Diff], Renamed]:
@@ -87,7 +87,7 @@ def _map(here: LoroMap, updated: dict[str, ValueOrContainer | None]) -> tuple[li
     doc, renamed = LoroDoc(), Renamed()
     made = doc.get_map("map")
     for key in have:
-        made.insert(key, None)  # there must be something to delete
+        made.insert(key, None)  # so that it can be deleted
     doc.commit()
     start = doc.oplog_frontiers
     for key, value in updated.items():

@@ -1,10 +1,10 @@
-"""Putting edits on a state whose history is not ours: by a diff, merged with what others did meanwhile.
+"""Rebase of unsaved edits onto a state with another history, by a diff merged with remote edits.
 
-A diff speaks of positions, and positions mean another place once others have edited before them, or no
-place at all. Loro merges such edits only along a common history, which is gone here. So we make one: on
-a copy of the old document, at the base of our edits, every text and list that we touched is changed
-into what it is now, as if somebody had done that; Loro merges both, and what our edits add to that is
-the diff. Trees that both documents have go by their nodes (`tree_rebase`).
+A diff contains positions, and remote edits before a position shift it or remove its place.
+Loro merges such edits only along a common history, which no longer exists. So this module builds one: on
+a copy of the old document, at the base of the local edits, every text and list that they touched is changed
+into its current remote content, as if a remote peer had done that. Loro merges both sides; the effect of
+the local edits is then the diff. Trees in both documents are merged by their nodes (`tree_rebase`).
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_client.rebase.diff_normalisation import emptied, net
+from lorogo_client.rebase.diff_normalisation import emptying_diffs, normalise
 from lorogo_client.rebase.sequence_alignment import align_list, align_movable_list, align_text
-from lorogo_client.rebase.tree_rebase import Node, TreeEdits, graft, places, tree_edits
+from lorogo_client.rebase.tree_rebase import Node, TreeEdits, apply_tree_edits, places, tree_edits
 from lorogo_protocol import crdt
 
 _WITH_POSITIONS = (ContainerType.Text, ContainerType.List, ContainerType.MovableList)
@@ -34,16 +34,16 @@ _WITH_POSITIONS = (ContainerType.Text, ContainerType.List, ContainerType.Movable
 
 @dataclass(frozen=True, slots=True)
 class UnsavedEdits:
-    """What is to be put on a document: its trees' edits, and diffs of whatever else was touched."""
+    """Edits to apply to a document: edits of its trees, and diffs of other touched containers."""
 
     trees: dict[ContainerID, TreeEdits]
     diffs: list[tuple[ContainerID, Diff]]
     touched: set[ContainerID]
-    renamed: dict[ContainerID, ContainerID]  # what is made under another name than its diff has
+    renamed: dict[ContainerID, ContainerID]  # containers created under another id than in their diff
 
 
 def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> UnsavedEdits:
-    """What `old` has on top of `base`, for `put_on()` this `fresh` one. Raises CrdtError."""
+    """Return the edits of `old` on top of `base`, for `apply_edits()` on `fresh`. Raises CrdtError."""
     with crdt.guard():
         diffs = old.diff(base, old.oplog_frontiers).get_diff()
         touched = _touched(old, base)
@@ -58,7 +58,8 @@ def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> UnsavedEdits:
         bridge.checkout(base)
         before = [places(bridge.get_tree(tree)) for tree in trees]
         if lists:
-            # the lowest peer that is free: no chance in it, and it yields to our edits where both are as old
+            # the lowest free peer id: deterministic, and it loses against local edits of the same Lamport
+            # time
             taken = crdt.counters(old.oplog_vv.encode())
             bridge.peer_id = next(peer for peer in count(1) if peer not in taken)
             for container in lists:
@@ -70,30 +71,30 @@ def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> UnsavedEdits:
         stayed = {
             _meta(node) for was, now in zip(before, after, strict=True) for node in was.keys() & now.keys()
         }
-        _tell(edits, diffs, stayed, bridge, fresh)
+        _collect(edits, diffs, stayed, bridge, fresh)
         return edits
 
 
-def put_on(fresh: LoroDoc, edits: UnsavedEdits) -> None:
-    """Put them on it, without those inside of what others removed, and commit nothing. Raises CrdtError."""
+def apply_edits(fresh: LoroDoc, edits: UnsavedEdits) -> None:
+    """Apply the edits except those in containers that were removed; commits nothing. Raises CrdtError."""
     with crdt.guard():
         renamed = dict(edits.renamed)
         for tree, of_tree in edits.trees.items():
             if not _has(fresh, tree):
-                continue  # it went with a node of another tree
-            made = graft(of_tree, fresh.get_tree(tree))
+                continue  # it was removed with a node of another tree
+            made = apply_tree_edits(of_tree, fresh.get_tree(tree))
             renamed |= {_meta(node): _meta(new) for node, new in made.items()}
         fresh.apply_diff(_placed(edits, renamed, fresh))
 
 
-def _tell(
+def _collect(
     edits: UnsavedEdits,
     diffs: list[tuple[ContainerID, Diff]],
     stayed: set[ContainerID],
     bridge: LoroDoc,
     fresh: LoroDoc,
 ) -> None:
-    """Add the diffs to the edits; of what is put back where it was, only what is new in it."""
+    """Add the diffs to the edits; of a container that is only recreated, add only its new content."""
     put_back = set[ContainerID]()
     for container, diff in diffs:  # parents come first
         if container in edits.trees:
@@ -103,17 +104,17 @@ def _tell(
         else:
             put_back |= {inside for inside in _made(diff) if _has(bridge, inside)}
             if container in edits.touched:
-                news, renamed = net(container, diff, bridge)
+                news, renamed = normalise(container, diff, bridge)
                 edits.diffs.extend((container, new) for new in news)
                 edits.renamed.update(renamed)
-    # nothing is said of what is put back empty
+    # a container that is recreated empty has no diff
     for container in (put_back & edits.touched) - {named for named, _ in diffs}:
         if _has(fresh, container):
-            edits.diffs.extend((container, new) for new in emptied(container, bridge))
+            edits.diffs.extend((container, new) for new in emptying_diffs(container, bridge))
 
 
 def _touched(old: LoroDoc, base: Frontiers) -> set[ContainerID]:
-    """The containers that are edited since then: a diff also speaks of what it takes away and puts back."""
+    """Return the containers edited since `base`: a diff also names containers that it only recreates."""
     since = old.frontiers_to_vv(base)
     assert since is not None
     return {
@@ -126,7 +127,7 @@ def _touched(old: LoroDoc, base: Frontiers) -> set[ContainerID]:
 
 
 def _has(doc: LoroDoc, container: ContainerID) -> bool:
-    """Whether it is there, and nobody removed it."""
+    """True if the document has the container and it is not removed."""
     return isinstance(container, ContainerID.Root) or doc.get_path_to_container(container) is not None
 
 
@@ -146,8 +147,8 @@ def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
 
 
 def _placed(edits: UnsavedEdits, renamed: dict[ContainerID, ContainerID], fresh: LoroDoc) -> DiffBatch:
-    """Without edits inside of what others removed: there is no place for them, and Loro may raise."""
-    placed, made = DiffBatch(), renamed.keys() - edits.renamed.keys()  # those are made with their parents
+    """Drop the edits in removed containers: they have no place, and Loro may raise."""
+    placed, made = DiffBatch(), renamed.keys() - edits.renamed.keys()  # created with their parents
     named = {new: old for old, new in edits.renamed.items()}
     for container, diff in edits.diffs:  # parents come first
         if container in made or (container in edits.touched and _has(fresh, container)):
@@ -157,7 +158,7 @@ def _placed(edits: UnsavedEdits, renamed: dict[ContainerID, ContainerID], fresh:
 
 
 def _made(diff: Diff) -> set[ContainerID]:
-    """The containers that come into being with the diff."""
+    """Return the containers that the diff creates."""
     match diff:
         case Diff.List(diff=items):
             inserted = [

@@ -1,6 +1,6 @@
-"""Changing a text or a list into what it is elsewhere, with few edits: what is alike stays.
+"""Conversion of a text or list into another version of it with few edits, so that common elements stay.
 
-What only the other list has needs a place here, and nothing more: None stands for it.
+Elements that only the other list has need just a position here: None is their placeholder.
 """
 
 import json
@@ -9,14 +9,14 @@ from itertools import pairwise
 
 from loro import ContainerID, Diff, LoroDoc, LoroList, LoroMovableList, LoroText, TextDelta
 
-_COMPARED_MAX = 50_000  # characters or elements; more take too long
-_FIRST_SIGN = 0x10000  # from here on every number is a character
+_COMPARED_MAX = 50_000  # characters or elements; longer sequences are not compared
+_FIRST_SIGN = 0x10000  # from here on every code point is valid
 
-Key = ContainerID | str  # of an element: a container's id, or what the value is, as JSON
+Key = ContainerID | str  # of an element: a container's id, or its value as JSON
 
 
 def align_text(text: LoroText, other: LoroText) -> None:
-    """Character by character, or by lines if it is long."""
+    """Align by characters, or by lines if the text is long."""
     now = other.to_string()
     if max(len(now), text.len_unicode) > _COMPARED_MAX:
         text.update_by_line(now)
@@ -25,16 +25,16 @@ def align_text(text: LoroText, other: LoroText) -> None:
 
 
 def align_list(items: LoroList, other: LoroList) -> None:
-    """Element by element."""
+    """Align element by element."""
     have, want = _keys(items), _keys(other)
     there = {key: place for place, key in enumerate(want) if isinstance(key, ContainerID)}
-    # no element of a list overtakes another: at the containers that both have, both can be split
+    # elements of a list never swap: split both at their common containers
     shared = [
         (at, there[key]) for at, key in enumerate(have) if isinstance(key, ContainerID) and key in there
     ]
     kept = dict(shared)
     for (left, other_left), (right, other_right) in pairwise([(-1, -1), *shared, (len(have), len(want))]):
-        for at, place in alike(have[left + 1 : right], want[other_left + 1 : other_right]):
+        for at, place in matching(have[left + 1 : right], want[other_left + 1 : other_right]):
             kept[left + 1 + at] = other_left + 1 + place
     for at in reversed(range(len(have))):
         if at not in kept:
@@ -44,9 +44,9 @@ def align_list(items: LoroList, other: LoroList) -> None:
 
 
 def align_movable_list(items: LoroMovableList, other: LoroMovableList) -> None:
-    """Element by element; one that has another place there is moved."""
+    """Align element by element; elements at another position are moved."""
     have, want = _keys(items), _keys(other)
-    source_of = {place: at for at, place in alike(have, want)}
+    source_of = {place: at for at, place in matching(have, want)}
     staying = set(source_of.values())
     left: defaultdict[Key, deque[int]] = defaultdict(deque)
     for at, key in enumerate(have):
@@ -55,10 +55,12 @@ def align_movable_list(items: LoroMovableList, other: LoroMovableList) -> None:
     for place, key in enumerate(want):
         if place not in source_of and left[key]:
             source_of[place] = left[key].popleft()
-    order: list[int | None] = [*sorted(source_of.values())]  # what is in `items`, by where it was
+    order: list[int | None] = [
+        *sorted(source_of.values())
+    ]  # current elements of `items`, by their original index
     for at in sorted(set(range(len(have))) - set(source_of.values()), reverse=True):
         items.delete(at, 1)
-    here = 0  # what is before it has its place, or will be moved behind it
+    here = 0  # elements before it are in place, or move behind it later
     for place in range(len(want)):
         source = source_of.get(place)
         if source is None:
@@ -84,10 +86,10 @@ def key_of(value: object) -> Key:
     return value if isinstance(value, ContainerID) else json.dumps(value, sort_keys=True, default=repr)
 
 
-def alike(have: list[Key], want: list[Key]) -> list[tuple[int, int]]:
-    """Where elements that are alike stand in the one and in the other, in the same order.
+def matching(have: list[Key], want: list[Key]) -> list[tuple[int, int]]:
+    """Return index pairs of matching elements, in the same order in both lists.
 
-    Loro compares texts quickly: so both are spelled, with a character for each element.
+    Loro diffs texts fast, so each distinct element is mapped to one character.
     """
     if max(len(have), len(want)) > _COMPARED_MAX:
         first = next((at for at, key in enumerate(have) if want[at : at + 1] != [key]), len(have))

@@ -1,8 +1,8 @@
-"""Putting our edits of a tree on what others made of it: by nodes, by where each was and where it is now.
+"""Rebase of local edits of a tree onto a remote version, node by node: old and new placement of each.
 
-Loro's own diff of a tree does not do for that. It cannot be put on a tree that lacks a parent, or where a
-move makes a circle, and nothing can be left out of it. And where others' operations come later than ours,
-it takes theirs back and makes them again: a copy would replace each node that they made.
+Loro's own diff of a tree is not sufficient. It cannot be applied to a tree that lacks a parent or where a
+move creates a cycle, and no part of it can be omitted. And where remote operations are later than local
+ones, it undoes and repeats them: a copy would replace each node that they created.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from loro import LoroTree, TreeID
 
 
 class Node(NamedTuple):
-    """A TreeID that can be looked up."""
+    """A hashable TreeID."""
 
     peer: int
     counter: int
@@ -24,18 +24,18 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodePlacement:
-    """Where a node is; siblings are sorted by their positions (fractional indexes)."""
+    """A node's parent and position; siblings are sorted by position (fractional index)."""
 
     parent: Node | None
     position: str
 
 
-Places = dict[Node, NodePlacement]  # of all nodes that are there: parents first, siblings in their order
+Places = dict[Node, NodePlacement]  # of all existing nodes: parents first, siblings in order
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEdits:
-    """Nodes that are new or elsewhere, as in `Places`, and the topmost of those that are gone."""
+    """Created and moved nodes, as in `Places`, and the topmost deleted nodes."""
 
     made: frozenset[Node]
     placed: Places
@@ -50,7 +50,7 @@ def places(tree: LoroTree) -> Places:
 
 
 def tree_edits(before: Places, after: Places) -> TreeEdits:
-    """What makes the one of the other."""
+    """Return the edits that turn `before` into `after`."""
     gone = before.keys() - after.keys()
     return TreeEdits(
         frozenset(after.keys() - before.keys()),
@@ -59,14 +59,14 @@ def tree_edits(before: Places, after: Places) -> TreeEdits:
     )
 
 
-def graft(edits: TreeEdits, tree: LoroTree) -> dict[Node, Node]:
-    """Put them on the tree; what the nodes are called that were made in it, by their names in the edits.
+def apply_tree_edits(edits: TreeEdits, tree: LoroTree) -> dict[Node, Node]:
+    """Apply the edits to the tree; return the ids of created nodes, by their ids in the edits.
 
-    What is below a node that is not there goes with it, and a move that would make a circle is left out.
-    A move outlives the deletion of its node, but where nothing is known of the node there is none to move.
+    Nodes below a missing node are dropped with it, and a move that would create a cycle is skipped.
+    A move wins over the deletion of its node, but a moved node that the tree never had is skipped.
     """
     made: dict[Node, Node] = {}
-    # as they were given: Loro makes new ones in between, which say nothing of what else we put there
+    # the original positions: Loro assigns new ones in between, which do not order later insertions
     positions = {node: place.position for node, place in places(tree).items()}
     siblings = _Siblings(tree, positions)
     for node, place in edits.placed.items():
@@ -91,7 +91,7 @@ def graft(edits: TreeEdits, tree: LoroTree) -> dict[Node, Node]:
 
 
 class _Siblings:
-    """The nodes below each parent in their order: Loro is asked for them once, however many there are."""
+    """The children of each parent in order, read from Loro once per parent."""
 
     def __init__(self, tree: LoroTree, positions: dict[Node, str]) -> None:
         self._tree = tree
@@ -99,7 +99,7 @@ class _Siblings:
         self._below: dict[Node | None, list[Node]] = {}
 
     def index(self, parent: Node | None, position: str) -> int:
-        """Where somebody with that position belongs: behind those like it."""
+        """Return the insertion index for a position: after equal ones."""
         return bisect_right(self._of(parent), position, key=self._positions.__getitem__)
 
     def join(self, parent: Node | None, index: int, node: Node, position: str) -> None:
@@ -126,7 +126,7 @@ def _is_there(tree: LoroTree, node: TreeID) -> bool:
 
 
 def _is_within(tree: LoroTree, node: TreeID | None, other: TreeID) -> bool:
-    """Whether it is the other one, or below it."""
+    """True if `node` is `other` or below it."""
     while node is not None and node != other:
         node = tree.parent(node)
     return node is not None

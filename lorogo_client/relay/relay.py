@@ -32,7 +32,7 @@ from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import PermissionDenied, TransportError
 from lorogo_transport.ports import Message, Subscription
-from lorogo_transport.stores.statuses import heard
+from lorogo_transport.stores.statuses import status_of
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -281,11 +281,11 @@ class Relay:
             self._keeper.wake()
 
     def _on_status(self, message: Message) -> None:
-        entry = heard(message)
+        entry = status_of(message)
         if entry is None or entry.revision <= self._keeper.revision:
             return
         self._keeper.revision = entry.revision
-        self._context.starter.heard(self.document_id, entry)
+        self._context.starter.on_status(self.document_id, entry)
         self._keeper.heard_status(entry, self._context.clock.now())
         if isinstance(entry.status, Failed) and self._course.live:
             self.lose(str(DocumentFailed(self.document_id, entry.status.trace_id)))

@@ -111,7 +111,7 @@ class RelayDocumentState:
         self.chain.hold()
 
     def sync_failed(self) -> None:
-        self.chain.given_up()
+        self.chain.sync_failed()
         self.need_sync = True
 
     def begin(self, answer: Synced) -> list[RelayedUpdate]:
@@ -145,7 +145,7 @@ class RelayDocumentState:
         """Nobody follows any more."""
         self.live = self.need_sync = False
         self.need_owner = True
-        self.chain.given_up()
+        self.chain.sync_failed()
 
     def _caught_up(self, answer: Synced) -> Iterator[RelayedUpdate]:
         self.token = max(self.token, answer.lease)

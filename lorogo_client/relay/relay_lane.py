@@ -170,11 +170,11 @@ class MemberSendQueue:
         outbox, context = self._outbox, self._context
         if overdue := outbox.overdue(now):
             for flight in overdue:
-                outbox.unsent(flight.log_id, now, context.rng.random(), unheard=True)
+                outbox.unsent(flight.log_id, now, context.rng.random(), unanswered=True)
             self._owner.find()
-        elif outbox.doubtful(now):
+        elif outbox.ping_due(now):
             self._owner.doubt()
-        due = outbox.next_deadline(after=max(self._owner.doubted_at, now if outbox.doubtful(now) else 0.0))
+        due = outbox.next_deadline(after=max(self._owner.doubted_at, now if outbox.ping_due(now) else 0.0))
         if due is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._on_timer)
 
@@ -197,8 +197,8 @@ class MemberSendQueue:
             context.tracing.answered(self._document_id, reply)
         if isinstance(reply, Ack):
             self._owner.heard_lease(reply.lease)
-        again = not self._outbox.awaits(reply.log_id)
-        leads = self._outbox.leads(reply.log_id)
+        again = not self._outbox.awaits_reply(reply.log_id)
+        is_oldest = self._outbox.is_oldest(reply.log_id)
         verdict, flight = self._outbox.answer(
             reply, token=self._owner.token, now=context.clock.now(), jitter=context.rng.random()
         )
@@ -216,7 +216,7 @@ class MemberSendQueue:
         match verdict:
             case ReplyAction.SYNC if again:
                 pass  # an answer to the first try, and the second is about to go out
-            case ReplyAction.SYNC if leads or flight.attempts > 1:
+            case ReplyAction.SYNC if is_oldest or flight.attempts > 1:
                 self._on_stuck("the owner lacks what an update builds on")
             case ReplyAction.SYNC:
                 self._outbox.resend(flight.due)
@@ -251,7 +251,7 @@ class MemberSendQueue:
     def _over(self, log_id: str) -> None:
         self._context.replies.forget(log_id)
         if self._context.tracing is not None:
-            self._context.tracing.over(log_id)
+            self._context.tracing.finished(log_id)
 
     def _progress(self) -> None:
         if self._waiters:

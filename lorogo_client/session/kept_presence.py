@@ -1,9 +1,9 @@
-"""Presence that is kept: one value per document in the KV bucket `loro-presence`, merged by compare-and-swap.
+"""Persisted presence: one value per document in the KV bucket `loro-presence`, merged by compare-and-swap.
 
-The value is `EphemeralStore.encode_all()` of everything; its timeout is ten years, so that nothing of it
-expires. Removed entries leave a mark, so that an older word about them does not bring them back; when
-the value would become too large those marks go. It may come before its document; of one that was deleted
-nothing is taken, and erasing a document erases it.
+The value is `EphemeralStore.encode_all()` of all entries, with a timeout of ten years, so that none
+expires. Removed entries leave a tombstone, so that an older message does not restore them; when
+the value becomes too large, tombstones are dropped. Presence may exist before its document; a deleted
+document accepts none, and erasing a document erases its presence.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _KV_OPERATION = "KV-Operation"  # DEL or PURGE: the key was removed
 
 
 class KeptPresence:
-    """The bucket, as `client.kept_presence` gives it."""
+    """Access to the presence bucket; `client.kept_presence` returns it."""
 
     def __init__(self, transport: Transport, settings: ClientSettings) -> None:
         self._bus = transport.bus
@@ -40,28 +40,28 @@ class KeptPresence:
         self._bytes_max = limits.AWARENESS_BYTES_MAX
 
     async def check(self, document_id: str) -> None:
-        """Raises DocumentDeleted if the document was deleted; one that never was is fine. TransportError."""
+        """Raise DocumentDeleted if the document was deleted; it need not exist. TransportError."""
         head = await self._snapshots.head(check_document_id(document_id))
         if is_deleted(head):
             raise DocumentDeleted(document_id, erased=is_erased(head))
 
     async def load(self, document_id: str) -> bytes:
-        """Everything that is kept, b"" if nothing is. Raises InvalidDocumentId, TransportError."""
+        """Return the stored value, b"" if there is none. Raises InvalidDocumentId, TransportError."""
         return _value(await self._last(document_id))
 
     async def merge(self, document_id: str, data: bytes) -> bytes:
-        """Add these entries; returns everything that is kept then, stored by JetStream.
+        """Merge these entries and return the resulting value, which JetStream has stored.
 
         Raises InvalidDocumentId, InvalidUpdate, PresenceTooLarge, DocumentDeleted; OutcomeUnknown,
-        WrongLastSequence (too many others wrote at the same time), StorageFull (the bucket has no room) and
+        WrongLastSequence (too many concurrent writers), StorageFull (the bucket is full) and
         other TransportErrors: the same call may succeed later.
         """
         if len(data) > self._bytes_max:
-            raise PresenceTooLarge(f"presence has {len(data)} bytes, at most {self._bytes_max} are kept")
+            raise PresenceTooLarge(f"presence has {len(data)} bytes, at most {self._bytes_max} are stored")
         ephemeral.check_presence(data)
         stored = await self._last(document_id)
         for attempt in range(_TRIES):
-            await self.check(document_id)  # what is erased after this fails the compare-and-swap
+            await self.check(document_id)  # an erasure after this check makes the compare-and-swap fail
             before = _value(stored)
             value = self._merged(document_id, before, data)
             if value == before:
@@ -77,22 +77,22 @@ class KeptPresence:
                 await asyncio.sleep(backoff(attempt, least=0.001, most=0.1, jitter=random.random()))
                 stored = await self._last(document_id)
                 if stored is not None and stored.data == value:
-                    return value  # it is ours, or says the same
+                    return value  # this write, or an equal one
             else:
                 if stored is None:
                     await self._check_again(document_id)
                 return value
-        raise WrongLastSequence(f"others keep writing the presence of {document_id}; try again")
+        raise WrongLastSequence(f"too many concurrent writes to the presence of {document_id}; try again")
 
-    async def follow(self, document_id: str, hear: Callable[[bytes], None]) -> Subscription:
-        """Call `hear` with everything that is kept, whenever anybody merges; ours, too.
+    async def follow(self, document_id: str, on_change: Callable[[bytes], None]) -> Subscription:
+        """Call `on_change` with the merged value on every merge, also of this client.
 
-        It is a hint: one that lost its compare-and-swap is heard like one that was stored, and tries again.
+        It is a hint: a write that loses its compare-and-swap is delivered too, and its writer tries again.
         """
 
         def on_message(message: Message) -> None:
             if message.data and _KV_OPERATION not in message.headers:
-                hear(message.data)
+                on_change(message.data)
 
         check_document_id(document_id)
         subscription = await self._bus.subscribe(subjects.presence_key(document_id), on_message)
@@ -100,7 +100,7 @@ class KeptPresence:
         return subscription
 
     async def _check_again(self, document_id: str) -> None:
-        """There was nothing whose erasure the compare-and-swap could have noticed."""
+        """Check again after the first write, whose compare-and-swap cannot detect an erasure."""
         try:
             await self.check(document_id)
         except DocumentDeleted as error:
@@ -113,13 +113,13 @@ class KeptPresence:
         return await self._stream.last(key, timeout=self._settings.reply_seconds)
 
     def _merged(self, document_id: str, before: bytes, data: bytes) -> bytes:
-        """Both, as one value. Raises PresenceTooLarge."""
+        """Merge both into one value. Raises PresenceTooLarge."""
         kept = ephemeral.PresenceStore(_TIMEOUT_SECONDS)
         if before:
             try:
                 kept.apply(before)
             except CrdtError as error:
-                log.warning("kept presence does not decode", document=document_id, problem=str(error))
+                log.warning("stored presence does not decode", document=document_id, problem=str(error))
                 kept = ephemeral.PresenceStore(_TIMEOUT_SECONDS)
         kept.apply(data)
         value = kept.encode_all()
@@ -128,7 +128,8 @@ class KeptPresence:
             value = kept.encode_all()
         if len(value) > self._bytes_max:
             raise PresenceTooLarge(
-                f"{document_id} would keep {len(value)} bytes of presence, at most {self._bytes_max} may be"
+                f"the presence of {document_id} would have {len(value)} bytes,"
+                f" at most {self._bytes_max} are stored"
             )
         return value
 

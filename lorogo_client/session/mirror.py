@@ -88,7 +88,7 @@ class Mirror:
         self.damaged = False  # what the store kept is not whole: the owner must complete it
         self.lost: list[PendingUpdate] = []  # unsaved edits that build on what is lost
         self._loose: list[PendingUpdate] = []  # unsaved edits that may build on what the owner has
-        self.keeping = StoreWriter()
+        self.store_writer = StoreWriter()
         self._listeners = ReplicaListeners(weakly(self._on_local), weakly(self._on_remote))
         self.replica = LocalReplica(self._listeners)
 
@@ -107,19 +107,19 @@ class Mirror:
             self._loose = restored.loose
         self.damaged = not restored.whole
 
-    def keep_whole(self) -> bool:
+    def store_snapshot(self) -> bool:
         """Write a snapshot into the store; False if there was no room for it now."""
-        if not self.keeping.active:
+        if not self.store_writer.active:
             return True
         if self.read_only and (self.need.fresh or self.replica.open_edits):
             return True  # it holds an edit that is being dropped: that must not get into the store
         if isinstance(self.failure, DocumentDeleted):
             return True  # the mark of that stays until the owner has another state
         if not self.read_only:
-            self.keeping.fall_behind()  # what is committed now is in the snapshot
+            self.store_writer.require_snapshot()  # what is committed now is in the snapshot
             self.replica.commit()
             self.outbox.merge(self.replica.merged)
-        return self.keeping.snapshot(self.replica, self.outbox, self.generation)
+        return self.store_writer.snapshot(self.replica, self.outbox, self.generation)
 
     def _mend(self) -> None:
         """The owner's state is here: put edits that a damaged store still had on it, if they fit."""
@@ -143,9 +143,9 @@ class Mirror:
         if self.read_only:
             self.drop_local()
         else:
-            at_once = self.keeping.active and self.ready and not (self.need.sync or self.need.owner)
+            at_once = self.store_writer.active and self.ready and not (self.need.sync or self.need.owner)
             log_id = self._new_id() if at_once else ""
-            self.keeping.local(self.outbox.add(update, log_id), log_id, update)
+            self.store_writer.local(self.outbox.add(update, log_id), log_id, update)
             if len(update) > self._settings.update_bytes_max:
                 most = self._settings.update_bytes_max
                 message = f"it has {len(update)} bytes and may have {most}; commit in smaller parts"
@@ -167,21 +167,21 @@ class Mirror:
         if self.failure is None:
             self.failure = error
             if isinstance(error, DocumentDeleted):
-                self.keeping.deleted()
+                self.store_writer.deleted()
 
     # --- what the owner tells
 
     def _on_remote(self, event: DiffEvent) -> None:
         self._hearers.on_remote(event, self.chain.head)
 
-    def heard_lease(self, lease: int) -> bool:
+    def on_lease(self, lease: int) -> bool:
         """Note a token; False if it is older than one that we know: its bearer lost the document."""
         if lease > self.token:
             self.token = lease
             self.need.sync = True
         return lease >= self.token
 
-    def heard_status(self, entry: StatusEntry) -> None:
+    def on_status(self, entry: StatusEntry) -> None:
         """Note a newer status."""
         self.token = max(self.token, entry.token)
         self.ended = isinstance(entry.status, Down) and entry.token == self._synced_lease
@@ -210,7 +210,7 @@ class Mirror:
 
     def arrived(self, update: AcceptedUpdate) -> None:
         """Apply an accepted update, or keep it until the sync that is under way has ended."""
-        if not self.heard_lease(update.lease):
+        if not self.on_lease(update.lease):
             return
         if self.chain.holding:
             self.chain.keep(update)
@@ -246,31 +246,33 @@ class Mirror:
         if isinstance(self.replica.apply(update.payload), Unready):
             self.chain.head = before
             return False
-        self.keeping.remote(update.payload)
+        self.store_writer.remote(update.payload)
         return True
 
     def answered(self, reply: Reply, *, now: float, jitter: float) -> OutgoingUpdate | None:
         """Take an answer to one of our updates; the update, if it is settled."""
         if isinstance(reply, Ack):
-            self.heard_lease(reply.lease)
+            self.on_lease(reply.lease)
         verdict, flight = self.outbox.answer(reply, token=self.token, now=now, jitter=jitter)
         if flight is None:
             return None
         match reply:
             case Ack() if verdict is ReplyAction.SETTLED:
                 self.receipt = reply
-                self.keeping.settled(flight.log_id)
+                self.store_writer.settled(flight.log_id)
                 if self.chain.holding:
                     self._settled_meanwhile.append(flight.payload)
                 return flight
             case Nack(reason=reason, message=message):
                 log.info("refused", document=self.document_id, log_id=flight.log_id, reason=reason.value)
-                self._refused(verdict, flight, reason, message)
+                self._on_permission_denied(verdict, flight, reason, message)
             case _:
                 self.need.owner = True  # the ACK of a server that lost the document
         return None
 
-    def _refused(self, verdict: ReplyAction, flight: OutgoingUpdate, reason: Reason, message: str) -> None:
+    def _on_permission_denied(
+        self, verdict: ReplyAction, flight: OutgoingUpdate, reason: Reason, message: str
+    ) -> None:
         match verdict:
             case ReplyAction.FIND_OWNER:
                 self.need.owner = True
@@ -300,7 +302,7 @@ class Mirror:
         self._settled_meanwhile = []
 
     def sync_failed(self) -> None:
-        self.chain.given_up()
+        self.chain.sync_failed()
         self.need.sync = True
 
     def absorb(self, answer: Synced, *, now: float, jitter: float) -> None:
@@ -318,7 +320,7 @@ class Mirror:
         replaced = self.need.fresh or answer.mode == "snapshot" or self.generation != answer.generation
         replaced |= self.damaged
         if replaced:
-            self.keeping.fall_behind()
+            self.store_writer.require_snapshot()
         if not self._applied(answer, now, jitter):
             self.sync_failed()
             return
@@ -331,9 +333,9 @@ class Mirror:
         if replaced:
             # one record for replica, generation and outbox: after a crash it is all of them or none,
             # and what was rebased once is never rebased again
-            self.keep_whole()
-        held, dropped = self.chain.synced(answer.sequence)
-        for update in held:
+            self.store_snapshot()
+        entry, dropped = self.chain.synced(answer.sequence)
+        for update in entry:
             self._take(update)
         self.need.sync |= dropped
         self._synced_lease = answer.lease
@@ -347,7 +349,7 @@ class Mirror:
                 return True
             if not answer.payload or not isinstance(self.replica.apply(answer.payload), Unready):
                 if answer.payload:
-                    self.keeping.remote(answer.payload)
+                    self.store_writer.remote(answer.payload)
                 return not self.need.fresh  # a read-only copy may just have found edits in itself
         except CrdtError as error:
             log.warning("a sync could not be applied", document=self.document_id, problem=str(error))
@@ -368,8 +370,8 @@ class Mirror:
         lacking = self.replica.lacking(answer.vector, known, self.outbox.payloads())
         if lacking:
             if len(lacking) > 1:
-                self.keeping.fall_behind()
-            self.keeping.assigned(self.outbox.replace(lacking, self._new_id, now=now, jitter=jitter))
+                self.store_writer.require_snapshot()
+            self.store_writer.assigned(self.outbox.replace(lacking, self._new_id, now=now, jitter=jitter))
         elif self.need.resend or self.need.everything or answer.lease != self._synced_lease:
             self.outbox.resend(now)
         self.need.everything = self.need.resend = False
@@ -389,7 +391,7 @@ class Mirror:
         finally:
             self._rebasing = None
         self.replica, self.need.fresh = replica, False
-        self.outbox.forget_settled()
+        self.outbox.forget_acked()
         if edited and made:
             payload = made[0] if len(made) == 1 else replica.merged(made)
             self.outbox.replace([payload], self._new_id, now=now, jitter=jitter)

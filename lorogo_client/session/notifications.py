@@ -1,4 +1,4 @@
-"""What a session tells its app: states, changes, presence; each reader has its own bounded queue."""
+"""Notifications of a session: states, changes, presence; each reader has its own bounded queue."""
 
 import asyncio
 from collections import deque
@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 class State(StrEnum):
-    """How things stand between this replica and the owner."""
+    """The state of this replica relative to the owner."""
 
     OFFLINE = "offline"  # no connection; edits are kept
-    UNAUTHORIZED = "unauthorized"  # NATS does not take our token (see `Session.problem`); edits are kept
-    CONNECTING = "connecting"  # looking for the owner, or catching up with it
-    SAVING = "saving"  # something is not ACKed, or never will be (see `Session.problem`)
+    UNAUTHORIZED = "unauthorized"  # NATS refuses the token (see `Session.problem`); edits are kept
+    CONNECTING = "connecting"  # finding the owner, or syncing with it
+    SAVING = "saving"  # an edit is not ACKed, or cannot be (see `Session.problem`)
     SAVED = "saved"  # every commit is ACKed
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An edit of somebody else, as Loro tells it."""
+    """A remote edit, as a Loro event."""
 
     events: DiffEvent
-    sequence: int  # of the update in the WAL; after a sync, of the newest that it brought
+    sequence: int  # of the update in the WAL; after a sync, of the newest update in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Lagged:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """`session.doc` is another LoroDoc now, with our unsaved edits on top of the current state."""
+    """`session.doc` was replaced by another LoroDoc: the current state with the unsaved edits on top."""
 
 
 Item = Change | Lagged | Rebased
 
 
 class NotificationQueue(Generic[T]):
-    """An async iterator over what is pushed; when it is full, `overflow(dropped)` takes the place of all."""
+    """An async iterator over pushed items; if its queue is full, `overflow(dropped)` replaces all items."""
 
     def __init__(self, length_max: int, overflow: Callable[[int, T], T]) -> None:
         self._items: deque[T] = deque()
@@ -64,7 +64,7 @@ class NotificationQueue(Generic[T]):
         if self._closed:
             return
         if len(self._items) >= self._length_max:
-            # a marker of an earlier overflow may be among what is dropped now: the count goes on
+            # an earlier overflow marker may be among the dropped items: the count continues
             self._missed += len(self._items)
             self._items.clear()
             self._items.append(self._overflow(self._missed, item))
@@ -73,7 +73,7 @@ class NotificationQueue(Generic[T]):
         self._arrived.set()
 
     def close(self, error: LorogoError | None = None) -> None:
-        """End the iteration after what is queued, with an error if there is one."""
+        """End the iteration after the queued items, with an error if given."""
         if not self._closed:
             self._closed, self._error = True, error
             self._arrived.set()
@@ -94,12 +94,12 @@ class NotificationQueue(Generic[T]):
 
 
 def latest(first: T) -> "NotificationQueue[T]":
-    """A feed in which the newest item replaces an unread one; it begins with `first`."""
+    """Return a feed that starts with `first`; a new item replaces an unread one."""
     feed: NotificationQueue[T] = NotificationQueue(1, lambda _, newest: newest)
     feed.push(first)
     return feed
 
 
 def changes(length_max: int) -> "NotificationQueue[Item]":
-    """A feed of changes that says when it had to drop some."""
+    """Return a feed of changes that yields Lagged after it dropped some."""
     return NotificationQueue(length_max, lambda missed, _: Lagged(missed + 1))

@@ -1,4 +1,4 @@
-"""How things stand, told to everybody who listens: states, changes, and those who wait for progress."""
+"""Notifications of one room to its readers: states, changes, and progress."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from lorogo_protocol.errors import LorogoError
 
 
 class Notifier:
-    """The listeners of one room."""
+    """The readers of one room."""
 
     def __init__(self, changes_max: int) -> None:
         self.state = State.CONNECTING
@@ -18,8 +18,8 @@ class Notifier:
         self._states: list[NotificationQueue[State]] = []
         self._changes: list[NotificationQueue[Item]] = []
 
-    def tell(self, state: State) -> None:
-        """Wake those who wait, and tell the state if it is another."""
+    def notify(self, state: State) -> None:
+        """Wake waiters, and push the state if it changed."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -34,7 +34,7 @@ class Notifier:
             feed.push(item)
 
     def failed(self, error: LorogoError) -> None:
-        """It is over: changes and states end with this error."""
+        """End changes and states with a permanent error."""
         self._failure = error
         for feed in self._changes:
             feed.close(error)
@@ -42,7 +42,7 @@ class Notifier:
             state_feed.close(error)
 
     async def progress(self) -> None:
-        """Wait until something was told; the caller brings the deadline."""
+        """Wait for the next notification; the caller sets the deadline."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
@@ -51,7 +51,7 @@ class Notifier:
             self._waiters.discard(waiter)
 
     def states(self) -> NotificationQueue[State]:
-        """The state now, and whenever it changes; the latest wins."""
+        """Return a feed of states, starting with the current one."""
         feed = notifications.latest(self.state)
         self._states.append(feed)
         if self._failure is not None:
@@ -59,7 +59,7 @@ class Notifier:
         return feed
 
     def changes(self) -> NotificationQueue[Item]:
-        """What others change, from now on."""
+        """Return a feed of remote changes."""
         feed = notifications.changes(self._changes_max)
         self._changes.append(feed)
         if self._failure is not None:
@@ -67,7 +67,7 @@ class Notifier:
         return feed
 
     def forget(self, states: list[NotificationQueue[State]], changes: list[NotificationQueue[Item]]) -> None:
-        """A session leaves: its readers end."""
+        """End the readers of a closed session."""
         for state_feed in states:
             state_feed.close()
         for change_feed in changes:
@@ -76,7 +76,7 @@ class Notifier:
         self._changes = [feed for feed in self._changes if feed not in changes]
 
     def close(self, error: LorogoError | None) -> None:
-        """All readers end."""
+        """End all readers."""
         for feed in self._changes:
             feed.close(error)
         for state_feed in self._states:

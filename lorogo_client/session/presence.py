@@ -1,10 +1,10 @@
-"""Who else is here: one EphemeralStore per document, one entry per session.
+"""Presence: one EphemeralStore per document, one entry per session.
 
-Entries vanish when they are not renewed, so a task renews ours well before that. Loro stamps an entry
-with the wall clock in milliseconds and keeps the older of two with the same stamp: publications of
-one entry are therefore some milliseconds apart.
+Entries expire when they are not renewed, so a task renews local entries well before that. Loro stamps an
+entry with the wall clock in milliseconds and keeps the older of two entries with the same stamp: two
+publications of one entry are therefore some milliseconds apart.
 
-Loro says which entries changed, and only those are looked at: a message changes one, of hundreds in a crowd.
+Only the entries that Loro reports as changed are compared: a message changes one of possibly hundreds.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _APART_SECONDS = 0.005
-_RENEWALS = 3  # tries before an entry expires elsewhere
+_RENEWALS = 3  # renewals before an entry would expire at other clients
 
 _NOTHING = object()
 
@@ -54,16 +54,16 @@ class RoomPresence:
         self._mine: dict[str, LoroValue] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
-        self._somebody = Event()  # there is, or was a moment ago, an entry of anybody
+        self._active = Event()  # there is, or recently was, any entry
         self._feeds: list[NotificationQueue[Entries]] = []
         self._shown: Entries = {}
-        self._stored: set[str] = set()  # keys that Loro's store has
-        self._touched: dict[str, bool] = {}  # keys to show anew, and whether the store has them
+        self._stored: set[str] = set()  # keys in Loro's store
+        self._changed_keys: dict[str, bool] = {}  # changed keys, and whether the store has them
         with crdt.guard():
-            self._presence.store.subscribe(_noting(self._touched)).detach()
+            self._presence.store.subscribe(_recorder(self._changed_keys)).detach()
 
     def set(self, key: str, value: "LoroValue") -> None:
-        """Our entry under this key, from now on."""
+        """Set the local entry under this key, and keep renewing it."""
         probe = ephemeral.PresenceStore(self._timeout_seconds)
         with crdt.guard():
             probe.store.set(key, value)
@@ -74,62 +74,62 @@ class RoomPresence:
         self._publish_soon(key)
 
     def remove(self, key: str) -> None:
-        """Take our entry away."""
+        """Remove the local entry under this key."""
         if key in self._mine:
             del self._mine[key]
             self._publish_soon(key)
 
     def all(self) -> Entries:
-        """Everything that has not expired, ours as we last set it."""
-        self._tell()
+        """Return all entries that have not expired, local ones as last set."""
+        self._push_changes()
         return dict(self._shown)
 
     def watch(self) -> NotificationQueue[Entries]:
-        """What `all()` says, now and whenever it changes; the latest wins."""
+        """Iterate over `all()`, now and after each change; an unread value is replaced by a newer one."""
         feed = latest(self.all())
         self._feeds.append(feed)
         return feed
 
     def forget(self, feed: NotificationQueue[Entries]) -> None:
-        """A reader is done."""
+        """Close a reader's feed."""
         feed.close()
         with suppress(ValueError):
             self._feeds.remove(feed)
 
     def on_message(self, message: Message) -> None:
-        """Take a message of `loro.awareness.{id}`."""
+        """Handle a message on `loro.awareness.{id}`."""
         if len(message.data) <= self._bytes_max:
             self.apply(message.data)
 
     def apply(self, data: bytes) -> None:
-        """Merge the entries of others."""
+        """Merge remote entries."""
         try:
             self._presence.apply(data)
         except CrdtError as error:
-            log.warning("not a presence", subject=self._subject, problem=str(error))
+            log.warning("malformed presence", subject=self._subject, problem=str(error))
             return
-        self._somebody.set()
-        self._tell()
+        self._active.set()
+        self._push_changes()
 
     async def run(self) -> None:
-        """Publish what changed, renew what is ours, notice what expired. For ever; the room owns it."""
+        """Publish changes, renew local entries, detect expired ones. Runs until the room cancels it."""
         while True:
             if not (self._mine or self._dirty or self._stored or self._shown):
-                self._somebody.clear()
-                await self._somebody.wait()  # nothing to renew, nothing that could expire
+                self._active.clear()
+                await self._active.wait()  # nothing to renew, nothing that could expire
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._timeout_seconds / _RENEWALS):
                     await self._wake.wait()
             self._wake.clear()
             await self.publish(self._dirty or set(self._mine))
-            self._tell()
+            self._push_changes()
             await asyncio.sleep(_APART_SECONDS)
 
     async def publish(self, keys: Iterable[str]) -> None:
-        """Send these entries of ours now; what cannot be sent is sent by the next renewal."""
+        """Publish local entries now; the next renewal retries a failed one."""
         for key in sorted(keys):
             self._dirty.discard(key)
-            self._touch(key)
+            self._mark_changed(key)
             with crdt.guard():
                 if key in self._mine:
                     self._presence.store.set(key, self._mine[key])
@@ -139,10 +139,10 @@ class RoomPresence:
             try:
                 await self._bus.publish(self._subject, data)
             except TransportError as error:
-                log.debug("presence was not sent", subject=self._subject, problem=str(error))
+                log.debug("cannot publish presence", subject=self._subject, problem=str(error))
 
     async def leave(self) -> None:
-        """Take all our entries away, and say so at once."""
+        """Remove all local entries and publish the removal at once."""
         keys = set(self._mine) | self._dirty
         self._mine.clear()
         for feed in self._feeds:
@@ -154,31 +154,31 @@ class RoomPresence:
 
     def _publish_soon(self, key: str) -> None:
         self._dirty.add(key)
-        self._touch(key)
+        self._mark_changed(key)
         self._wake.set()
-        self._somebody.set()
-        self._tell()
+        self._active.set()
+        self._push_changes()
 
-    def _touch(self, key: str) -> None:
-        self._touched.setdefault(key, key in self._stored)
+    def _mark_changed(self, key: str) -> None:
+        self._changed_keys.setdefault(key, key in self._stored)
 
-    def _tell(self) -> None:
-        """Bring up to date what is shown, and tell whoever watches if that is another."""
+    def _push_changes(self) -> None:
+        """Update the shown entries, and push them to readers if they changed."""
         with crdt.guard():
             self._presence.store.remove_outdated()
         changed = False
-        for key, stored in self._touched.items():
+        for key, stored in self._changed_keys.items():
             (self._stored.add if stored else self._stored.discard)(key)
             if self._show(key):
                 changed = True
-        self._touched.clear()
+        self._changed_keys.clear()
         if changed and self._feeds:
             entries = dict(self._shown)
             for feed in self._feeds:
                 feed.push(entries)
 
     def _show(self, key: str) -> bool:
-        """Show the entry as it is now; whether it was shown otherwise."""
+        """Update one shown entry; return whether it changed."""
         value: object
         if key in self._mine:
             value = self._mine[key]
@@ -193,27 +193,27 @@ class RoomPresence:
         return True
 
 
-def _noting(touched: dict[str, bool]) -> Callable[[EphemeralStoreEvent], bool]:
-    """For Loro, which forgets a callback that does not return True: notes which keys are there, or gone."""
+def _recorder(changed: dict[str, bool]) -> Callable[[EphemeralStoreEvent], bool]:
+    """Return a Loro callback that records changed keys; it returns True, else Loro drops it."""
 
     def note(event: EphemeralStoreEvent) -> bool:
-        touched.update(dict.fromkeys(event.added, True))
-        touched.update(dict.fromkeys(event.updated, True))
-        touched.update(dict.fromkeys(event.removed, False))
+        changed.update(dict.fromkeys(event.added, True))
+        changed.update(dict.fromkeys(event.updated, True))
+        changed.update(dict.fromkeys(event.removed, False))
         return True
 
     return note
 
 
 class Presence:
-    """One session's view: its own entry, and everybody's."""
+    """One session's view: its own entry, and all entries."""
 
     def __init__(self, room: Callable[[], RoomPresence], key: str) -> None:
         self._room = room
-        self.key = key  # the name of our entry in `all()`
+        self.key = key  # of the session's entry in `all()`
 
     def end(self, document_id: str) -> None:
-        """The session is over: we hold it no more."""
+        """Release the room after the session is closed."""
 
         def closed() -> RoomPresence:
             raise SessionClosed(f"the session of {document_id} is closed")
@@ -221,17 +221,17 @@ class Presence:
         self._room = closed
 
     def set(self, value: "LoroValue") -> None:
-        """Show this to everybody, until the session is left or `clear()`."""
+        """Publish this entry until the session is left or `clear()`."""
         self._room().set(self.key, value)
 
     def clear(self) -> None:
-        """Show nothing."""
+        """Remove the session's entry."""
         self._room().remove(self.key)
 
     def all(self) -> Entries:
-        """Every entry that has not expired, by its key."""
+        """Return every entry that has not expired, by its key."""
         return self._room().all()
 
     def watch(self) -> NotificationQueue[Entries]:
-        """What `all()` says, now and whenever it changes; the latest wins."""
+        """Iterate over `all()`, now and after each change; an unread value is replaced by a newer one."""
         return self._room().watch()

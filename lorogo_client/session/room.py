@@ -1,10 +1,10 @@
 """One document in this process: its subscriptions and its traffic. Sessions are views of it.
 
-    loro.accepted ──▶ apply in order; a gap asks for a sync     app commits ──▶ outbox ──▶ loro.wal
-    loro.status ────▶ who owns it, and how far it is            inbox ─────▶ ACK, NACK ──▶ outbox
+    loro.accepted ──▶ apply in order; a gap needs a sync    app commits ──▶ outbox ──▶ loro.wal
+    loro.status ────▶ owner, and its newest update          inbox ─────▶ ACK, NACK ──▶ outbox
 
-Handlers only note what is needed and wake the keeper: one task that finds the owner, syncs and sends,
-one thing at a time. So there are never two syncs at once, and updates leave in order.
+Handlers only record what is needed and wake the main task: this one task finds the owner, syncs and sends,
+one step at a time. So there are never two concurrent syncs, and updates are sent in order.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from lorogo_protocol.status import Failed
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, RequestTimeout, TransportError
 from lorogo_transport.light import Timer
 from lorogo_transport.ports import Message, Subscription
-from lorogo_transport.stores.statuses import heard
+from lorogo_transport.stores.statuses import status_of
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -60,7 +60,7 @@ class Room:
         settings = context.settings
         self.document_id = document_id
         self.sessions = 0
-        self.standing = Notifier(settings.changes_max)
+        self.notifier = Notifier(settings.changes_max)
         hearers = MirrorCallbacks(weakly(self._on_local), weakly(self._on_remote), weakly(self._on_rebased))
         self.mirror = Mirror(document_id, settings, context.new_id, hearers, read_only=read_only)
         self.presence = RoomPresence(
@@ -69,79 +69,79 @@ class Room:
             timeout_seconds=settings.presence_seconds,
             bytes_max=settings.presence_bytes_max,
         )
-        self.hindrance: LorogoError | None = None  # why it takes so long
+        self.delay_reason: LorogoError | None = None  # why a sync is delayed
         self.closed = False
-        self.archive = RoomCopy(context, document_id, self.mirror, on_change=weakly(self.tell))
+        self.room_copy = RoomCopy(context, document_id, self.mirror, on_change=weakly(self.notify))
         self._started = asyncio.Event()
         self._context = context
         self._settings = settings
         self._bus = context.bus
         self._arrivals = AcceptedAssembler()
-        self._revision = 0  # the newest status heard
+        self._revision = 0  # of the newest status seen
         self._halted: DocumentFailed | None = None  # until the status changes
-        self._denied: NotAllowed | None = None  # said by the owner or NATS, until one of them says otherwise
+        self._denied: NotAllowed | None = None  # by the owner or NATS, until a request succeeds
         self._connecting = True
-        self._suspicion: tuple[float, int, int] | None = None  # (when to look, a head and tail not seen)
-        self._heard_at = 0.0  # when the newest status came, or the owner answered
-        self._doubted = 0.0
+        self._head_check: tuple[float, int, int] | None = None  # (when to check, a head and tail not seen)
+        self._owner_seen_at = 0.0  # when the newest status arrived, or the owner answered
+        self._pinged_at = 0.0
         self._wake = asyncio.Event()
         self._timer = Timer(context.clock, self._wake.set)
-        self._only_woken = False  # the keeper rests, and no timer is set
+        self._timer_unset = False  # the main task waits without a timer
         self._urgent = asyncio.Event()  # ends a pause after a failure
         self._sender = Sender(context, document_id, self.mirror, weakly(self._on_answer))
         self._subscriptions: list[Subscription] = []
-        self._tasks = Tasks(self._broke)
+        self._tasks = Tasks(self._on_task_error)
         self._stop_watching: Callable[[], None] = lambda: None
 
     @property
     def problem(self) -> LorogoError | None:
-        """Why our edits cannot be saved right now, or ever; None if nothing is wrong."""
-        passing = self.unauthorized or self._lacking or self._denied or self._halted
+        """The error that prevents saving, temporarily or for good; None if nothing is wrong."""
+        passing = self.unauthorized or self._missing_access or self._denied or self._halted
         return self.mirror.failure or passing or self.mirror.stalled
 
     @property
     def full(self) -> ServerFull | None:
-        """That the disk of the server is full, if no server serves the document because of it."""
-        return self.hindrance if isinstance(self.hindrance, ServerFull) else None
+        """ServerFull if no server serves the document because the server's disk is full; else None."""
+        return self.delay_reason if isinstance(self.delay_reason, ServerFull) else None
 
     @property
-    def obstacle(self) -> LorogoError | None:
+    def blocking_problem(self) -> LorogoError | None:
         """The problem, if waiting does not help.
 
-        That NATS does not let us in may pass: after a restart it does not know who may, until the service
-        that tells it is connected again. Only a token that has ended, and cannot be had anew, stays so.
+        A refusal by NATS may pass: after a restart NATS refuses every token until the auth service is
+        connected again. Only an expired token that cannot be renewed is permanent.
         """
-        unauthorized, holder = self.unauthorized, self._context.holder
+        unauthorized, token_provider = self.unauthorized, self._context.token_provider
         if unauthorized is None or self.mirror.failure is not None:
             return self.problem
-        return unauthorized if holder.expired and not holder.renewable else None
+        return unauthorized if token_provider.expired and not token_provider.renewable else None
 
     @property
     def unauthorized(self) -> NotAuthorized | None:
-        """Why NATS does not let us in, if that is why there is no connection."""
+        """The error with which NATS refuses this client; None if connected or for another reason."""
         problem = None if self._bus.connected else self._bus.problem
-        return self._context.holder.explained(problem) if isinstance(problem, NotAuthorized) else None
+        return self._context.token_provider.explained(problem) if isinstance(problem, NotAuthorized) else None
 
     @property
-    def _lacking(self) -> NotAllowed | None:
-        """What our token grants no more: a fresh one may grant less."""
+    def _missing_access(self) -> NotAllowed | None:
+        """The error if the current token no longer grants the needed access: a fresh token may grant less."""
         needed = Access.READ if self.mirror.read_only else Access.WRITE
-        return self._context.holder.denied(self.document_id, needed)
+        return self._context.token_provider.denied(self.document_id, needed)
 
     @property
     def connected(self) -> bool:
         return self._bus.connected
 
     async def start(self, *, create: bool = False) -> None:
-        """Take what the store has (or begin with nothing, to `create`), subscribe, begin to catch up."""
+        """Load the stored copy (or `create` an empty document), subscribe, and start to catch up."""
         try:
-            await self.archive.open(create=create)
+            await self.room_copy.open(create=create)
             await self._begin()
         finally:
             self._started.set()
 
     async def started(self, timeout: float) -> None:
-        """Return when whoever came first has opened it. Raises NotServed."""
+        """Return when the first session has opened the room. Raises NotServed."""
         if not await within(timeout, _wait(self._started)):
             raise NotServed(self.document_id, f"the store did not answer in {timeout:g} s")
 
@@ -154,12 +154,12 @@ class Room:
         ):
             self._subscriptions.append(await self._bus.subscribe(subject, handler))
         name = self.document_id
-        self._tasks.spawn(self._keep(), name=f"room {name}")
-        self._tasks.spawn(self.archive.run(), name=f"archive {name}")
-        self._tasks.spawn(self.presence.run(), name=f"presence {name}", on_error=self._presence_broke)
+        self._tasks.spawn(self._run(), name=f"room {name}")
+        self._tasks.spawn(self.room_copy.run(), name=f"archive {name}")
+        self._tasks.spawn(self.presence.run(), name=f"presence {name}", on_error=self._on_presence_error)
 
     async def close(self) -> None:
-        """Stop everything; what is neither ACKed nor in a local store is lost with it."""
+        """Stop everything; edits that are neither ACKed nor in a local store are lost."""
         if self.closed:
             return
         self.closed = True
@@ -169,52 +169,52 @@ class Room:
             await self._tasks.close()
             await self.presence.leave()
         finally:
-            while self._subscriptions:  # they hold us
+            while self._subscriptions:  # they hold references to the room
                 await self._subscriptions.pop().close()
             self._sender.close()
             self._timer.stop()
-            await self.archive.close()
+            await self.room_copy.close()
             self.mirror.replica.retire()
-            self.tell()
-            self.standing.close(None)
+            self.notify()
+            self.notifier.close(None)
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Wake the main task."""
         self._wake.set()
 
-    def unstall(self) -> None:
-        """Ask a full stream once more."""
+    def retry_full_stream(self) -> None:
+        """Retry sending to a stream that was full."""
         self.mirror.stalled = None
         self._wake.set()
 
-    def tell(self) -> None:
-        """Let everybody know how things stand."""
+    def notify(self) -> None:
+        """Notify readers of the current state."""
         if self.mirror.failure is not None:
-            self.standing.failed(self.mirror.failure)
-        self.standing.tell(self.state)
+            self.notifier.failed(self.mirror.failure)
+        self.notifier.notify(self.state)
 
     @property
     def state(self) -> State:
-        """How things stand this moment."""
+        """The current state for the app."""
         if not self._bus.connected or self.closed:
             return State.OFFLINE if self.closed or self.unauthorized is None else State.UNAUTHORIZED
         if self.mirror.failure is not None:
-            return State.SAVING  # and it will never be SAVED
+            return State.SAVING  # permanently
         if self._connecting or self._halted or self._denied or not self.mirror.ready:
             return State.CONNECTING
         return State.SAVED if self.mirror.outbox.empty else State.SAVING
 
-    # --- what Loro and NATS call
+    # --- callbacks of Loro and NATS
 
     def _on_local(self) -> None:
-        self.tell()
+        self.notify()
         self._wake.set()
 
     def _on_remote(self, event: DiffEvent, sequence: int) -> None:
-        self.standing.changed(Change(event, sequence))
+        self.notifier.changed(Change(event, sequence))
 
     def _on_rebased(self) -> None:
-        self.standing.changed(Rebased())
+        self.notifier.changed(Rebased())
 
     def _on_connection(self, connected: bool) -> None:
         need = self.mirror.need
@@ -223,7 +223,7 @@ class Room:
             need.sync = need.resend = True
             self.mirror.stalled = self._denied = None
         self._connecting = True
-        self.tell()
+        self.notify()
         self._wake.set()
         self._urgent.set()
 
@@ -237,7 +237,7 @@ class Room:
             now = self._context.clock.now()
             update = self._arrivals.add(message.headers, message.data, own=own, now=now)
         except MalformedMessage as error:
-            log.warning("not an accepted update", document=self.document_id, problem=str(error))
+            log.warning("malformed accepted update", document=self.document_id, problem=str(error))
             return
         if update is not None:
             self.mirror.arrived(update)
@@ -245,50 +245,50 @@ class Room:
                 self._wake.set()
 
     def _on_deleted(self, lease: int, *, erased: bool) -> None:
-        if self.mirror.heard_lease(lease):
+        if self.mirror.on_lease(lease):
             self.mirror.fail(DocumentDeleted(self.document_id, erased=erased))
-            self.tell()
+            self.notify()
             self._wake.set()
 
     def _on_status(self, message: Message) -> None:
-        entry = heard(message)
+        entry = status_of(message)
         if entry is None:
             return
-        self._context.starter.heard(self.document_id, entry)
+        self._context.starter.on_status(self.document_id, entry)
         if entry.revision <= self._revision:
             return
         self._revision = entry.revision
-        self._heard_at = now = self._context.clock.now()
-        if self._at_ease and self.mirror.is_renewal(entry):
-            return  # the keeper has nothing to do; when it asks itself, it finds that something was heard
-        self.mirror.heard_status(entry)
+        self._owner_seen_at = now = self._context.clock.now()
+        if self._idle and self.mirror.is_renewal(entry):
+            return  # nothing to do; `_owner_seen_at` is already updated
+        self.mirror.on_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
         if self.mirror.chain.behind(entry.head, entry.tail):
-            # the renewal may have overtaken the update that it tells of
-            self._suspicion = (now + self._settings.head_grace_seconds, entry.head, entry.tail)
+            # the renewal may have overtaken the update that its head names
+            self._head_check = (now + self._settings.head_grace_seconds, entry.head, entry.tail)
         self._wake.set()
         if not self.mirror.need.owner:
             self._urgent.set()
 
     @property
-    def _at_ease(self) -> bool:
-        """Whether nothing is wrong that news of the owner could mend, nor was when the keeper went to rest.
+    def _idle(self) -> bool:
+        """True if no owner status could solve a problem, and none existed when the main task last waited.
 
-        What was wrong may have passed without a word since: a fresh token grants what the last one did not.
+        A problem may have passed without an event: a fresh token grants what the last one did not.
         """
-        well = self.problem is None and self.hindrance is None and self._suspicion is None
-        return well and not self._only_woken
+        well = self.problem is None and self.delay_reason is None and self._head_check is None
+        return well and not self._timer_unset
 
     def _on_answer(self) -> None:
-        self.tell()
+        self.notify()
         need = self.mirror.need
-        if need.sync or need.owner or not self.mirror.outbox.resting:
+        if need.sync or need.owner or not self.mirror.outbox.all_sent:
             self._wake.set()
 
-    # --- the keeper
+    # --- the main task
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         failures = 0
         while self.mirror.failure is None:
             self._wake.clear()
@@ -301,91 +301,91 @@ class Room:
             except DocumentFailed as error:
                 self._halted = error
             except PermissionDenied as error:
-                pause, failures = self._refused(str(error), failures), failures + 1
+                pause, failures = self._on_permission_denied(str(error), failures), failures + 1
             except _PASSING as error:
-                pause, failures = self._stumbled(error, failures), failures + 1
+                pause, failures = self._retry_later(error, failures), failures + 1
             except Refused as no:
                 if no.reason is Reason.PERMISSION_DENIED:
-                    pause, failures = self._refused(str(no), failures), failures + 1
+                    pause, failures = self._on_permission_denied(str(no), failures), failures + 1
                 elif no.reason is Reason.DELETED:
                     self.mirror.fail(DocumentDeleted(self.document_id, erased=str(no) == ERASED))
                 elif no.reason in _PASSING_REASONS:
-                    pause, failures = self._stumbled(no, failures), failures + 1
+                    pause, failures = self._retry_later(no, failures), failures + 1
                 else:
                     self.mirror.fail(no)
-            self.tell()
+            self.notify()
             await self._rest(pause)
-        self.tell()
+        self.notify()
 
-    def _stumbled(self, error: LorogoError, failures: int) -> float:
-        """Something failed that may pass: look for the owner again, after a pause."""
-        self.hindrance = error
+    def _retry_later(self, error: LorogoError, failures: int) -> float:
+        """Record a temporary failure; find the owner again after the returned pause."""
+        self.delay_reason = error
         self.mirror.need.owner = self.mirror.need.sync = True
         settings = self._settings
         least, most = settings.retry_seconds_min, settings.retry_seconds_max
         return backoff(failures, least=least, most=most, jitter=self._context.rng.random())
 
-    def _refused(self, why: str, failures: int) -> float:
-        """We may not: say so, and ask again now and then, as somebody may change that."""
+    def _on_permission_denied(self, why: str, failures: int) -> float:
+        """Record that access is denied; retry with long pauses, because an operator may grant it."""
         self._denied = NotAllowed(why, document_id=self.document_id)
-        self._stumbled(self._denied, failures)
+        self._retry_later(self._denied, failures)
         return self._settings.retry_seconds_max
 
     async def _work(self) -> None:
-        """All that there is to do now."""
+        """Do all work that is due."""
         mirror = self.mirror
         now = self._context.clock.now()
-        if self._suspicion is not None and self._suspicion[0] <= now:
-            mirror.need.sync |= mirror.chain.behind(*self._suspicion[1:])
-            self._suspicion = None
-        await self._doubt(now)
+        if self._head_check is not None and self._head_check[0] <= now:
+            mirror.need.sync |= mirror.chain.behind(*self._head_check[1:])
+            self._head_check = None
+        await self._check_owner(now)
         if mirror.need.sync or (mirror.need.owner and not mirror.outbox.empty):
             await self._catch_up()
         await self._sender.send_ready(self._may_send)
 
-    async def _doubt(self, now: float) -> None:
-        """Answers are late, or no renewal comes: is the owner there? A ping shows a dead one early."""
+    async def _check_owner(self, now: float) -> None:
+        """Ping the owner if replies are late or renewals are missing: this detects a dead owner early."""
         outbox, need = self.mirror.outbox, self.mirror.need
-        ask_at = self._ask_at()
-        silent = ask_at is not None and ask_at <= now
+        ask_at = self._ping_at()
+        owner_silent = ask_at is not None and ask_at <= now
         if overdue := outbox.overdue(now):
             need.owner = True
             for flight in overdue:
-                outbox.unsent(flight.log_id, now, self._context.rng.random(), unheard=True)
-        elif silent or (outbox.doubtful(now) and now - self._doubted >= self._settings.doubt_seconds):
-            self._doubted = now
+                outbox.unsent(flight.log_id, now, self._context.rng.random(), unanswered=True)
+        elif owner_silent or (outbox.ping_due(now) and now - self._pinged_at >= self._settings.doubt_seconds):
+            self._pinged_at = now
             starter = self._context.starter
             answer = await starter.ping(self.document_id)
             if answer:
-                self._heard_at = self._context.clock.now()
+                self._owner_seen_at = self._context.clock.now()
             elif answer is False or starter.stale(self.document_id):
                 need.owner = True
-                need.sync |= silent
+                need.sync |= owner_silent
 
-    def _ask_at(self) -> float | None:
-        """When to ask whether the owner is there, if nothing comes; None: it said DOWN, or a sync is due.
+    def _ping_at(self) -> float | None:
+        """Return the time to ping a silent owner; None if it is DOWN or a sync is due.
 
-        One that is gone without a word may have accepted an update that did not reach us, and the renewal
-        that would tell of it never comes.
+        A dead owner may have accepted an update that did not reach this client, and the renewal that
+        would name it never arrives.
         """
         if self.mirror.ended or self.mirror.need.sync:
             return None
         settings = self._settings
-        return max(self._heard_at + settings.stale_seconds, self._doubted + settings.doubt_seconds)
+        return max(self._owner_seen_at + settings.stale_seconds, self._pinged_at + settings.doubt_seconds)
 
     async def _catch_up(self) -> None:
-        """Find the owner, and sync with it if that is needed."""
+        """Find the owner, and sync with it if needed."""
         mirror, context = self.mirror, self._context
         self._connecting = True
-        self.tell()
+        self.notify()
         if not mirror.ready and not mirror.need.owner:
-            await self._bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
-        if mirror.need.owner:  # an answer to what was asked behind our subscriptions is a barrier, too
+            await self._bus.barrier(self._settings.reply_seconds)  # so that nothing is missed after the sync
+        if mirror.need.owner:  # a reply to a request after the subscriptions is a barrier, too
             entry = await context.starter.served(
                 self.document_id, timeout=self._settings.open_seconds, listening=True
             )
             mirror.found_owner(entry)
-            if entry is not None:  # a bucket that was lost and made anew may count from below what we heard
+            if entry is not None:  # the revisions of a recreated bucket start lower
                 self._revision = min(self._revision, entry.revision)
         while mirror.need.sync and mirror.failure is None:
             mirror.syncing()
@@ -404,17 +404,17 @@ class Room:
                 mirror.sync_failed()
                 raise RequestTimeout("a server that lost the document answered the sync")
             mirror.absorb(answer, now=context.clock.now(), jitter=context.rng.random())
-            await self.archive.put_aside()
+            await self.room_copy.put_aside()
             if answer.presence:
                 self.presence.apply(answer.presence)
-        self._heard_at = context.clock.now()
+        self._owner_seen_at = context.clock.now()
         self._connecting = False
-        self.hindrance = self._denied = None
+        self.delay_reason = self._denied = None
         self._sender.forget_replaced()
-        self.tell()
+        self.notify()
 
     def _may_read(self) -> bool:
-        return self._context.holder.denied(self.document_id, Access.READ) is None
+        return self._context.token_provider.denied(self.document_id, Access.READ) is None
 
     def _may_send(self) -> bool:
         need = self.mirror.need
@@ -422,7 +422,7 @@ class Room:
         return fine and not self.mirror.read_only and not need.sync and not need.owner
 
     async def _rest(self, pause: float | None) -> None:
-        """Until there is something to do; after a failure for the pause, or until things look better."""
+        """Wait until there is work; after a failure for the pause, or until the situation improves."""
         if pause is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -431,30 +431,30 @@ class Room:
         now = self._context.clock.now()
         if (due := self._next_due(now)) is not None:
             self._timer.ring_at(due)
-        self._only_woken = due is None
+        self._timer_unset = due is None
         await self._wake.wait()
 
     def _next_due(self, now: float) -> float | None:
-        """When something is due by itself; None: only an event can bring work."""
+        """Return when timed work is due; None: only an event can bring work."""
         if self.problem is not None or not self._bus.connected:
             return None
         early = self._sender.early()
         due = self.mirror.outbox.next_deadline(
-            after=self._doubted, sending_from=now + early if early else 0.0
+            after=self._pinged_at, sending_from=now + early if early else 0.0
         )
-        if self._suspicion is not None:
-            due = self._suspicion[0] if due is None else min(due, self._suspicion[0])
-        ask_at = self._ask_at()
+        if self._head_check is not None:
+            due = self._head_check[0] if due is None else min(due, self._head_check[0])
+        ask_at = self._ping_at()
         return ask_at if due is None else due if ask_at is None else min(due, ask_at)
 
-    def _broke(self, error: Exception) -> None:
-        log.error("the session broke", document=self.document_id, exc_info=error)
+    def _on_task_error(self, error: Exception) -> None:
+        log.error("document task failed", document=self.document_id, exc_info=error)
         ours = error if isinstance(error, LorogoError) else ClientError(f"{type(error).__name__}: {error}")
         self.mirror.fail(ours)
-        self.tell()
+        self.notify()
 
-    def _presence_broke(self, error: Exception) -> None:
-        log.error("presence stopped", document=self.document_id, problem=str(error))
+    def _on_presence_error(self, error: Exception) -> None:
+        log.error("presence task failed", document=self.document_id, problem=str(error))
 
 
 async def _wait(event: asyncio.Event) -> None:

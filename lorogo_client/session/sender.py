@@ -1,4 +1,4 @@
-"""What leaves a room: updates in order, in the local store before they are on the wire, and their answers."""
+"""Sending the updates of a room, in order, stored locally before they are sent; and their replies."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from lorogo_client.session.mirror import Mirror
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.replies import Reply
 
-_TOGETHER_MAX = 64  # updates that wait for the local store together before they are sent
+_TOGETHER_MAX = 64  # updates that share one wait for the local store
 
 
 class Sender:
-    """Sends what a mirror has ready, and hands it the answers."""
+    """Sends a mirror's pending updates, and passes their replies to it."""
 
     def __init__(
         self, context: ClientContext, document_id: str, mirror: Mirror, on_answer: Callable[[], None]
@@ -26,23 +26,26 @@ class Sender:
         self._mirror = mirror
         self._on_answer = on_answer
         self._pace = Pace(context.settings.updates_per_second, context.settings.bytes_per_second)
-        self._expected: set[str] = set()  # log ids whose answers come to us
+        self._expected: set[str] = set()  # log ids with a registered reply callback
 
     async def send_ready(self, may_send: Callable[[], bool]) -> None:
-        """Send until nothing is ready or `may_send` says no. Raises what `send` raises, but StorageFull."""
+        """Send until nothing is ready or `may_send` returns False.
+
+        Raises the errors of `send`, but StorageFull.
+        """
         while may_send() and not self.early() and (flights := self._next_flights()):
-            if self._mirror.keeping.shelf is None:
+            if self._mirror.store_writer.document_store is None:
                 await self._send(*flights)
             else:
                 await self._send_all(flights, may_send)
 
     def early(self) -> float:
-        """Seconds until the pace allows another update; 0: it does now."""
+        """Return the seconds until the rate limit allows another update; 0: now."""
         return self._pace.wait(self._context.clock.now()) if self._pace.limited else 0.0
 
     def forget_replaced(self) -> None:
-        """Expect no answer to what a sync has replaced."""
-        for log_id in [one for one in self._expected if not self._mirror.outbox.flying(one)]:
+        """Unregister updates that a sync replaced."""
+        for log_id in [one for one in self._expected if not self._mirror.outbox.in_flight(one)]:
             self._forget(log_id)
 
     def close(self) -> None:
@@ -50,10 +53,10 @@ class Sender:
             self._forget(log_id)
 
     def _next_flights(self) -> list[OutgoingUpdate]:
-        """What leaves now, in order: one, or with a store several, so that they wait for the disk once."""
+        """Return the next updates to send: one, or with a store several that share one disk write."""
         outbox, flights = self._mirror.outbox, list[OutgoingUpdate]()
         now = self._context.clock.now()
-        together = self._mirror.keeping.active and not self._pace.limited
+        together = self._mirror.store_writer.active and not self._pace.limited
         while len(flights) < (_TOGETHER_MAX if together else 1):
             flight = outbox.next_to_send(now, self._context.new_id)
             if flight is None:
@@ -63,14 +66,14 @@ class Sender:
         return flights
 
     async def _send_all(self, flights: list[OutgoingUpdate], may_send: Callable[[], bool]) -> None:
-        """In the store first, then out; what could not be sent waits."""
+        """Store the updates, then send them; updates that could not be sent are retried."""
         mirror, left = self._mirror, deque(flights)
         try:
-            mirror.keeping.assigned(flights)
-            await mirror.keeping.durable(self._context.settings.store_seconds)
+            mirror.store_writer.assigned(flights)
+            await mirror.store_writer.durable(self._context.settings.store_seconds)
             while left and may_send():
                 flight = left.popleft()
-                if mirror.outbox.flying(flight.log_id):  # it may have been ACKed meanwhile
+                if mirror.outbox.in_flight(flight.log_id):  # it may have been ACKed meanwhile
                     await self._send(flight)
         finally:
             for flight in left:
@@ -112,4 +115,4 @@ class Sender:
         self._expected.discard(log_id)
         self._context.replies.forget(log_id)
         if self._context.tracing is not None:
-            self._context.tracing.over(log_id)
+            self._context.tracing.finished(log_id)

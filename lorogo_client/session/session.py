@@ -1,4 +1,4 @@
-"""A session: what an app holds while it works on a document."""
+"""A session: the app's handle on an open document."""
 
 from loro import LoroDoc
 
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 class Session:
-    """A view of a document that all sessions of this process with the same rights share."""
+    """A view of a document; sessions of this process with the same access share the replica."""
 
     def __init__(self, room: Room, key: str, *, close_seconds: float) -> None:
         self._room = room
@@ -38,7 +38,7 @@ class Session:
 
     @property
     def doc(self) -> LoroDoc:
-        """The document. Ask for it anew after a `Rebased` change: it is another one then."""
+        """The document. Read this property again after a `Rebased` change: the object is replaced."""
         return self._mirror.replica.doc
 
     @property
@@ -51,42 +51,42 @@ class Session:
 
     @property
     def generation(self) -> int:
-        """How often the document was restored after a deletion."""
+        """The number of times that the document was restored after a deletion."""
         return self._mirror.generation or 0
 
     @property
     def incomplete(self) -> bool:
-        """Whether ACKed edits may be missing, as of the last sync.
+        """True if ACKed edits may be missing, as of the last sync.
 
         NATS lost data, and a server whose journal may hold edits of this document was absent. Edits that
-        its journal holds appear when that server is back.
+        its journal holds appear when that server returns.
         """
         return self._mirror.incomplete
 
     @property
     def state(self) -> State:
-        """SAVED only if we are connected and every commit is ACKed."""
+        """The current state; SAVED only if the client is connected and every commit is ACKed."""
         return State.OFFLINE if self._closed else self._room.state
 
     @property
     def problem(self) -> LorogoError | None:
-        """Why edits cannot be saved now, or ever, or not on this disk; None if nothing is wrong."""
-        return self._room.problem or self._room.full or self._room.archive.failure
+        """The error that prevents saving on the server or in the local store; None if nothing is wrong."""
+        return self._room.problem or self._room.full or self._room.room_copy.failure
 
     @property
     def unsaved(self) -> int:
-        """How many updates are not ACKed."""
+        """The number of updates without an ACK."""
         return self._mirror.outbox.unsaved
 
     def version(self) -> Version:
-        """Where the replica stands, in Loro's encodings."""
+        """The replica's version, in Loro's encodings."""
         return self._mirror.replica.version()
 
     def commit(self, message: str | None = None) -> None:
-        """Commit what is open in the document; it is sent in the background, in order.
+        """Commit the open edits; they are sent in the background, in order.
 
-        Raises ReadOnly (the edit is taken out of `doc`), OfflineBufferFull (the edit stays open), or what
-        failed for good.
+        Raises ReadOnly (the edit is removed from `doc`), OfflineBufferFull (the edit stays open), or the
+        session's permanent failure.
         """
         self._check_open()
         mirror = self._mirror
@@ -94,20 +94,20 @@ class Session:
             if mirror.replica.open_edits or mirror.need.fresh:
                 mirror.undo_local()
                 self._room.wake()
-                raise ReadOnly(f"the session of {self.document_id} is read-only; the edit is taken back")
+                raise ReadOnly(f"the session of {self.document_id} is read-only; the edit is undone")
             return
         self._raise_failure()
         if mirror.outbox.full:
             waiting = mirror.outbox.unsaved_bytes
-            raise OfflineBufferFull(f"{waiting} bytes wait to be sent; the edit stays open, commit it later")
+            raise OfflineBufferFull(f"{waiting} bytes are unsent; the edit stays open, commit it later")
         mirror.replica.commit(message)
         self._raise_failure()
-        self._room.unstall()
+        self._room.retry_full_stream()
 
     async def flush(self, timeout: float | None = None) -> Receipt | None:
-        """Commit, and return when every local edit is ACKed: the newest receipt.
+        """Commit, wait until every local edit is ACKed, and return the newest receipt.
 
-        None if this replica never sent anything. Raises Timeout, and whatever keeps edits from being
+        None if this replica never sent anything. Raises Timeout, and the reason if edits cannot be
         saved: UpdateRefused, DocumentDeleted, DocumentFailed, NotAllowed, TokenExpired, StorageFull,
         SessionClosed.
         """
@@ -115,12 +115,12 @@ class Session:
         room, outbox = self._room, self._mirror.outbox
         if not self.read_only:
             self._mirror.replica.commit()
-        room.unstall()
+        room.retry_full_stream()
         commit = outbox.commits
         self._raise_failure()
         if not await within(timeout, self._saved(commit)):
-            hindrance = room.unauthorized or room.hindrance
-            why = f": {hindrance}" if hindrance else ""
+            delay_reason = room.unauthorized or room.delay_reason
+            why = f": {delay_reason}" if delay_reason else ""
             raise Timeout(f"{outbox.unsaved} update(s) of {self.document_id} have no ACK yet{why}")
         self._raise_failure()
         ack = self._mirror.receipt
@@ -129,71 +129,72 @@ class Session:
         return Receipt(ack.sequence, ack.lease, ack.durability, self.version().frontiers, ack.log_id)
 
     async def stored(self, timeout: float | None = None) -> None:
-        """Commit, and return when every local edit is in the local store: it survives this process.
+        """Commit, and wait until the local store has every local edit: it survives a crash of this process.
 
-        Says nothing about the server: that is `flush()`. Raises StoreFailed (also if the client has no
+        Does not wait for the server: `flush()` does. Raises StoreFailed (also if the client has no
+        store), Timeout, SessionClosed.
         store), Timeout, SessionClosed.
         """
         self._check_open()
         if self.read_only:
             return
-        keeping, outbox = self._mirror.keeping, self._mirror.outbox
-        if keeping.shelf is None:
-            raise StoreFailed("this client has no store: connect(..., store=path) gives it one")
+        store_writer, outbox = self._mirror.store_writer, self._mirror.outbox
+        if store_writer.document_store is None:
+            raise StoreFailed("this client has no store: pass one with connect(..., store=path)")
         self._mirror.replica.commit()
         commit = outbox.commits
         if not await within(timeout, self._on_disk(commit)):
-            raise Timeout(f"the store did not take the edits of {self.document_id} in {timeout:g} s")
+            raise Timeout(f"the store did not write the edits of {self.document_id} in {timeout:g} s")
 
     def states(self) -> NotificationQueue[State]:
-        """The state now, and whenever it changes; the latest wins."""
+        """Iterate over the state, now and after each change; an unread state is replaced by a newer one."""
         self._check_open()
-        self._room.tell()
-        feed = self._room.standing.states()
+        self._room.notify()
+        feed = self._room.notifier.states()
         self._states.append(feed)
         return feed
 
     def changes(self) -> NotificationQueue[Item]:
-        """Edits of others from now on: Change, Lagged if some were dropped, Rebased if `doc` is another.
+        """Iterate over remote edits from now on: Change, Lagged after a loss, Rebased if `doc` was replaced.
 
-        Ends when the session does, with the error if it failed for good.
+        Ends with the session, and raises the error if the session failed for good.
         """
         self._check_open()
         self._mirror.replica.listen()
-        feed = self._room.standing.changes()
+        feed = self._room.notifier.changes()
         self._changes.append(feed)
         return feed
 
     async def ready(self, timeout: float) -> None:
-        """Return when the document is synced once. Raises what stands in the way."""
+        """Return when the document has synced once. Raises the reason if it does not."""
         room = self._room
         if not await within(timeout, self._synced()):
-            match room.unauthorized or room.hindrance:
+            match room.unauthorized or room.delay_reason:
                 case NotServed() | NotAuthorized() as why:
                     raise why
                 case why:
                     raise NotServed(self.document_id, str(why or f"no answer in {timeout:g} s"))
 
     async def save(self) -> LorogoError | None:
-        """Give what is not ACKed a last, bounded chance; what went wrong, None if all is saved."""
+        """Wait up to `close_seconds` for missing ACKs; return the problem, None if every edit is saved."""
         if self._closed or self.read_only:
             return None
         if self._mirror.outbox.empty and not self._mirror.replica.open_edits:
-            return None  # also when the document is gone: nothing of ours is lost with it
-        kept = await self._kept()
+            return None  # also if the document is deleted: no local edit is lost
+        kept = await self._in_store()
         if kept and not self._room.connected:
             return None
         try:
             await self.flush(self._close_seconds)
         except LorogoError as error:
             if kept and self._mirror.failure is None:
-                log.info("edits wait in the store", document=self.document_id, why=str(error))
+                log.info("unsent edits stay in the store", document=self.document_id, why=str(error))
                 return None
             return Unsaved(self.document_id, max(1, self.unsaved), str(error))
         return None
 
-    async def _kept(self) -> bool:
-        """Whether every edit is in the store, so that leaving loses nothing."""
+    async def _in_store(self) -> bool:
+        """True if the store has every edit, so that leaving loses nothing."""
         try:
             await self.stored(self._close_seconds)
         except (StoreFailed, Timeout, SessionClosed):
@@ -201,35 +202,35 @@ class Session:
         return True
 
     def end(self) -> None:
-        """The session is over: its readers end, its entry in the presence goes."""
+        """End the session: close its readers and remove its presence entry."""
         if self._closed:
             return
         self._closed = True
-        self._room.standing.forget(self._states, self._changes)
+        self._room.notifier.forget(self._states, self._changes)
         self._room.presence.remove(self.presence.key)
         self.presence.end(self.document_id)
 
     async def _saved(self, commit: int) -> None:
         while not self._mirror.outbox.saved_through(commit):
             self._check_open()
-            if (problem := self._room.obstacle) is not None:
+            if (problem := self._room.blocking_problem) is not None:
                 raise problem
-            await self._room.standing.progress()
+            await self._room.notifier.progress()
 
     async def _on_disk(self, commit: int) -> None:
-        keeping = self._mirror.keeping
-        while not keeping.stored(commit):
+        store_writer = self._mirror.store_writer
+        while not store_writer.stored(commit):
             self._check_open()
-            if not keeping.active:
-                raise keeping.failure or StoreFailed(f"another session keeps {self.document_id} now")
-            await self._room.standing.progress()
+            if not store_writer.active:
+                raise store_writer.failure or StoreFailed(f"another session stores {self.document_id} now")
+            await self._room.notifier.progress()
 
     async def _synced(self) -> None:
         while not self._mirror.ready:
             self._check_open()
-            if (problem := self._room.obstacle) is not None:
+            if (problem := self._room.blocking_problem) is not None:
                 raise problem
-            await self._room.standing.progress()
+            await self._room.notifier.progress()
 
     def _open_presence(self) -> RoomPresence:
         self._check_open()

@@ -1,7 +1,7 @@
-"""Callbacks that do not hold whom they call.
+"""Callbacks that hold their object only weakly.
 
-What a room has made calls it back. If it held the room as well, a closed document would stay until Python
-collects cycles, which it does less and less often as a process grows.
+The parts of a room call it back. If they held the room strongly, a closed document would stay in memory until
+Python collects cycles, which happens less and less often as a process grows.
 """
 
 import weakref
@@ -13,7 +13,7 @@ P = ParamSpec("P")
 
 
 class _Weakly(Generic[P]):
-    """Not a closure: every room has several, and the collector looks at all that they are made of."""
+    """A class, not a closure: every room has several, and the collector visits each cell of a closure."""
 
     __slots__ = ("_function", "_owner")
 
@@ -28,5 +28,5 @@ class _Weakly(Generic[P]):
 
 
 def weakly(method: Callable[P, None]) -> Callable[P, None]:
-    """The bound method, for as long as somebody else holds its object; then nothing."""
+    """Return a callable that calls the bound method while its object exists, and else does nothing."""
     return _Weakly(method)

@@ -1,8 +1,9 @@
-"""The local store: copies of documents on the app's disk, kept by `connect(url, store=path)`.
+"""The local store: copies of documents on the app's disk, made by `connect(url, store=path)`.
 
 One `lorogo_log` holds all documents: `records` defines its records, `replay` folds them, `restored_replica`
-makes a replica of the result. `document_store` is one document's part, `local_store` the store of a running
-client, `cleaner` keeps it small. `Store` reads a store without a client. docs/decisions/0009 has the reasons.
+turns the result into a replica. `document_store` is the part of one document, `local_store` the store of a
+running client, and `cleaner` limits its size. `Store` reads a store without a client. docs/decisions/0009 has
+the reasons.
 
 A client without a store loads neither the log nor its dependencies: only `document_store`, `local_store`,
 `cleaner` and `Store` do, so `Store` is loaded when it is first used.

@@ -1,7 +1,7 @@
-"""One document's place in the store: what a room tells it goes into the log, in order.
+"""One document in the store: appends the room's records to the log, in order.
 
-Nothing here waits but `durable()`. A record that cannot be queued leaves the shelf *behind*: from then on
-only a snapshot of everything helps, and the room is asked for one.
+Only `durable()` waits. After a record that could not be queued the stored copy *needs a snapshot*: no
+further record is accepted until the room writes a snapshot of the whole document.
 """
 
 import asyncio
@@ -23,73 +23,75 @@ from lorogo_client.store.records import (
 from lorogo_client.store.stored_document import CopyIndex
 from lorogo_log import DiskFullError, LogError, QueueFullError
 
-TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
-TAIL_RECORDS_MIN = 4096  # the same for small records, some 50 microseconds each when a document is opened
-BYTES_PER_RECORD = 256  # and for so many bytes of a snapshot, one record more
-_PARTS = 10  # of the time that a disk has to answer
-CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same when a document is closed: there may be very many of those
+TAIL_BYTES_MIN = 256 * 1024  # of records since the snapshot, before a new snapshot
+TAIL_RECORDS_MIN = 4096  # the same for small records: each takes some 50 microseconds on opening
+BYTES_PER_RECORD = 256  # one more record per this many bytes of the snapshot
+_PARTS = 10  # of the disk's time limit
+CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same for closed documents: there may be very many
 
 
 class RecordSink(Protocol):
-    """What a shelf needs of the store."""
+    """The part of the store that a document store uses."""
 
     failure: StoreFailed | None
 
     def append(self, document_id: str, record: Record) -> "asyncio.Future[int]":
         """Queue a record. Raises LogError."""
 
-    def replaced(self, place: CopyIndex, base: int, bytes_: int) -> None:
-        """A snapshot is on the disk: so many bytes before it are of no use any more."""
+    def replaced(self, index: CopyIndex, base: int, bytes_: int) -> None:
+        """Count the bytes that a durable snapshot replaced as obsolete."""
 
     def fail(self, error: Exception) -> None:
-        """Stop keeping anything."""
+        """Stop the store after an error."""
 
 
 class DocumentStore:
-    """Where a room keeps its document."""
+    """The stored copy of a room's document."""
 
-    def __init__(self, store: RecordSink, document_id: str, place: CopyIndex) -> None:
+    def __init__(self, store: RecordSink, document_id: str, index: CopyIndex) -> None:
         self.document_id = document_id
-        self.place = place
-        self.behind = False  # only a snapshot helps
-        self.stored = place.outline.commits  # the newest commit that is on the disk
+        self.index = index
+        self.needs_snapshot = False  # records are refused until a snapshot is written
+        self.stored = index.outline.commits  # the newest durable commit
         self.on_change: Callable[[], None] = lambda: None
-        self.rescue: Callable[[], object] = lambda: None  # writes a snapshot, if one is missing at the end
+        self.write_last_snapshot: Callable[[], object] = lambda: (
+            None
+        )  # called at the end if a snapshot is needed
         self._store = store
         self._ended = False
         self._newest: asyncio.Future[int] | None = None
-        self._told = asyncio.Event()  # something changed for `durable()`
+        self._changed = asyncio.Event()  # wakes `durable()`
 
     @property
     def failure(self) -> StoreFailed | None:
-        """Why nothing is kept now, or any more."""
+        """The store's error; None if it works."""
         return self._store.failure
 
     @property
     def keeps(self) -> bool:
-        """Whether records are taken."""
+        """True if records are accepted."""
         return not self._ended and self._store.failure is None
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether only a snapshot helps, or the records since the last are many: reading them takes time."""
-        place = self.place
+        """True if a snapshot is required, or if the records since the last are slow to replay."""
+        index = self.index
         return self.keeps and (
-            self.behind
-            or place.tail_bytes > max(TAIL_BYTES_MIN, 2 * place.snapshot_bytes)
-            or place.tail_records > max(TAIL_RECORDS_MIN, place.snapshot_bytes // BYTES_PER_RECORD)
+            self.needs_snapshot
+            or index.tail_bytes > max(TAIL_BYTES_MIN, 2 * index.snapshot_bytes)
+            or index.tail_records > max(TAIL_RECORDS_MIN, index.snapshot_bytes // BYTES_PER_RECORD)
         )
 
     @property
     def worth_a_snapshot(self) -> bool:
-        """Whether a document that is closed should be kept in less space."""
-        return self.keeps and self.place.tail_bytes > CLOSED_TAIL_BYTES_MIN + 2 * self.place.snapshot_bytes
+        """True if a closed document should be compacted into a snapshot."""
+        return self.keeps and self.index.tail_bytes > CLOSED_TAIL_BYTES_MIN + 2 * self.index.snapshot_bytes
 
     def local(self, commit: int, log_id: str, payload: bytes) -> None:
         self._put(LocalCommit(self._next, commit, log_id, payload), commit)
 
     def assigned(self, flight: OutgoingUpdate) -> None:
-        """A flight gets its log id; nothing is written if the store knows it already."""
+        """Record an update's log id; writes nothing if it is stored already."""
         if not flight.stored:
             payload = None if flight.plain else flight.payload
             self._put(
@@ -104,41 +106,41 @@ class DocumentStore:
         self._put(AckedUpdate(self._next, log_id))
 
     def deleted(self) -> None:
-        if not self.place.outline.deleted:
+        if not self.index.outline.deleted:
             self._put(DeletionMark(self._next))
 
-    def fall_behind(self) -> None:
-        """What comes next can only be told by a snapshot."""
-        if self.keeps and not self.behind:
-            self.behind = True
+    def require_snapshot(self) -> None:
+        """Refuse further records until a snapshot is written."""
+        if self.keeps and not self.needs_snapshot:
+            self.needs_snapshot = True
             self.on_change()
 
     def snapshot(
         self, generation: int | None, replica: bytes, outbox: Iterable[PendingUpdate], commits: int
     ) -> bool:
-        """Replace everything; False if there was no room for it now."""
+        """Write a snapshot that replaces all earlier records; False if the log's queue is full."""
         if not self.keeps:
             return True
         record = StoreSnapshot(self._next, generation, replica, tuple(outbox), commits)
-        place, before = self.place, self.place.bytes
-        self.behind = False
+        index, before = self.index, self.index.bytes
+        self.needs_snapshot = False
         future = self._put(record, record.commits)
         if future is None:
-            return not self.behind
+            return not self.needs_snapshot
 
         def on_disk(done: "asyncio.Future[int]") -> None:
             if not done.cancelled() and done.exception() is None:
-                self._store.replaced(place, done.result(), before)
+                self._store.replaced(index, done.result(), before)
 
         future.add_done_callback(on_disk)
-        self._told.set()
+        self._changed.set()
         return True
 
     async def durable(self, seconds: float) -> None:
-        """Return when all that was told is on the disk, or the store has failed (see `failure`).
+        """Return when every record is on the disk, or when the store has failed (see `failure`).
 
-        The seconds are counted in parts: a process that was stopped for longer finds its disk well, and
-        has lost one part by it.
+        The time limit is counted in parts, so that a process that was suspended for longer does not blame its
+        disk: the suspension uses up only one part.
         """
         for _ in range(_PARTS):
             part = asyncio.timeout(seconds / _PARTS)
@@ -153,44 +155,44 @@ class DocumentStore:
 
     async def _on_disk(self) -> None:
         while self.keeps:
-            if self.behind:
-                self._told.clear()
-                await self._told.wait()
+            if self.needs_snapshot:
+                self._changed.clear()
+                await self._changed.wait()
             elif self._newest is not None and not self._newest.done():
                 await asyncio.wait({self._newest})
             else:
                 return
 
     def end(self) -> None:
-        """Take nothing more."""
-        if self.behind and self.keeps:
-            self.rescue()
+        """Accept no more records."""
+        if self.needs_snapshot and self.keeps:
+            self.write_last_snapshot()
         self._ended = True
         self.wake()
 
     def wake(self) -> None:
-        """Look again: the store has failed, or is over."""
-        self._told.set()
+        """Wake waiters after the store failed or closed."""
+        self._changed.set()
         self.on_change()
 
     @property
     def _next(self) -> int:
-        return self.place.outline.number + 1
+        return self.index.outline.number + 1
 
     def _put(self, record: Record, commit: int = 0) -> "asyncio.Future[int] | None":
-        """Queue a record. Called from within Loro's callbacks: must not raise."""
-        if not self.keeps or self.behind:
+        """Queue a record. Called in Loro's callbacks, so it must not raise."""
+        if not self.keeps or self.needs_snapshot:
             return None
         try:
             future = self._store.append(self.document_id, record)
         except (QueueFullError, DiskFullError, RuntimeError):
-            # RuntimeError: a commit from outside of the loop's thread
-            self.fall_behind()
+            # RuntimeError: a commit outside the loop's thread
+            self.require_snapshot()
             return None
         except LogError as error:
             self._store.fail(error)
             return None
-        self.place.add(record)
+        self.index.add(record)
         self._newest = future
         future.add_done_callback(lambda done: self._on_done(done, commit))
         if self.wants_snapshot:
@@ -201,8 +203,8 @@ class DocumentStore:
         if done.cancelled():
             return
         if isinstance(error := done.exception(), DiskFullError):
-            self.place.ahead = True
-            self.fall_behind()
+            self.index.ahead = True
+            self.require_snapshot()
         elif error is not None:
             self._store.fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
         elif commit > self.stored:

@@ -1,4 +1,4 @@
-"""The store of a client that is running: one log for all its documents, locked against other processes."""
+"""The store of a running client: one log for all its documents, locked against other processes."""
 
 import asyncio
 import os
@@ -40,16 +40,16 @@ log = get_logger(__name__)
 
 SEGMENT_BYTES = 2 * 1024 * 1024
 _AHEAD_BYTES = 64 * 1024
-ASIDE = "aside"  # a folder beside the segments
+ASIDE = "aside"  # a folder next to the segments
 
 
 class LocalStore:
-    """Copies of documents on this disk, or on a storage. `connect(store=path)` makes one."""
+    """Copies of documents on the disk or another storage. `connect(store=path)` creates it."""
 
     def __init__(self, path: str | os.PathLike[str], storage: Storage | None = None) -> None:
         self.path = os.fspath(path)
-        self.failure: StoreFailed | None = None  # for good, or StoreFull while the disk is
-        self.damage: list[str] = []  # what was wrong with the files, in words
+        self.failure: StoreFailed | None = None  # permanent, or StoreFull while the disk is full
+        self.damage: list[str] = []  # descriptions of damaged files
         self._storage: Storage = storage or FileStorage()
         self._log = Log.open(
             path,
@@ -60,14 +60,12 @@ class LocalStore:
             failure=WriteFailure(full=self._on_full),
             on_damage=self._on_damage,
         )
-        self._places: dict[str, CopyIndex] = {}
-        self._shelves: dict[
-            str, tuple[DocumentStore, bool]
-        ] = {}  # who keeps a document now, and if to read only
-        self._cleaner = Cleaner(self._log, self._places)
+        self._indexes: dict[str, CopyIndex] = {}
+        self._open: dict[str, tuple[DocumentStore, bool]] = {}  # by document; the flag: read-only
+        self._cleaner = Cleaner(self._log, self._indexes)
 
     async def open(self) -> None:
-        """Lock the directory and look what is there. Raises StoreLocked, StoreFailed."""
+        """Lock the directory and scan its records. Raises StoreLocked, StoreFailed."""
         self._loop = asyncio.get_running_loop()
         try:
             await self._log.__aenter__()
@@ -77,7 +75,7 @@ class LocalStore:
             raise StoreFailed(f"the store {self.path} cannot be opened: {error}") from error
         opened = False
         try:
-            await self._survey()
+            await self._scan()
             opened = True
         except (LogError, OSError, UnreadableRecord) as error:
             raise StoreFailed(f"the store {self.path} cannot be read: {error}") from error
@@ -87,93 +85,93 @@ class LocalStore:
         self._cleaner.start()
         damaged = [one.document_id for one in self.documents() if one.damaged]
         if self.damage or damaged:
-            log.error("the store is damaged", path=self.path, problems=self.damage, documents=damaged)
+            log.error("store is damaged", path=self.path, problems=self.damage, documents=damaged)
 
     async def close(self) -> None:
-        """Write what is queued, and let others open it."""
-        for shelf, _ in list(self._shelves.values()):
-            shelf.end()
+        """Flush the queue and release the lock."""
+        for document_store, _ in list(self._open.values()):
+            document_store.end()
         await self._cleaner.close()
         try:
             await self._log.close()
         except (LogError, OSError, TimeoutError) as error:
             self.fail(error)
 
-    # --- what is in it
+    # --- contents
 
     def documents(self) -> list[StoredDocument]:
-        """Every document that is kept."""
+        """List the stored documents."""
         return [
-            stored_document(document_id, place)
-            for document_id, place in sorted(self._places.items())
-            if place.kept
+            stored_document(document_id, index)
+            for document_id, index in sorted(self._indexes.items())
+            if index.kept
         ]
 
     def has(self, document_id: str) -> bool:
-        place = self._places.get(document_id)
-        return place is not None and place.kept
+        index = self._indexes.get(document_id)
+        return index is not None and index.kept
 
     async def take(
         self, document_id: str, *, read_only: bool
     ) -> tuple[DocumentStore | None, DocumentCopy | None]:
-        """A shelf for whoever opens the document, and what is on it.
+        """Return the document store for a session that opens the document, and the stored copy.
 
-        A writer takes it over from a reader. A reader gets no shelf, only a look, while somebody
-        writes or something is unsaved: what is not its own is not its to keep.
+        A writer takes the document store over from a reader. A reader gets only the copy, no document store,
+        while a writer has it or edits are unsaved: it must not store edits of other sessions.
         """
-        holder = self._shelves.get(document_id)
-        if holder is not None and not read_only:
-            self.release(holder[0])  # a reader, or a room that failed or is about to be closed
-            holder = None
+        current = self._open.get(document_id)
+        if current is not None and not read_only:
+            self.release(current[0])  # of a reader, or of a room that failed or is closing
+            current = None
         await self._reread(document_id)
         kept = await self._load(document_id) if self.has(document_id) else None
-        if read_only and (holder is not None or (kept is not None and (kept.outbox or not kept.whole))):
+        if read_only and (current is not None or (kept is not None and (kept.outbox or not kept.whole))):
             return None, kept
-        if (now := self._shelves.get(document_id)) is not None:  # while we read
+        if (now := self._open.get(document_id)) is not None:  # opened during the read
             if read_only:
                 return None, kept
             self.release(now[0])
-        shelf = DocumentStore(self, document_id, self._places.setdefault(document_id, CopyIndex()))
-        self._shelves[document_id] = (shelf, read_only)
-        return shelf, kept
+        document_store = DocumentStore(self, document_id, self._indexes.setdefault(document_id, CopyIndex()))
+        self._open[document_id] = (document_store, read_only)
+        return document_store, kept
 
-    def release(self, shelf: DocumentStore) -> None:
-        """The document is closed."""
-        shelf.end()
-        holder = self._shelves.get(shelf.document_id)
-        if holder is not None and holder[0] is shelf:
-            del self._shelves[shelf.document_id]
-            if shelf.place.outline.number < 0:
-                self._places.pop(shelf.document_id, None)  # nothing was ever written
+    def release(self, document_store: DocumentStore) -> None:
+        """Release a document store when its document is closed."""
+        document_store.end()
+        current = self._open.get(document_store.document_id)
+        if current is not None and current[0] is document_store:
+            del self._open[document_store.document_id]
+            if document_store.index.outline.number < 0:
+                self._indexes.pop(document_store.document_id, None)  # nothing was ever written
 
     async def forget(self, document_id: str) -> bool:
-        """Drop the copy, unsaved edits included; False if there is none. Raises StoreFailed."""
+        """Delete the copy, unsaved edits included; False if there is none. Raises StoreFailed."""
         if not self.has(document_id):
             return False
-        if document_id in self._shelves:
-            raise StoreFailed(f"{document_id} is open: close it before it is forgotten")
+        if document_id in self._open:
+            raise StoreFailed(f"{document_id} is open: close it before you forget it")
         if self.failure is not None:
             raise self.failure
         await self._reread(document_id)
-        place = self._places.get(document_id)
-        if place is None:
+        index = self._indexes.get(document_id)
+        if index is None:
             return False
-        before = place.bytes
-        record = ForgottenMark(place.outline.number + 1)
+        before = index.bytes
+        record = ForgottenMark(index.outline.number + 1)
         try:
-            place.base = await self.append(document_id, record)
+            index.base = await self.append(document_id, record)
         except DiskFullError as error:
             raise StoreFull(self.path, str(error)) from error
         except LogError as error:
             self.fail(error)
-            raise StoreFailed(f"{document_id} is not forgotten: {error}") from error
-        place.add(record)
-        place.snapshot_bytes = place.tail_bytes = 0
-        self._cleaner.useless(before)
+            raise StoreFailed(f"cannot forget {document_id}: {error}") from error
+        index.add(record)
+        index.snapshot_bytes = index.tail_bytes = 0
+        self._cleaner.obsolete(before)
         return True
 
     async def put_aside(self, document_id: str, payloads: Sequence[bytes]) -> list[str]:
-        """Keep bytes that fit nowhere as files beside the log; their names."""
+        """Write updates that cannot be applied as files next to the log; return their paths."""
 
         def write() -> list[str]:
             folder = self._storage.directory(f"{self.path}/{ASIDE}", create=True)
@@ -190,90 +188,90 @@ class LocalStore:
             self.fail(error)
             return []
 
-    # --- what shelves ask for
+    # --- for document stores
 
     def append(self, document_id: str, record: Record) -> "asyncio.Future[int]":
         return self._log.append_nowait(encode(record), key=document_id.encode())
 
-    def replaced(self, place: CopyIndex, base: int, bytes_: int) -> None:
-        place.base, place.ahead = base, False
-        self._cleaner.useless(bytes_)
+    def replaced(self, index: CopyIndex, base: int, bytes_: int) -> None:
+        index.base, index.ahead = base, False
+        self._cleaner.obsolete(bytes_)
 
     def fail(self, error: Exception) -> None:
         if self.failure is None or isinstance(self.failure, StoreFull):
             self.failure = StoreFailed(
                 f"the store {self.path} has stopped, edits are only in memory until they are ACKed: {error}"
             )
-            log.error("the store has stopped", path=self.path, problem=str(error))
-            for shelf, _ in list(self._shelves.values()):
-                shelf.wake()
+            log.error("store stopped", path=self.path, problem=str(error))
+            for document_store, _ in list(self._open.values()):
+                document_store.wake()
 
     # --- a full disk
 
     def _on_full(self, error: DiskFullError | None) -> None:
-        """Called from the log's thread."""
+        """Handle a full disk, or (None) free space. Called from the log's thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._filled, error)
 
     def _filled(self, error: DiskFullError | None) -> None:
-        """The disk is full, or (None) has room again: every open document is then written whole."""
+        """Record that the disk is full; on free space (None) request a snapshot of every open document."""
         if self.failure is not None and not isinstance(self.failure, StoreFull):
             return
-        shelves = [shelf for shelf, _ in self._shelves.values()]
+        stores = [document_store for document_store, _ in self._open.values()]
         if error is not None:
             self.failure = StoreFull(self.path, str(error))
-            log.error("the store waits for room", path=self.path, problem=str(error))
+            log.error("store waits for disk space", path=self.path, problem=str(error))
         elif self.failure is not None:
             self.failure = None
-            log.info("the store goes on", path=self.path)
-            for shelf in shelves:
-                shelf.fall_behind()
-        for shelf in shelves:
-            shelf.wake()
+            log.info("store resumed", path=self.path)
+            for document_store in stores:
+                document_store.require_snapshot()
+        for document_store in stores:
+            document_store.wake()
 
     async def _reread(self, document_id: str) -> None:
-        """Know again what is on the disk of a document, where records were counted that found no room."""
-        known = self._places.get(document_id)
+        """Rebuild a document's index from the disk if it counts records that a full disk refused."""
+        known = self._indexes.get(document_id)
         if known is None or not known.ahead:
             return
-        place = CopyIndex(base=known.base)
+        index = CopyIndex(base=known.base)
         async with self._cleaner.paused():
             try:
                 async for _, _, record in self._records(from_seq=known.base, key=document_id.encode()):
-                    place.add(record)
+                    index.add(record)
             except (LogError, OSError, UnreadableRecord) as error:
                 raise StoreFailed(f"{document_id} cannot be read from {self.path}: {error}") from error
-        if place.outline.number < 0:
-            self._places.pop(document_id, None)
+        if index.outline.number < 0:
+            self._indexes.pop(document_id, None)
         else:
-            self._places[document_id] = place
+            self._indexes[document_id] = index
 
-    # --- inside
+    # --- internals
 
     def _on_damage(self, damage: DamageError) -> None:
-        """Called from any thread."""
+        """Record damage. Called from any thread."""
         self.damage.append(f"{Path(damage.path).name} at byte {damage.offset}: {damage.reason}")
 
-    async def _survey(self) -> None:
-        """Read everything once: where each document begins, and what is of no use any more."""
+    async def _scan(self) -> None:
+        """Read all records once: index each document, and count obsolete bytes."""
         total = 0
         async for sequence, document_id, record in self._records(from_seq=0):
-            place = self._places.get(document_id)
-            if place is None:
-                place = self._places[document_id] = CopyIndex(base=sequence)
-            place.add(record)
+            index = self._indexes.get(document_id)
+            if index is None:
+                index = self._indexes[document_id] = CopyIndex(base=sequence)
+            index.add(record)
             if isinstance(record, StoreSnapshot | ForgottenMark):
-                place.base = sequence
+                index.base = sequence
             total += size_of(record)
-        self._cleaner.useless(total - sum(place.bytes for place in self._places.values()))
+        self._cleaner.obsolete(total - sum(index.bytes for index in self._indexes.values()))
 
     async def _load(self, document_id: str) -> DocumentCopy | None:
         async with self._cleaner.paused():
             try:
                 if self.failure is None:
-                    with suppress(DiskFullError):  # nothing is queued then
+                    with suppress(DiskFullError):  # then the queue is empty
                         await self._log.flush()
-                base = self._places[document_id].base
+                base = self._indexes[document_id].base
                 records = self._records(from_seq=base, key=document_id.encode())
                 return replay([record async for _, _, record in records])
             except (LogError, OSError, UnreadableRecord) as error:

@@ -1,4 +1,4 @@
-"""A door to a store without a client: what is in it, and taking it out. Changes nothing, locks nothing.
+"""Access to a store without a client: list and export its documents. Changes and locks nothing.
 
 store = Store.open(path)            # also while the app is running
 for document in store.documents():
@@ -20,7 +20,7 @@ __all__ = ["Store", "StoredDocument"]
 
 
 class Store:
-    """The documents of a store, as its files say now. Every call reads the disk."""
+    """The documents of a store, read from its files on every call."""
 
     def __init__(self, path: str | os.PathLike[str], reader: Reader, damage: list[DamageError]) -> None:
         self.path = os.fspath(path)
@@ -29,7 +29,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Store":
-        """Raises StoreFailed if there is no store."""
+        """Open a store. Raises StoreFailed if there is none."""
         damage: list[DamageError] = []
         try:
             return cls(path, Reader.open(path, on_damage=damage.append), damage)
@@ -37,24 +37,26 @@ class Store:
             raise StoreFailed(f"{os.fspath(path)} is not a store: {error}") from error
 
     def documents(self) -> list[StoredDocument]:
-        """Every document, by its id."""
-        places: dict[str, CopyIndex] = {}
+        """List the documents by id."""
+        indexes: dict[str, CopyIndex] = {}
         for document_id, record in self._records():
-            places.setdefault(document_id, CopyIndex()).add(record)
+            indexes.setdefault(document_id, CopyIndex()).add(record)
         return [
-            stored_document(document_id, place) for document_id, place in sorted(places.items()) if place.kept
+            stored_document(document_id, index)
+            for document_id, index in sorted(indexes.items())
+            if index.kept
         ]
 
     def export(self, document_id: str) -> bytes:
-        """A Loro snapshot of the copy, unsaved edits included; of a damaged one, what fits together."""
+        """Return a Loro snapshot of the copy with unsaved edits; of a damaged copy, what can be applied."""
         return restore(self._kept(document_id)).replica.snapshot()
 
     def unsaved(self, document_id: str) -> list[bytes]:
-        """The updates that no server has ACKed, oldest first."""
+        """Return the updates without an ACK, oldest first."""
         return [entry.payload for entry in self._kept(document_id).outbox]
 
     def problems(self) -> list[str]:
-        """Damage that the calls so far have met, in words."""
+        """Describe the damage found by the calls so far."""
         return [str(found) for found in self._damage]
 
     def _kept(self, document_id: str) -> DocumentCopy:
@@ -70,6 +72,6 @@ class Store:
                 for found in batch.records():
                     yield found.key.decode(), decode(found.value)
         except TornError:
-            return  # the app is writing it just now
+            return  # the app is writing this record
         except (LogError, OSError, UnreadableRecord) as error:
             raise StoreFailed(f"the store {self.path} cannot be read: {error}") from error

@@ -1,7 +1,7 @@
 """The records of a client's store, and their bytes: msgpack arrays `[version, kind, number, ...]`.
 
-Pure. docs/decisions/0009 says what each is for. `number` counts the records of one document, so that a
-lost one shows.
+Pure. docs/decisions/0009 describes each kind. `number` counts the records of one document, so that a
+lost record is detected.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class UnreadableRecord(LorogoError):
 
 @dataclass(frozen=True, slots=True)
 class PendingUpdate:
-    """An update that is not ACKed: the commits that it holds, its log id ("": never sent), its bytes."""
+    """An update without an ACK: its commits, its log id ("": never sent), its bytes."""
 
     first: int
     last: int
@@ -31,7 +31,7 @@ class PendingUpdate:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """All of a document: what came before it is replaced."""
+    """The whole document: replaces all earlier records."""
 
     number: int
     generation: int | None  # None: never synced
@@ -42,7 +42,7 @@ class StoreSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LocalCommit:
-    """A commit made here. With a log id it may have been sent."""
+    """A local commit. With a log id it may have been sent."""
 
     number: int
     commit: int
@@ -52,7 +52,7 @@ class LocalCommit:
 
 @dataclass(frozen=True, slots=True)
 class AssignedLogId:
-    """Commits `first` to `last` leave under this id; without a payload, with the bytes that they had."""
+    """Commits `first` to `last` are sent under this id; without a payload, their bytes are unchanged."""
 
     number: int
     log_id: str
@@ -63,7 +63,7 @@ class AssignedLogId:
 
 @dataclass(frozen=True, slots=True)
 class RemoteUpdate:
-    """What came from the owner."""
+    """An update from the owner."""
 
     number: int
     payload: bytes
@@ -79,14 +79,14 @@ class AckedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class DeletionMark:
-    """The owner said that the document is deleted."""
+    """The owner reported that the document is deleted."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenMark:
-    """The app wants no copy any more: what came before is gone."""
+    """The app deleted the copy: earlier records are void."""
 
     number: int
 
@@ -97,7 +97,7 @@ Record = (
 
 
 def encode(record: Record) -> list[object]:
-    """What the log packs."""
+    """Return the value that the log packs."""
     match record:
         case StoreSnapshot(number, generation, replica, outbox, commits):
             entries = [[entry.first, entry.last, entry.log_id, entry.payload] for entry in outbox]
@@ -117,12 +117,12 @@ def encode(record: Record) -> list[object]:
 
 
 def decode(value: object) -> Record:
-    """The record. Raises UnreadableRecord."""
+    """Parse a record. Raises UnreadableRecord."""
     match value:
         case [int(version), *_] if version != VERSION:
             raise UnreadableRecord(
-                f"a record of version {version}, and this program reads version {VERSION}:"
-                " is it older than the store?"
+                f"a record has version {version}, and this program reads version {VERSION}:"
+                " use a program that reads the store's version"
             )
         case [
             _,
@@ -147,11 +147,11 @@ def decode(value: object) -> Record:
         case [_, "forgotten", int(number)]:
             return ForgottenMark(number)
         case _:
-            raise UnreadableRecord(f"not a record of a store: {_brief(value)}")
+            raise UnreadableRecord(f"not a store record: {_brief(value)}")
 
 
 def size_of(record: Record) -> int:
-    """About how many bytes it takes in the log."""
+    """Return the approximate size in the log, in bytes."""
     match record:
         case StoreSnapshot(replica=replica, outbox=outbox):
             return 64 + len(replica) + sum(48 + len(entry.payload) for entry in outbox)
@@ -168,7 +168,7 @@ def _pending(value: object) -> PendingUpdate:
         case [int(first), int(last), str(log_id), bytes(payload)]:
             return PendingUpdate(first, last, log_id, payload)
         case _:
-            raise UnreadableRecord(f"not an update of an outbox: {_brief(value)}")
+            raise UnreadableRecord(f"not an outbox update: {_brief(value)}")
 
 
 def _brief(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What a document's records say, put together: a pure fold from the first record to the last that is there.
+"""Replay of a document's records into its state: a pure fold.
 
-Whatever prefix of the records a crash leaves, the result is a state that once was: every local commit
-in the prefix is in it, as part of the replica, and in the outbox unless its ACK is in the prefix too.
+Any prefix of the records, as a crash may leave it, yields a state that existed: every local commit
+in the prefix is in the replica, and in the outbox unless the prefix has its ACK.
 """
 
 from collections.abc import Iterable
@@ -22,25 +22,25 @@ from lorogo_client.store.records import (
 
 @dataclass(slots=True)
 class DocumentCopy:
-    """A document as the store holds it."""
+    """A document's stored state."""
 
     generation: int | None = None
     replica: bytes = b""  # a Loro snapshot
-    updates: list[bytes] = field(default_factory=list)  # to apply on it, in order
+    updates: list[bytes] = field(default_factory=list)  # to apply to the replica, in order
     outbox: list[PendingUpdate] = field(default_factory=list)  # not ACKed, oldest first
     commits: int = 0
     number: int = -1  # of the newest record
     deleted: bool = False
-    missing: int = 0  # places where records are lost
+    missing: int = 0  # gaps in the record numbers
     forgotten: bool = False
 
     @property
     def whole(self) -> bool:
-        """Whether no record is lost."""
+        """True if no record is missing."""
         return not self.missing
 
     def unsent(self) -> int:
-        """From which entry of the outbox on nothing was ever sent: updates leave in order."""
+        """Return the outbox index of the first entry that was never sent: updates are sent in order."""
         for place, entry in enumerate(self.outbox):
             if not entry.log_id:
                 return place
@@ -48,22 +48,22 @@ class DocumentCopy:
 
 
 def replay(records: Iterable[Record]) -> DocumentCopy | None:
-    """The document; None if there is none."""
+    """Return the document's state; None without records or after Forgotten."""
     kept: DocumentCopy | None = None
     for record in records:
-        kept = step(kept, record)
+        kept = apply_record(kept, record)
     return None if kept is None or kept.forgotten else kept
 
 
-def step(kept: DocumentCopy | None, record: Record) -> DocumentCopy:
-    """One record more."""
+def apply_record(kept: DocumentCopy | None, record: Record) -> DocumentCopy:
+    """Apply one record to the state."""
     match record:
         case StoreSnapshot(number, generation, replica, outbox, commits):
             return DocumentCopy(generation, replica, [], list(outbox), commits, number)
         case ForgottenMark(number):
             return DocumentCopy(number=number, forgotten=True)
     if kept is None or kept.forgotten:
-        kept = DocumentCopy()  # its snapshot is lost
+        kept = DocumentCopy()  # the snapshot is missing
     kept.missing += record.number != kept.number + 1
     kept.number = record.number
     match record:
@@ -76,7 +76,7 @@ def step(kept: DocumentCopy | None, record: Record) -> DocumentCopy:
         case RemoteUpdate(_, payload):
             kept.updates.append(payload)
         case AckedUpdate(_, log_id):
-            # the oldest are ACKed first: found at once, also among many
+            # usually the oldest is ACKed first, so the search is short
             for place, entry in enumerate(kept.outbox):
                 if entry.log_id == log_id:
                     del kept.outbox[place]
@@ -86,8 +86,8 @@ def step(kept: DocumentCopy | None, record: Record) -> DocumentCopy:
     return kept
 
 
-def lean(record: Record) -> Record:
-    """The record without its bytes, for who only counts."""
+def without_payloads(record: Record) -> Record:
+    """Return the record without its payload, for counting."""
     match record:
         case StoreSnapshot(outbox=outbox):
             entries = tuple(replace(entry, payload=b"") for entry in outbox)
@@ -108,6 +108,6 @@ def _assign(kept: DocumentCopy, log_id: str, first: int, last: int, payload: byt
             (before if entry.first < first else after).append(entry)
         elif payload is None:
             payload = entry.payload
-    if payload is not None:  # else the commit that it speaks of is lost
+    if payload is not None:  # else the record of the commit is missing
         kept.outbox = [*before, PendingUpdate(first, last, log_id, payload), *after]
         kept.commits = max(kept.commits, last)

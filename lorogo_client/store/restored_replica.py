@@ -1,4 +1,4 @@
-"""From what the store kept to a replica that an app can edit, under a new Loro peer id."""
+"""Restore of a stored document into an editable replica, under a new Loro peer id."""
 
 from dataclasses import dataclass, field
 
@@ -10,17 +10,17 @@ from lorogo_protocol.errors import CrdtError
 
 @dataclass(slots=True)
 class RestoredReplica:
-    """A replica, and what of it no owner has confirmed."""
+    """A replica, and its updates without an ACK."""
 
     replica: crdt.Replica
-    sent: list[PendingUpdate] = field(default_factory=list)  # may have been sent: id and bytes stay
+    sent: list[PendingUpdate] = field(default_factory=list)  # may have been sent: id and bytes stay the same
     unsent: list[PendingUpdate] = field(default_factory=list)
-    loose: list[PendingUpdate] = field(default_factory=list)  # cannot be applied to what is here
+    loose: list[PendingUpdate] = field(default_factory=list)  # cannot be applied to the replica
     whole: bool = True
 
 
 def restore(kept: DocumentCopy) -> RestoredReplica:
-    """The document as it was; of a damaged one, as much as fits together."""
+    """Restore the document; of a damaged one, every update that can be applied."""
     replica, whole = _base(kept)
     if not (whole and _applied_at_once(replica, kept.updates)):
         replica, whole = _one_by_one(kept)
@@ -44,7 +44,7 @@ def _base(kept: DocumentCopy) -> tuple[crdt.Replica, bool]:
 
 
 def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
-    """Whether all could be imported together, which is many times faster; else the replica is of no use."""
+    """Import all updates in one batch, which is many times faster; on False the replica is unusable."""
     if not updates:
         return True
     try:
@@ -55,7 +55,7 @@ def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
 
 
 def _one_by_one(kept: DocumentCopy) -> tuple[crdt.Replica, bool]:
-    """As much as fits together, without updates over which Loro panics (good ones can make it do that)."""
+    """Import every update that applies; skip those on which Loro panics, which can be valid ones."""
     replica, whole = _base(kept)
     taken: list[bytes] = []
     for update in kept.updates:

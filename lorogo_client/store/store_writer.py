@@ -1,4 +1,4 @@
-"""A room's ties to the local store; without a store every call here does nothing."""
+"""Access of a mirror to the local store; without a store every call does nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,62 +15,62 @@ if TYPE_CHECKING:
 
 
 class StoreWriter:
-    """What a mirror tells the store."""
+    """Writes a mirror's records to the store."""
 
-    def __init__(self, shelf: "DocumentStore | None" = None) -> None:
-        self.shelf = shelf
+    def __init__(self, document_store: "DocumentStore | None" = None) -> None:
+        self.document_store = document_store
 
     @property
     def active(self) -> bool:
-        """Whether anything is kept."""
-        return self.shelf is not None and self.shelf.keeps
+        """True if records are stored."""
+        return self.document_store is not None and self.document_store.keeps
 
     @property
     def failure(self) -> StoreFailed | None:
-        return None if self.shelf is None else self.shelf.failure
+        return None if self.document_store is None else self.document_store.failure
 
     def stored(self, commit: int) -> bool:
-        """Whether that commit and all before it are on the disk."""
-        return self.shelf is not None and self.shelf.stored >= commit
+        """True if this commit and all before it are on the disk."""
+        return self.document_store is not None and self.document_store.stored >= commit
 
     def local(self, commit: int, log_id: str, payload: bytes) -> None:
-        if self.shelf is not None:
-            self.shelf.local(commit, log_id, payload)
+        if self.document_store is not None:
+            self.document_store.local(commit, log_id, payload)
 
     def assigned(self, flights: Sequence[OutgoingUpdate]) -> None:
-        """These are about to be sent: their ids go to the store before."""
-        if self.shelf is not None:
+        """Record the log ids of updates before they are sent."""
+        if self.document_store is not None:
             for flight in flights:
-                self.shelf.assigned(flight)
+                self.document_store.assigned(flight)
 
     def remote(self, payload: bytes) -> None:
-        if self.shelf is not None:
-            self.shelf.remote(payload)
+        if self.document_store is not None:
+            self.document_store.remote(payload)
 
     def settled(self, log_id: str) -> None:
-        if self.shelf is not None:
-            self.shelf.settled(log_id)
+        if self.document_store is not None:
+            self.document_store.settled(log_id)
 
     def deleted(self) -> None:
-        if self.shelf is not None:
-            self.shelf.deleted()
+        if self.document_store is not None:
+            self.document_store.deleted()
 
-    def fall_behind(self) -> None:
-        """What comes now can only be told by a snapshot."""
-        if self.shelf is not None:
-            self.shelf.fall_behind()
+    def require_snapshot(self) -> None:
+        """Refuse further records until a snapshot is written."""
+        if self.document_store is not None:
+            self.document_store.require_snapshot()
 
     def snapshot(self, replica: LocalReplica, outbox: Outbox, generation: int | None) -> bool:
-        """Write all of the document; False if there was no room for it now."""
-        if self.shelf is None or not self.shelf.keeps:
+        """Write a snapshot of the document; False if the log's queue is full."""
+        if self.document_store is None or not self.document_store.keeps:
             return True
         entries = [PendingUpdate(*entry) for entry in outbox.entries()]
-        if not self.shelf.snapshot(generation, replica.snapshot(), entries, outbox.commits):
+        if not self.document_store.snapshot(generation, replica.snapshot(), entries, outbox.commits):
             return False
         outbox.stored()
         return True
 
     async def durable(self, seconds: float) -> None:
-        """Return when all that was told is on the disk; also when the store has failed."""
-        if self.shelf is not None:
-            await self.shelf.durable(seconds)
+        """Return when every record is on the disk, or when the store has failed."""
+        if self.document_store is not None:
+            await self.document_store.durable(seconds)

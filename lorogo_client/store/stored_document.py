@@ -1,25 +1,25 @@
-"""What a store knows of its documents without reading them."""
+"""The index of a store: facts about its documents without their contents."""
 
 from dataclasses import dataclass, field
 
 from lorogo_client.store.records import Record, StoreSnapshot, size_of
-from lorogo_client.store.replay import DocumentCopy, lean, step
+from lorogo_client.store.replay import DocumentCopy, apply_record, without_payloads
 
 
 @dataclass(slots=True)
 class CopyIndex:
-    """What the store knows of a document without reading it."""
+    """One document's index entry: position, sizes and state without payloads."""
 
     base: int = 0  # sequence of the record to read from
     snapshot_bytes: int = 0
     tail_bytes: int = 0  # of the records since the snapshot
     tail_records: int = 0
-    outline: DocumentCopy = field(default_factory=DocumentCopy)  # without bytes
-    ahead: bool = False  # it counts records that found no room on the disk
+    outline: DocumentCopy = field(default_factory=DocumentCopy)  # without payloads
+    ahead: bool = False  # counts records that a full disk refused
 
     @property
     def kept(self) -> bool:
-        """Whether there is a copy."""
+        """True if the store has a copy."""
         return self.outline.number >= 0 and not self.outline.forgotten
 
     @property
@@ -27,8 +27,8 @@ class CopyIndex:
         return self.snapshot_bytes + self.tail_bytes
 
     def add(self, record: Record) -> None:
-        """Note a record that follows."""
-        self.outline = step(self.outline, lean(record))
+        """Count a record."""
+        self.outline = apply_record(self.outline, without_payloads(record))
         if isinstance(record, StoreSnapshot):
             self.snapshot_bytes, self.tail_bytes, self.tail_records = size_of(record), 0, 0
         else:
@@ -38,21 +38,21 @@ class CopyIndex:
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document in the store, for people and for lists in an app."""
+    """A document in the store, as listed for users."""
 
     document_id: str
     unsaved: int  # updates without an ACK
-    deleted: bool  # the server said so; what is unsaved is still here
-    damaged: bool  # records are lost: only a server can complete it
+    deleted: bool  # on the server; unsaved edits are still stored
+    damaged: bool  # records are missing: only a server can complete it
     bytes: int
 
 
-def stored_document(document_id: str, place: CopyIndex) -> StoredDocument:
-    """What a place says."""
+def stored_document(document_id: str, index: CopyIndex) -> StoredDocument:
+    """Return the listing of an index entry."""
     return StoredDocument(
         document_id,
-        unsaved=len(place.outline.outbox),
-        deleted=place.outline.deleted,
-        damaged=not place.outline.whole,
-        bytes=place.bytes,
+        unsaved=len(index.outline.outbox),
+        deleted=index.outline.deleted,
+        damaged=not index.outline.whole,
+        bytes=index.bytes,
     )

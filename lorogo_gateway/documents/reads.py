@@ -31,7 +31,7 @@ _VARIES = {"Vary": "Accept"}  # two representations at one address
 
 async def known(transport: Transport, document_id: str) -> DocumentSummary:
     """What is stored of a document. Raises Problem 404."""
-    sight = await overview.look(transport, document_id)
+    sight = await overview.read_summary(transport, document_id)
     if not sight.known:
         raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
     return sight

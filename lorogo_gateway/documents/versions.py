@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC
 
 from lorogo_client.errors import InvalidMoment
-from lorogo_client.versions import TooOldMoment, neither, parse_time, parse_version, show_time
+from lorogo_client.versions import TooOldMoment, invalid_moment, parse_time, parse_version, show_time
 from lorogo_gateway.problems import HttpProblem
 
 #: a version, an age, or a time with its zone
@@ -30,7 +30,7 @@ def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
     def parse(text: str) -> int | bytes:
         words = _SPACE.sub(r"\1+\2", text)
         if _WHAT.fullmatch(words) is None:
-            raise HttpProblem(400, "invalid-moment", neither(text, example="2026-11-16T10:30:00Z"))
+            raise HttpProblem(400, "invalid-moment", invalid_moment(text, example="2026-11-16T10:30:00Z"))
         try:
             return parse_version(words) if words.startswith("v") else parse_time(words, now_ns=wall_ns())
         except InvalidMoment as error:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_client import Client, DocumentApi, NoSuchDocument, Receipt
-from lorogo_client.inspection.overview import look
+from lorogo_client.inspection.overview import read_summary
 from lorogo_client.versions import show_version
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags
@@ -53,7 +53,7 @@ class DocumentWrites:
         """The version that If-Match asks for, if the document has it. Raises Problem 412."""
         if header is None:
             return None
-        sight = await look(self._client.transport, document.document_id)
+        sight = await read_summary(self._client.transport, document.document_id)
         if not sight.known:
             raise HttpProblem(412, "precondition-failed", "If-Match: there is no such document")
         sight.check()
@@ -68,7 +68,7 @@ class DocumentWrites:
     async def put(self, request: Request) -> Response:
         what = asked(request)
         document_id = what.values["id"]
-        sight = await look(self._client.transport, document_id)
+        sight = await read_summary(self._client.transport, document_id)
         sight.check()
         document = self._document(request)
         if what.body_type == _JSON:

@@ -174,7 +174,7 @@ class _Facts:
 
     async def sizes(self, request: Request) -> Response:
         document_id, limit = asked(request).values["id"], asked(request).values["limit"]
-        sight = await overview.look(self._client.transport, document_id)
+        sight = await overview.read_summary(self._client.transport, document_id)
         if not sight.known:
             raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
         sight.check()

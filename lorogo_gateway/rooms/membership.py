@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
 from lorogo_client.awaitables import AwaitableContext
-from lorogo_client.inspection.overview import look
+from lorogo_client.inspection.overview import read_summary
 from lorogo_gateway.rooms.rights import RoomRights
 
 
@@ -39,7 +39,7 @@ class Membership:
                 raise SessionClosed("the room was left")
             rights = self._rights()
             if self.member is None:
-                if not rights.writes and not (await look(self._client.transport, self._name)).known:
+                if not rights.writes and not (await read_summary(self._client.transport, self._name)).known:
                     raise RoomNotFound(f"there is no document {self._name}, and you may only read")
                 door = self._client.relay(self._name, self._listener, token=rights.principal.text)
                 self.member = await door.__aenter__()

@@ -40,7 +40,7 @@ from lorogo_transport.light import Event, Timer
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.stores.republish import Republished, republished
 from lorogo_transport.stores.snapshots import SnapshotHead
-from lorogo_transport.stores.statuses import heard
+from lorogo_transport.stores.statuses import status_of
 from lorogo_transport.tasks import Tasks, Work
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -889,7 +889,7 @@ class Host:
     def _on_status(self, message: Message) -> None:
         if self.lease.echoed(message):
             return
-        entry = heard(message)
+        entry = status_of(message)
         if entry is None:
             return
         match self.lease.heard(entry):

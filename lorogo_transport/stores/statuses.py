@@ -124,7 +124,7 @@ class Statuses:
                 yield document_id, entry(stored)
 
 
-def heard(message: Message) -> StatusEntry | None:
+def status_of(message: Message) -> StatusEntry | None:
     """The entry that a message on `loro.status.{id}` tells of; None if it is not a republished copy."""
     try:
         return entry(republished(message).stored)

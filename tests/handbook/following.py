@@ -250,7 +250,7 @@ class Reader:
         for value in list(self.names.values()):
             if isinstance(value, lorogo_client.Client):
                 with suppress(LorogoError):
-                    await value.leave(calm=False)
+                    await value.leave(raise_unsaved=False)
         for terminal in self._terminals.values():
             await terminal.end()
         for name in set(sys.modules) - self._modules:

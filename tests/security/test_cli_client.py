@@ -55,7 +55,7 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     assert "purged" in said(await _run(closed, tmp_path, "compact", "plan", *as_ann))
 
     words = refused(await _run(closed, tmp_path, "doc", "set", "book", "title", '"no"', *as_ann))
-    assert "the token of 'ann' only grants read on 'book', and write is needed" in words
+    assert "the token of 'ann' only grants read on 'book'; write is needed" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "other", *as_ann))
     assert "the token of 'ann' does not grant 'other'" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "book", *as_ann))

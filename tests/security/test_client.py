@@ -148,7 +148,7 @@ async def test_what_a_token_does_not_grant_fails_before_anything_is_sent(closed:
                 await beyond()
         with pytest.raises(NotAllowed, match="a list of all documents"):
             ann.statuses()
-        with pytest.raises(NotAllowed, match="presence that is kept"):
+        with pytest.raises(NotAllowed, match="persisted presence"):
             _ = ann.kept_presence
         async with ann.open("book") as book:
             book.doc.get_text("t").insert(0, "no")
@@ -260,7 +260,7 @@ async def test_a_document_by_pattern_is_waited_for_while_nats_is_away(closed: Cl
 
 async def test_whoever_says_nothing_is_told_what_to_say(closed: Closed) -> None:
     """A closed NATS takes nobody without a token; a seed is text, and a Path is told at once."""
-    with pytest.raises(NotAuthorized, match=r"say who you are, with connect\(\.\.\., token="):
+    with pytest.raises(NotAuthorized, match=r"pass a token with connect\(\.\.\., token="):
         await lorogo_client.connect(closed.url, settings=SETTINGS)
     wrong: Any = Path("operator.seed")
     with pytest.raises(TypeError, match="read_text"):

@@ -35,7 +35,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 async def test_a_grant_that_says_too_much_is_denied_by_nats_and_by_the_owner(closed: Closed) -> None:
     """A client that does not look at its own token gets the same error, from whoever notices first."""
     async with _client(closed, mint({"plan": "read"})) as ann:
-        ann._links.holder._access["plan"] = ann._links.holder._access["secret"] = 3  # type: ignore[assignment]
+        ann._pool.token_provider._access["plan"] = ann._pool.token_provider._access["secret"] = 3  # type: ignore[assignment]
         with pytest.raises(NotAllowed):
             await ann.document("plan").patch([{"op": "add", "path": "/t", "value": "no"}], timeout=SECONDS)
         with pytest.raises(NotAuthorized):  # a connection that names it is not made

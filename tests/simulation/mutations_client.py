@@ -38,7 +38,7 @@ CLIENT: tuple[Mutation, ...] = (
             if first.attempts and first.due <= now:
                 self.drop(first.log_id)
                 first.log_id, first.stored = new_id(), False
-                self._fly(first)
+                self._add_flight(first)
                 self._flights.move_to_end(first.log_id, last=False)
             return first if first.due <= now else None
         """,

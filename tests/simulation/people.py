@@ -116,7 +116,7 @@ class Person:
             world.flushed(self, session)
         elif roll < 0.86:
             del self.sessions[document_id]
-            await client.close_session(session, calm=False)
+            await client.close_session(session, raise_unsaved=False)
         else:
             await self._call(client, document_id, rng)
 
@@ -141,7 +141,7 @@ class Person:
         """Something is wrong with it for good: leave it, as an app would."""
         self._world.trace.say("gives up", document=session.document_id, problem=str(session.problem))
         del self.sessions[session.document_id]
-        await client.close_session(session, calm=False)
+        await client.close_session(session, raise_unsaved=False)
 
     def _edit(self, session: Session, rng: random.Random) -> None:
         for _ in range(rng.choice((1, 1, 1, 2, 5))):

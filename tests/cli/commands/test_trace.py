@@ -102,7 +102,7 @@ def test_what_nobody_knows_is_exit_code_1(dev: tuple[Running, str, Path], tmp_pa
     nats = {"LOROGO_NATS": dev[1]}
     result = lorogo("trace", "never-sent", cwd=tmp_path, env=nats)
     assert (result.returncode, result.stderr) == (1, b"")
-    assert "verdict:      not known: it did not reach NATS" in result.stdout.decode()
+    assert "verdict:      not found: it did not reach NATS" in result.stdout.decode()
 
 
 @pytest.mark.parametrize(

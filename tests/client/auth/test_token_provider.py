@@ -14,35 +14,35 @@ from tests.client.tokens import SetClock, token_for
 
 
 async def _holder(source: TokenSource | None, clock: SetClock | None = None) -> TokenProvider:
-    holder = TokenProvider(source, clock or SetClock(), seconds=1.0)
-    await holder.fresh()
-    return holder
+    token_provider = TokenProvider(source, clock or SetClock(), seconds=1.0)
+    await token_provider.fresh()
+    return token_provider
 
 
 async def test_without_a_token_nothing_is_asked() -> None:
     """An open client may try everything, and names no document to NATS."""
-    holder = await _holder(None)
-    assert not holder.present
-    assert (holder.text, holder.subject) == ("", "")
-    assert holder.access("anything") is Access.ADMIN
-    assert not holder.by_pattern("anything")
-    assert holder.seconds_left() is None
+    token_provider = await _holder(None)
+    assert not token_provider.present
+    assert (token_provider.text, token_provider.subject) == ("", "")
+    assert token_provider.access("anything") is Access.ADMIN
+    assert not token_provider.by_pattern("anything")
+    assert token_provider.seconds_left() is None
 
 
 async def test_a_token_says_what_its_holder_may_do() -> None:
     """The highest of what the patterns grant; the sentence names the holder, the document and the right."""
-    holder = await _holder(token_for("ann", {"plan": "read", "minutes-*": "write"}))
-    assert holder.access("plan") is Access.READ
-    assert holder.access("minutes-7") is Access.WRITE
-    assert holder.access("other") is Access.NONE
-    holder.require("minutes-7", Access.WRITE)
-    with pytest.raises(NotAllowed, match="the token of 'ann' only grants read on 'plan', and write is") as no:
-        holder.require("plan", Access.WRITE)
+    token_provider = await _holder(token_for("ann", {"plan": "read", "minutes-*": "write"}))
+    assert token_provider.access("plan") is Access.READ
+    assert token_provider.access("minutes-7") is Access.WRITE
+    assert token_provider.access("other") is Access.NONE
+    token_provider.require("minutes-7", Access.WRITE)
+    with pytest.raises(NotAllowed, match="the token of 'ann' only grants read on 'plan'; write is") as no:
+        token_provider.require("plan", Access.WRITE)
     assert (no.value.code, no.value.document_id) == ("permission-denied", "plan")
     with pytest.raises(NotAllowed, match="the token of 'ann' does not grant 'other', and read is needed"):
-        holder.require("other", Access.READ)
-    assert holder.text not in str(no.value)
-    assert holder.text not in repr(holder)
+        token_provider.require("other", Access.READ)
+    assert token_provider.text not in str(no.value)
+    assert token_provider.text not in repr(token_provider)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ async def test_a_token_that_is_not_here_yet_is_named_to_be_sure() -> None:
     async def source() -> str:
         raise OSError("no network")
 
-    holder = TokenProvider(source, SetClock(), seconds=1.0)
+    token_provider = TokenProvider(source, SetClock(), seconds=1.0)
     with pytest.raises(OSError, match="no network"):
-        await holder.fresh()
-    assert holder.by_pattern("plan")
-    assert holder.denied("plan", Access.WRITE) is None
+        await token_provider.fresh()
+    assert token_provider.by_pattern("plan")
+    assert token_provider.denied("plan", Access.WRITE) is None
 
 
 async def test_a_fresh_token_is_asked_for_when_a_tenth_of_the_time_is_left() -> None:
@@ -90,18 +90,18 @@ async def test_a_fresh_token_is_asked_for_when_a_tenth_of_the_time_is_left() -> 
     async def source() -> str:
         return given[-1]
 
-    holder = await _holder(source, clock)
-    left = holder.seconds_left()
+    token_provider = await _holder(source, clock)
+    left = token_provider.seconds_left()
     assert left is not None
     assert 80 < left < 95
     clock.ahead = 95.0
-    left = holder.seconds_left()
+    left = token_provider.seconds_left()
     assert left is not None
     assert left < 0
     given.append(token_for("ann", {"plan": "read"}, seconds=200))
-    assert await holder.fresh() == given[-1]
-    assert holder.access("plan") is Access.READ
-    assert not holder.expired
+    assert await token_provider.fresh() == given[-1]
+    assert token_provider.access("plan") is Access.READ
+    assert not token_provider.expired
 
 
 async def test_many_connections_ask_once() -> None:
@@ -115,13 +115,13 @@ async def test_many_connections_ask_once() -> None:
         return token_for("ann", {"plan": "write"})
 
     clock = SetClock()
-    holder = await _holder(source, clock)
-    assert len({await holder.fresh() for _ in range(20)}) == 1
+    token_provider = await _holder(source, clock)
+    assert len({await token_provider.fresh() for _ in range(20)}) == 1
     assert asked == 1
-    assert await holder.fresh(anew=True) == holder.text
+    assert await token_provider.fresh(renew=True) == token_provider.text
     assert asked == 2
     clock.ahead = 3.0
-    await asyncio.gather(*(holder.fresh() for _ in range(20)))
+    await asyncio.gather(*(token_provider.fresh() for _ in range(20)))
     assert asked == 3
 
 
@@ -132,10 +132,10 @@ async def test_an_expired_token_is_never_good_enough() -> None:
     async def source() -> str:
         return given.pop(0)
 
-    holder = await _holder(source)
-    assert holder.expired
-    await holder.fresh()
-    assert not holder.expired
+    token_provider = await _holder(source)
+    assert token_provider.expired
+    await token_provider.fresh()
+    assert not token_provider.expired
 
 
 @pytest.mark.parametrize("text", ["", "abc", "a.b.c", "x" * 100_000, "\n", "é" * 10])
@@ -149,11 +149,11 @@ async def test_what_is_no_token_is_refused(text: str) -> None:
     async def source() -> str:
         return given.pop(0)
 
-    holder = await _holder(source)
+    token_provider = await _holder(source)
     with pytest.raises(TokenRefused):
-        await holder.fresh(anew=True)
-    assert holder.text == good
-    assert holder.access("plan") is Access.WRITE
+        await token_provider.fresh(renew=True)
+    assert token_provider.text == good
+    assert token_provider.access("plan") is Access.WRITE
 
 
 async def test_a_source_that_hangs_is_not_waited_for() -> None:
@@ -204,8 +204,8 @@ def test_what_is_no_source_of_tokens(source: object) -> None:
 async def test_a_plain_function_may_give_the_token() -> None:
     """A token function need not be async; the token in hand is a common case."""
     text = token_for("ann", {"plan": "read"})
-    holder = await _holder(lambda: text)
-    assert (holder.subject, holder.renewable) == ("ann", True)
+    token_provider = await _holder(lambda: text)
+    assert (token_provider.subject, token_provider.renewable) == ("ann", True)
 
 
 @pytest.mark.parametrize("given", [None, 5, b"token"])

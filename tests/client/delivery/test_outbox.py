@@ -97,7 +97,7 @@ def test_a_lost_answer_sends_the_same_bytes_under_the_same_id() -> None:
     outbox.add(b"b")
     outbox.add(b"c")
     assert outbox.overdue(4.9) == []
-    assert outbox.doubtful(1.0)
+    assert outbox.ping_due(1.0)
     assert outbox.overdue(5.0) == [flight]
     outbox.unsent(flight.log_id, 5.0, jitter=1.0)
     outbox.merge(b"".join)
@@ -330,8 +330,8 @@ def test_deadlines_are_those_of_whatever_waits_longest(steps: Sequence[tuple[str
         reply, doubt = SETTINGS.reply_seconds, SETTINGS.doubt_seconds
         late = {one for one, when in sent_at.items() if when + reply <= now}
         assert {flight.log_id for flight in outbox.overdue(now)} == late
-        assert outbox.doubtful(now) is any(now - when >= doubt for when in sent_at.values())
-        assert all(outbox.awaits(one) is (one in sent_at) for one in flights)
+        assert outbox.ping_due(now) is any(now - when >= doubt for when in sent_at.values())
+        assert all(outbox.awaits_reply(one) is (one in sent_at) for one in flights)
         due = [time for when in sent_at.values() for time in (when + reply, max(when, 2.0) + doubt)]
         parked = [flight for one, flight in flights.items() if one not in sent_at]
         due += [flight.due for flight in parked if flight.first == min(one.first for one in parked)]

@@ -17,7 +17,7 @@ from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.ports import Message
-from lorogo_transport.stores.statuses import Statuses, heard
+from lorogo_transport.stores.statuses import Statuses, status_of
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
 
 HOUR = 3600.0
@@ -119,8 +119,8 @@ async def test_who_listens_already_says_what_it_hears(world: MemoryNats, owner: 
     bus = starter.bus
 
     def on_status(message: Message) -> None:
-        if (entry := heard(message)) is not None:
-            starter.heard("doc", entry)
+        if (entry := status_of(message)) is not None:
+            starter.on_status("doc", entry)
 
     await bus.subscribe("loro.status.doc", on_status)
     before = dict(bus._listeners)  # type: ignore[attr-defined]
@@ -235,7 +235,7 @@ async def test_nobody_there_is_an_error_that_says_what_to_do(world: MemoryNats) 
 
 async def test_no_bucket_means_that_no_server_ever_ran() -> None:
     """A NATS without our streams is told apart from a server that is away."""
-    with pytest.raises(NotServed, match="no server has run"):
+    with pytest.raises(NotServed, match="no server has ever run"):
         await starter_of(MemoryNats()).served("doc", timeout=0.3)
 
 
@@ -278,33 +278,33 @@ async def test_a_lost_connection_ends_the_attempt(world: MemoryNats, owner: Fake
 
 def test_only_time_while_connected_counts() -> None:
     """Four seconds before and one after an outage of an hour are five seconds."""
-    sightings = RevisionAges()
-    assert sightings.saw("doc", 7, 100.0) == 0.0
-    sightings.connection(False, 104.0)
-    assert sightings.saw("doc", 7, 104.0 + HOUR) == 4.0
-    sightings.connection(True, 104.0 + HOUR)
-    assert sightings.saw("doc", 7, 105.0 + HOUR) == 5.0
-    assert sightings.saw("doc", 8, 106.0 + HOUR) == 0.0
+    revision_ages = RevisionAges()
+    assert revision_ages.saw("doc", 7, 100.0) == 0.0
+    revision_ages.connection(False, 104.0)
+    assert revision_ages.saw("doc", 7, 104.0 + HOUR) == 4.0
+    revision_ages.connection(True, 104.0 + HOUR)
+    assert revision_ages.saw("doc", 7, 105.0 + HOUR) == 5.0
+    assert revision_ages.saw("doc", 8, 106.0 + HOUR) == 0.0
 
 
 def test_a_word_that_was_overtaken_starts_no_new_watch() -> None:
     """A heard revision below the one we know is old; one that was read from the leader is the truth."""
-    sightings = RevisionAges()
-    sightings.saw("doc", 7, 0.0)
-    assert sightings.saw("doc", 6, 3.0, read=False) == 3.0
-    assert sightings.saw("doc", 6, 3.0) == 0.0
+    revision_ages = RevisionAges()
+    revision_ages.saw("doc", 7, 0.0)
+    assert revision_ages.saw("doc", 6, 3.0, read=False) == 3.0
+    assert revision_ages.saw("doc", 6, 3.0) == 0.0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=20))
 def test_a_watch_never_counts_more_than_the_time_connected(steps: list[tuple[bool, float]]) -> None:
     """Whatever the connection does, the watch shows exactly the connected time."""
-    sightings = RevisionAges()
+    revision_ages = RevisionAges()
     now = connected_seconds = 0.0
     connected = True
-    sightings.saw("doc", 1, now)
+    revision_ages.saw("doc", 1, now)
     for next_connected, seconds in steps:
         now += seconds
         connected_seconds += seconds if connected else 0.0
-        assert sightings.saw("doc", 1, now) == pytest.approx(connected_seconds)
+        assert revision_ages.saw("doc", 1, now) == pytest.approx(connected_seconds)
         connected = next_connected
-        sightings.connection(connected, now)
+        revision_ages.connection(connected, now)

@@ -48,15 +48,15 @@ WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": 
             },
             [
                 "ACKS WAIT (0 connected)",
-                "journal copied by nobody",
+                "journal copied by no server",
                 "CANNOT COPY b/00 (the secret is another)",
             ],
         ),
         (
             {"journals_damaged": ["worker-0/journal/00"], "journal_damage": 1},
-            ["DAMAGE in worker-0/journal/00 (`lorogo log verify` tells more)"],
+            ["DAMAGE in worker-0/journal/00 (details: `lorogo log verify`)"],
         ),
-        ({"journal_damage": 1}, ["DAMAGE in its journal (`lorogo log verify` tells more)"]),
+        ({"journal_damage": 1}, ["DAMAGE in its journal (details: `lorogo log verify`)"]),
         ({"archive": "open", "archive_waiting": 0}, ["archive up to date"]),
         (
             {"archive": "behind: no such bucket", "archive_waiting": 3},

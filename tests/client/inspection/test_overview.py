@@ -8,7 +8,7 @@ from lorogo_client.inspection.overview import (
     DocumentSummary,
     ask_owner,
     edited_ns,
-    look,
+    read_summary,
     row,
     rows,
 )
@@ -106,7 +106,7 @@ async def test_names_that_are_no_documents_are_not_listed(world: MemoryNats) -> 
     assert [one["document"] for one in page.rows] == ["a", "b"]
     assert page.next is None
     assert len(await rows(transport, now_ns=0)) == 5
-    assert (await look(transport, "a")).known
+    assert (await read_summary(transport, "a")).known
     assert await ask_owner(transport, "a") is None
 
 

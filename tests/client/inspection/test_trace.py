@@ -32,7 +32,7 @@ KNOWN = UpdateTrace("x", "doc")
 
 
 VERDICTS = [
-    (UpdateTrace("x"), "not known: it did not reach NATS, or what kept it has expired"),
+    (UpdateTrace("x"), "not found: it did not reach NATS, or its records have expired"),
     (
         replace(KNOWN, wal=(WAL,), journals=(JOURNAL,)),
         "accepted: in the WAL at 41, in the journal of 1 server",
@@ -53,11 +53,11 @@ VERDICTS = [
     ),
     (
         replace(KNOWN, journals=(JOURNAL,), in_document=False),
-        "accepted, and not in the document: in the journal of 1 server; reconciliation brings it back",
+        "accepted, but missing from the document: in the journal of 1 server; reconciliation restores it",
     ),
     (
         replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 40, deleted=False)),
-        "accepted: in the journal of 1 server; nobody serves the document now to say whether it has it",
+        "accepted: in the journal of 1 server; no server serves the document now, so its content is unknown",
     ),
     (replace(KNOWN, rejected=(REFUSED,)), "refused: invalid-update: it does not decode"),
     (
@@ -67,13 +67,13 @@ VERDICTS = [
     (
         replace(KNOWN, wal=(WAL,)),
         (
-            "in the WAL at 41, and in no journal that answered: not accepted yet, or accepted with"
+            "in the WAL at 41, but in no journal that answered: not accepted yet, or accepted with"
             " durability stream"
         ),
     ),
     (
         replace(KNOWN, wal=(replace(WAL, whole=False),)),
-        "some of its chunks are in the WAL, others are missing: it was never whole",
+        "incomplete: some of its chunks are in the WAL, others are missing",
     ),
     (
         replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 41, deleted=True)),
@@ -153,7 +153,7 @@ async def test_an_update_whose_chunks_did_not_all_come_is_told_as_such() -> None
         wal = nats.connect("hand").stream(subjects.WAL_STREAM)
         await wal.append(subjects.wal("minutes"), first.data, headers=first.headers())
         told: list[str] = []
-        found = await client.trace("half-of-it", on_all=lambda: told.append("all"))
+        found = await client.trace("half-of-it", on_full_scan=lambda: told.append("all"))
         assert (found.document, found.wal[0].whole, told) == ("minutes", False, ["all"])
 
 
@@ -162,7 +162,7 @@ async def test_an_update_that_nobody_has_is_not_known() -> None:
     async with world() as (_, client):
         await write(client, "minutes", "one")
         found = await client.trace("never-sent")
-        assert (found.known, found.document, found.unasked) == (False, "", ())
+        assert (found.known, found.document, found.unreadable) == (False, "", ())
         for bad in ("", "a b", "x" * 65):
             with pytest.raises(ValueError, match="no log id"):
                 await client.trace(bad)

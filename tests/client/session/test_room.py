@@ -258,8 +258,8 @@ async def test_an_owner_that_is_silent_and_there_is_left_alone(world: MemoryNats
     """It answers the ping: no sync, and the session says `saved` all the time."""
     async with client_of(world) as client, client.open("doc", read_only=True) as reader:
         room = room_of(client)
-        asked = room._doubted
-        await eventually(lambda: room._doubted > asked)
+        asked = room._pinged_at
+        await eventually(lambda: room._pinged_at > asked)
         assert reader.state is State.SAVED
         assert owner.calls == ["sync"]
         assert owner.inits == 1

@@ -409,7 +409,7 @@ async def test_a_dropped_edit_is_out_of_the_document_when_the_error_is_raised(
             session.doc.get_map("more").insert("key", 1)
             if committed:
                 session.doc.commit()
-            with pytest.raises(ReadOnly, match="the edit is taken back"):
+            with pytest.raises(ReadOnly, match="the edit is undone"):
                 session.commit()
             assert text_of(session) == "theirs"
             assert session.doc.get_map("more").get_deep_value() == {}

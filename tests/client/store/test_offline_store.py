@@ -340,7 +340,7 @@ async def test_a_nats_that_says_nothing_does_not_hold_the_app_up(store: Path) ->
 async def test_two_clients_on_one_store_are_refused(world: MemoryNats, store: Path) -> None:
     """The second hears what to do; when the first has left, it may come."""
     async with client_of(world, store=store):
-        with pytest.raises(StoreLocked, match="store of its own"):
+        with pytest.raises(StoreLocked, match="use another store"):
             async with client_of(world, store=store):
                 pass
     async with client_of(world, store=store):

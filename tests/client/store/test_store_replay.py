@@ -29,7 +29,7 @@ from lorogo_client.store.records import (
     RemoteUpdate,
     StoreSnapshot,
 )
-from lorogo_client.store.replay import DocumentCopy, lean, replay
+from lorogo_client.store.replay import DocumentCopy, replay, without_payloads
 from lorogo_client.store.restored_replica import restore
 from lorogo_client.store.store_writer import StoreWriter
 from lorogo_client.store.stored_document import CopyIndex
@@ -139,7 +139,7 @@ def test_a_lean_record_leads_to_the_same_counts() -> None:
         AssignedLogId(2, "x", 3, 4, b"34"),
         AckedUpdate(3, "a"),
     ]
-    full, thin = replay(records), replay(map(lean, records))
+    full, thin = replay(records), replay(map(without_payloads, records))
     assert full is not None
     assert thin is not None
     assert [(one.first, one.last, one.log_id) for one in full.outbox] == [
@@ -184,13 +184,13 @@ class Desk:
         self.owner = crdt.Replica()
         self.settings = ClientSettings(in_flight_updates_max=3)
         self.outbox = Outbox(self.settings)
-        self.keeping = StoreWriter(DocumentStore(disk, "doc", CopyIndex()))
+        self.store_writer = StoreWriter(DocumentStore(disk, "doc", CopyIndex()))
         self.replica = LocalReplica(ReplicaListeners(self._on_local, lambda _: None))
         self.snapshot()
 
     def _on_local(self, update: bytes) -> None:
         log_id = next(self.ids) if self.online else ""
-        self.keeping.local(self.outbox.add(update, log_id), log_id, update)
+        self.store_writer.local(self.outbox.add(update, log_id), log_id, update)
 
     def edit(self) -> None:
         word = f"<{len(self.words)}>"
@@ -198,7 +198,9 @@ class Desk:
         text.insert(text.len_unicode, word)
         self.replica.commit()
         self.words.append(word)
-        behind = self.keeping.shelf is not None and self.keeping.shelf.behind
+        behind = (
+            self.store_writer.document_store is not None and self.store_writer.document_store.needs_snapshot
+        )
         self.kept_at.append(-1 if behind else len(self.disk.records))
 
     def remote(self) -> None:
@@ -209,26 +211,26 @@ class Desk:
         doc.commit()
         update = doc.export(ExportMode.Updates(before))
         if not isinstance(self.replica.apply(update), crdt.Unready):
-            self.keeping.remote(update)
+            self.store_writer.remote(update)
 
     def send(self, *, heard: bool, acked: bool) -> None:
         flight = self.outbox.next_to_send(1e9, lambda: next(self.ids))
         if flight is None:
             return
-        self.keeping.assigned([flight])
+        self.store_writer.assigned([flight])
         self.outbox.sending(flight.log_id, 0.0)
         if heard and not isinstance(self.owner.apply(flight.payload), crdt.Unready) and acked:
             ack = Ack(flight.log_id, flight.digest, 1, "stream", 1)
             self.outbox.answer(ack, token=0, now=0, jitter=0)
-            self.keeping.settled(flight.log_id)
+            self.store_writer.settled(flight.log_id)
 
     def resync(self) -> None:
         lacking = self.replica.lacking(self.owner.version().vector, [])
         if lacking:
-            self.keeping.assigned(self.outbox.replace(lacking, lambda: next(self.ids), now=0, jitter=0))
+            self.store_writer.assigned(self.outbox.replace(lacking, lambda: next(self.ids), now=0, jitter=0))
 
     def snapshot(self) -> None:
-        if self.keeping.snapshot(self.replica, self.outbox, 0):
+        if self.store_writer.snapshot(self.replica, self.outbox, 0):
             self.kept_at = [len(self.disk.records) if at < 0 else at for at in self.kept_at]
 
     def do(self, action: str) -> None:

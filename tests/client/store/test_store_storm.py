@@ -69,7 +69,7 @@ class Typist:
         await self._stack.aclose()
 
 
-async def step(typist: Typist, owner: FakeOwner, rng: random.Random) -> None:
+async def apply_record(typist: Typist, owner: FakeOwner, rng: random.Random) -> None:
     match rng.choice(WEATHER):
         case "type":
             typist.type()
@@ -107,7 +107,7 @@ async def test_in_any_weather_every_promised_word_arrives_once(
     await typist.live(connected=rng.random() < 0.5)
     try:
         for _ in range(STEPS):
-            await step(typist, owner, rng)
+            await apply_record(typist, owner, rng)
         owner.mute = 0
         owner.nacks.clear()
         if not typist.transport.bus.connected:

@@ -130,7 +130,7 @@ async def test_a_disk_that_hangs_is_given_up_and_edits_are_sent(
         hanging = document_store.DocumentStore.durable
 
         async def never(self: document_store.DocumentStore, seconds: float) -> None:
-            self.behind = True  # and nobody writes a snapshot
+            self.needs_snapshot = True  # and nobody writes a snapshot
             await hanging(self, seconds)
 
         monkeypatch.setattr(document_store.DocumentStore, "wants_snapshot", False)
@@ -209,7 +209,7 @@ async def test_the_store_compacts_itself(
 ) -> None:
     """However much is typed, on the disk is a small multiple of what the documents are."""
     monkeypatch.setattr(document_store, "TAIL_BYTES_MIN", 16 * 1024)
-    monkeypatch.setattr(cleaner, "USELESS_BYTES_MIN", 64 * 1024)
+    monkeypatch.setattr(cleaner, "OBSOLETE_BYTES_MIN", 64 * 1024)
     async with client_of(world, store=store) as client, client.open("doc") as session:
         local = client._context.store
         assert local is not None
@@ -238,7 +238,7 @@ async def test_the_copies_of_other_documents_outlive_a_cleaning(
 ) -> None:
     """Only what a snapshot replaced is dropped; unsaved edits and forgotten documents stay as they are."""
     monkeypatch.setattr(document_store, "TAIL_BYTES_MIN", 4 * 1024)
-    monkeypatch.setattr(cleaner, "USELESS_BYTES_MIN", 16 * 1024)
+    monkeypatch.setattr(cleaner, "OBSOLETE_BYTES_MIN", 16 * 1024)
     async with offline(world, store) as client:
         for name in ("quiet", "gone"):
             async with client.open(name, create=True) as session:
@@ -324,7 +324,7 @@ async def test_a_lost_snapshot_leaves_the_unsaved_edits_after_it(
     async with client_of(world, store=store) as client, client.open("doc") as session:
         type_in(session.doc, "in-the-snapshot ")
         await session.flush(DEADLINE)
-        assert session._mirror.keep_whole()
+        assert session._mirror.store_snapshot()
         await session.stored(DEADLINE)
     async with offline(world, store, seed=2) as client, client.open("doc") as session:
         type_in(session.doc, "unsaved", at=16)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from loro import ID, LoroDoc, VersionVector
 
-from lorogo_client.inspection.overview import look
+from lorogo_client.inspection.overview import read_summary
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, JoinErrorCode, RoomErrorCode, Status
 from lorogo_protocol.reasons import Reason
@@ -237,7 +237,7 @@ async def test_a_gateway_that_only_reads_makes_no_document(world: MemoryNats, se
         for kind in (Crdt.LORO, Crdt.EPHEMERAL):
             no = await one.join_error("never-was", crdt=kind)
             assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "not_found")
-        assert not (await look(door.client.transport, "never-was")).known
+        assert not (await read_summary(door.client.transport, "never-was")).known
 
 
 async def test_an_update_above_the_limit_is_too_large(world: MemoryNats, owner: FakeOwner) -> None:

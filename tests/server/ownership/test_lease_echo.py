@@ -12,7 +12,7 @@ from lorogo_server import Server
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.ports import Message
-from lorogo_transport.stores.statuses import heard
+from lorogo_transport.stores.statuses import status_of
 from tests.server.worlds import World, lease_of
 
 TOKEN = 50
@@ -64,7 +64,7 @@ async def test_what_comes_back_is_taken_as_if_it_had_been_read(memory: World) ->
     lease, read = await renewal(server, statuses), await renewal(server, Muted())
     assert lease.doubtful
     assert lease.echoed(copy(lease, statuses.value))
-    entry = heard(copy(read, encode(Up(read.server_id, 0))))
+    entry = status_of(copy(read, encode(Up(read.server_id, 0))))
     assert entry is not None
     assert read.heard(entry) is None
     for one in (lease, read):

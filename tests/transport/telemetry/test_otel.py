@@ -211,7 +211,7 @@ async def test_an_update_without_an_answer_ends_when_it_is_given_up() -> None:
 
         await until(waiting)
         assert not watched.log_ids
-        await client.close_session(session, calm=False)
+        await client.close_session(session, raise_unsaved=False)
         disk.let_go()
     (span,) = watched.exporter.get_finished_spans()
     assert (span.name, span.status.is_ok, span.status.description) == ("lorogo.send", False, "no answer")

@@ -55,8 +55,8 @@ test("times are ISO 8601 or nanoseconds", () => {
 test("words in which a server is well are no trouble, all others are", () => {
   const well = ["journal copied by s2, s3", "journal and stream compared 41s ago", "comparing journal and stream", "archive up to date", "archive open",
     "repaired 1 document that the stream had lost parts of (2 updates published again)"];
-  const trouble = ["JOURNAL STOPPED (no space left)", "NOT READY", "ACKS WAIT (nobody)", "ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by nobody",
-    "CANNOT COPY s2/00 (refused)", "DAMAGE in s1 (`lorogo log verify` tells more)", "ARCHIVE away (3 segments waiting)", "3 updates LOST (kept in loro-rejected)",
+  const trouble = ["JOURNAL STOPPED (no space left)", "NOT READY", "ACKS WAIT (nobody)", "ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by no server",
+    "CANNOT COPY s2/00 (refused)", "DAMAGE in s1 (details: `lorogo log verify`)", "ARCHIVE away (3 segments waiting)", "3 updates LOST (kept in loro-rejected)",
     "1 deleted document ALIVE AGAIN", "2 documents incomplete", "something new"];
   assert.deepEqual(well.filter(isTrouble), []);
   assert.deepEqual(trouble.filter((fact) => !isTrouble(fact)), []);
