@@ -35,7 +35,7 @@ from lorogo_cli.render.logs import ENVIRONMENT, configure
 from lorogo_cli.services import auth
 from lorogo_cli.tokens import token
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.secret_files import hidden, itself
+from lorogo_transport.secret_files import misplaced_secret, redacted
 
 BAD_INPUT = 2
 _LIST = frozenset({"list", "ls"})  # words for what `lorogo status` does
@@ -478,8 +478,8 @@ def _usage(error: typer.TyperException, arguments: Sequence[str]) -> int:
         sys.stderr.write(words.rstrip() + "\n")
         return BAD_INPUT
     where = "lorogo" if context is None else context.command_path
-    if hidden(words) != words:  # it quotes a secret, whole or in part
-        words = next((told for one in arguments if (told := itself(one))), hidden(words))
+    if redacted(words) != words:  # it quotes a secret, whole or in part
+        words = next((told for one in arguments if (told := misplaced_secret(one))), redacted(words))
     lists = where.endswith(" doc") and not _LIST.isdisjoint(arguments)
     instead = "`lorogo status` lists documents; " if lists else ""
     _complain(f"{words.rstrip('.')}; {instead}see `{where} --help`")
@@ -490,13 +490,13 @@ def _surprise(error: Exception, arguments: Sequence[str]) -> int:
     if "--verbose" in arguments or os.environ.get(ENVIRONMENT, "") == "debug":
         import traceback
 
-        sys.stderr.write(hidden("".join(traceback.format_exception(error))))
+        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
     return 1
 
 
 def _complain(sentence: str) -> None:
     with suppress(BrokenPipeError):
-        sys.stderr.write(f"lorogo: {hidden(' '.join(sentence.split()))}\n")
+        sys.stderr.write(f"lorogo: {redacted(' '.join(sentence.split()))}\n")
 
 
 def _drop_stdout() -> None:

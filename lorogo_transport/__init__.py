@@ -1,4 +1,4 @@
-"""How bytes move: Protocols in `ports`, real NATS in `nats`; `lorogo_testing` has NATS in memory.
+"""The transport: Protocols in `ports`, real NATS in `nats`; `lorogo_testing` has NATS in memory.
 
-Nothing is imported here, so that an app that only needs the Protocols pays for nothing else.
+This module imports nothing, so that an app that only needs the Protocols loads nothing else.
 """

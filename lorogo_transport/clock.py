@@ -1,4 +1,4 @@
-"""Where time comes in: one small Protocol, so that tests and simulation can bring their own."""
+"""The clock: one small Protocol, so that tests and simulation can replace it."""
 
 import time
 from typing import Protocol
@@ -7,13 +7,13 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Two clocks: one for people, one for decisions."""
+    """Two clocks: a wall clock for display, a monotonic one for decisions."""
 
     def wall_ns(self) -> int:
-        """Unix nanoseconds, for people and records. No decision rests on it."""
+        """Return Unix nanoseconds, for display and records only."""
 
     def now(self) -> float:
-        """Seconds that only go forward, also while the machine sleeps. For every decision."""
+        """Return monotonic seconds, which advance while the machine sleeps. For every decision."""
 
 
 class SystemClock:

@@ -1,20 +1,20 @@
-"""What can go wrong while bytes move.
+"""Errors of the transport.
 
 LorogoError
 └── TransportError
     ├── Disconnected        retriable: no connection right now; nothing was sent
     ├── RequestTimeout      retriable: no answer in time; the request may have been served
-    ├── NoResponders        retriable: nobody listens on that subject
-    ├── NoLeader            retriable: the cluster has nobody who decides right now; nothing was done
-    ├── OutcomeUnknown      retriable after reading: a write may or may not be stored
-    ├── WrongLastSequence   a compare-and-swap lost: somebody wrote first
-    ├── StorageFull         the stream refuses more bytes
+    ├── NoResponders        retriable: the subject has no subscriber
+    ├── NoLeader            retriable: JetStream has no leader; nothing was done
+    ├── OutcomeUnknown      retriable after a read: a write may or may not be stored
+    ├── WrongLastSequence   a compare-and-swap lost: another writer was first
+    ├── StorageFull         the stream is full
     ├── TooLarge            above the server's max_payload; nothing was sent
-    ├── StreamMissing       the stream is not there
-    ├── StreamMismatch      the stream is there with settings that we cannot migrate
-    ├── PermissionDenied    NATS does not let us publish or subscribe there; nothing was sent on
-    └── Unreachable         a connection could not be made
-        └── NotAuthorized   NATS does not take our token, seed or password
+    ├── StreamMissing       the stream does not exist
+    ├── StreamMismatch      the stream has settings that cannot be migrated
+    ├── PermissionDenied    NATS denies the publish or subscribe; nothing was delivered
+    └── Unreachable         cannot connect to NATS
+        └── NotAuthorized   NATS refuses the token, seed or password
 """
 
 from typing import ClassVar
@@ -23,7 +23,7 @@ from lorogo_protocol.errors import LorogoError
 
 
 class TransportError(LorogoError):
-    """Bytes could not be moved."""
+    """A transport operation failed."""
 
     code = "transport"
 
@@ -36,28 +36,28 @@ class Disconnected(TransportError):
 
 
 class RequestTimeout(TransportError):
-    """No answer came in time."""
+    """No answer arrived in time; the request may have been served."""
 
     code = "timeout"
     retriable: ClassVar[bool] = True
 
 
 class NoResponders(TransportError):
-    """Nobody listens on that subject."""
+    """The subject has no subscriber."""
 
     code = "no-responders"
     retriable: ClassVar[bool] = True
 
 
 class NoLeader(TransportError):
-    """JetStream's cluster chooses a leader right now, or has no quorum: nothing was done."""
+    """JetStream is electing a leader or has no quorum: nothing was done."""
 
     code = "no-leader"
     retriable: ClassVar[bool] = True
 
 
 class OutcomeUnknown(TransportError):
-    """The write was sent and no confirmation came: read before you decide."""
+    """The write was sent but not confirmed: read before you decide."""
 
     code = "outcome-unknown"
     retriable: ClassVar[bool] = True
@@ -70,7 +70,7 @@ class WrongLastSequence(TransportError):
 
 
 class StorageFull(TransportError):
-    """The stream is at its limit and refuses more."""
+    """The stream is at its limit and refuses the write."""
 
     code = "storage-full"
 
@@ -103,22 +103,22 @@ class StreamMismatch(TransportError):
 
 
 class PermissionDenied(TransportError):
-    """NATS does not let us publish or subscribe there."""
+    """NATS denies the publish or subscribe."""
 
     code = "permission-denied"
 
     def __init__(self, subject: str) -> None:
-        super().__init__(f"NATS does not allow us {subject!r}")
+        super().__init__(f"NATS denies access to {subject!r}")
         self.subject = subject
 
 
 class Unreachable(TransportError):
-    """A connection could not be made."""
+    """Cannot connect to NATS."""
 
     code = "unreachable"
 
 
 class NotAuthorized(Unreachable):
-    """NATS does not take our token, seed or password."""
+    """NATS refuses the token, seed or password."""
 
     code = "not-authorized"

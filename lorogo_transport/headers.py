@@ -1,13 +1,13 @@
-"""NATS headers as bytes and back: checked on the way out, inline status told apart on the way in.
+"""Encoding and parsing of NATS headers; the inline status is separated from sender headers.
 
 A block on the wire is `NATS/1.0[ status[ description]]`, then `Name: value` lines. The inline
-status comes from the NATS server; a header that merely is called `Status` comes from whoever sent
-the message. They must not be mixed up (a stored message with a `Status: 204` header would end a
-batch), so the inline one is kept under names that no header can have.
+status comes from the NATS server; a header with the name `Status` comes from the sender of
+the message. They must not be confused (a stored message with a `Status: 204` header would end a
+batch), so the inline status is stored under names that no header can have.
 
-nats-server checks nothing of the block that a sender gives it: not the first line, not the line ends.
-To what it stored it adds its own headers in the place of the last two bytes, whatever these were. So
-a sender can spoil the first line and the first of those headers (`Nats-Stream`), and none after it.
+nats-server does not validate the block of a sender: neither the first line nor the line ends.
+It adds its own headers to a stored message by replacing the last two bytes, whatever they are. So
+a sender can corrupt the first line and the first of those headers (`Nats-Stream`), but no later one.
 """
 
 import re
@@ -18,18 +18,18 @@ STATUS = ":status"
 DESCRIPTION = ":description"
 
 _LINE = "NATS/1.0"
-_RECORD_BYTES = 64  # at most what NATS adds to each message on disk
+_RECORD_BYTES = 64  # upper bound of what NATS adds to each message on disk
 _STATUS_LINE = re.compile(rf"{re.escape(_LINE)} ([0-9]{{3}})(?: (.*))?")
 _SUBJECT = "Nats-Subject"
 _SEQUENCE = "Nats-Sequence"
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KNOWN_NAMES_MAX = 1024
-#: names are few and checked often: remember the good ones; these come with every copy from a stream
+#: valid names, cached because few names are checked often; these are on every republished copy
 _known_names = {"Nats-Stream", _SUBJECT, _SEQUENCE, "Nats-Last-Sequence", "Nats-Time-Stamp"}
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The block for the wire. Raises ValueError for a name or value that would break it."""
+    """Encode a block. Raises ValueError for a name or value that would corrupt it."""
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     block = "".join(lines)
     if block.count("\n") != len(lines) or block.count("\r") != len(lines):
@@ -41,16 +41,16 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:
-    """What a block says; of headers with the same name the last wins.
+    """Parse a block; of headers with the same name the last wins.
 
-    NATS appends its own `Nats-*` headers after the sender's, so nobody can forge them. What
-    `encode_headers` could not write again is left out: it is not a header.
+    NATS appends its own `Nats-*` headers after the sender's, so senders cannot forge them. Lines that
+    `encode_headers` could not produce are skipped.
     """
     first, end, rest = raw.decode("utf-8", "replace").partition("\r\n")
     parsed: dict[str, str] = {}
     lines = rest.split("\r\n")
     breaks = len(lines) - 1
-    spoilt = rest.count("\n") != breaks or rest.count("\r") != breaks  # one is alone within a line
+    spoilt = rest.count("\n") != breaks or rest.count("\r") != breaks  # a line contains a single CR or LF
     for line in lines:
         name, colon, value = line.partition(":")
         if spoilt and ("\n" in value or "\r" in value):
@@ -65,25 +65,25 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def is_stored(headers: Headers) -> bool:
-    """Whether a stream sent it as one of its messages: its end markers and errors say neither of these.
+    """True for a message of a stream; end markers and errors have neither of these headers.
 
-    The first line does not tell: `NATS/1.0 204` may be the sender's own.
+    The first line is not evidence: the sender may have written `NATS/1.0 204`.
     """
     return _SEQUENCE in headers and _SUBJECT in headers
 
 
 def own_headers(headers: Headers) -> dict[str, str]:
-    """The sender's headers: without those of NATS."""
+    """Return the sender's headers, without those of NATS."""
     return {name: value for name, value in headers.items() if not name.startswith(("Nats-", ":"))}
 
 
 def record_bytes(subject: str, data: bytes, headers: Headers) -> int:
-    """What a message takes of a stream's `max_bytes`, or a few bytes more."""
+    """Return an upper bound of the message's size in a stream's `max_bytes`."""
     return _RECORD_BYTES + len(subject) + len(data) + len(encode_headers(headers))
 
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} cannot be a header name")
+        raise ValueError(f"{name!r} is not a valid header name")
     if len(_known_names) < _KNOWN_NAMES_MAX:
         _known_names.add(name)

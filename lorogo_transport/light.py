@@ -1,4 +1,4 @@
-"""Small forms of what asyncio has, for state that each of many documents keeps."""
+"""Compact versions of asyncio primitives, for the state of many documents."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from lorogo_transport.clock import Clock
 
 
 class Event:
-    """As asyncio.Event, in 48 bytes instead of 900: nobody waits for most of them, most of the time."""
+    """Like asyncio.Event, in 48 bytes instead of 900: most events have no waiter most of the time."""
 
     __slots__ = ("_set", "_waiting")
 
@@ -16,11 +16,11 @@ class Event:
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def is_set(self) -> bool:
-        """Whether it is set now."""
+        """Return whether the event is set."""
         return self._set
 
     def set(self) -> None:
-        """Let all go on that wait, and nobody wait from now on."""
+        """Set the event and wake all waiters."""
         self._set = True
         waiting, self._waiting = self._waiting, None
         for one in waiting or ():
@@ -28,11 +28,11 @@ class Event:
                 one.set_result(None)
 
     def clear(self) -> None:
-        """Let those wait who come from now on; who was let go goes."""
+        """Reset the event; waiters that were woken still return."""
         self._set = False
 
     async def wait(self) -> None:
-        """Until it is set."""
+        """Wait until the event is set."""
         if self._set:
             return
         one = asyncio.get_running_loop().create_future()
@@ -46,16 +46,16 @@ class Event:
             self._forget(one)
 
     def _forget(self, one: "asyncio.Future[None]") -> None:
-        """It waits no more, perhaps because it gave up."""
+        """Remove a waiter, which may have been cancelled."""
         if self._waiting is not None and one in self._waiting:
             self._waiting.remove(one)
 
 
 class Timer:
-    """Rings at the earliest of the times that it was asked for since it rang last.
+    """Calls `ring` at the earliest time requested since the last call.
 
-    For whoever waits for an event or a time, and finds both out anew when it wakes: times mostly move on with
-    each event, and a timeout would be made and taken back for each wait.
+    For a task that waits for an event or a time and checks both when it wakes: its time usually moves forward
+    with each event, and a timeout would be created and cancelled for each wait.
     """
 
     __slots__ = ("_at", "_clock", "_handle", "_ring")
@@ -64,10 +64,10 @@ class Timer:
         self._clock = clock
         self._ring = ring
         self._handle: asyncio.TimerHandle | None = None
-        self._at = 0.0  # when that rings, by our own clock
+        self._at = 0.0  # when `_handle` is due, by `_clock`
 
     def ring_at(self, at: float) -> None:
-        """Ring then, or before: what is set already stays, since setting it costs much."""
+        """Ring at this time or earlier: an earlier timer is not replaced, because that is expensive."""
         if self._handle is None or at < self._at:
             self.stop()
             delay = at - self._clock.now()
@@ -75,7 +75,7 @@ class Timer:
             self._handle = asyncio.get_running_loop().call_later(delay, self._on_time)
 
     def stop(self) -> None:
-        """Do not ring."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,4 +1,4 @@
-"""Those who want to hear that something has changed."""
+"""A list of callbacks for change notifications."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,13 +11,13 @@ Listener = Callable[[], None]
 
 
 class ConnectionListeners:
-    """Plain functions that are called together; one that fails does not keep others from hearing."""
+    """Callbacks that are called together; an exception in one does not affect the others."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
 
     def add(self, listener: Listener) -> Callable[[], None]:
-        """Call it from now on; returns the function that stops it, which is safe twice."""
+        """Register a callback; returns an idempotent function that removes it."""
         entry: Listener = lambda: listener()  # noqa: E731, PLW0108  # the same function may be added twice
 
         def stop() -> None:
@@ -27,9 +27,9 @@ class ConnectionListeners:
         self._listeners.append(entry)
         return stop
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for listener in list(self._listeners):
             try:
                 listener()
-            except Exception:  # it is somebody else's code
-                log.exception("a listener failed")
+            except Exception:  # the callback belongs to a caller
+                log.exception("listener failed")

@@ -1,14 +1,14 @@
-"""Which release of lorogo this is: pyproject.toml says it, and what is installed has it from there."""
+"""The installed release of lorogo, as set in pyproject.toml."""
 
 import functools
 from importlib import metadata
 
-NOT_INSTALLED = "0.0.0"  # run from a folder that nobody has installed
+NOT_INSTALLED = "0.0.0"  # run from a source tree without installation
 
 
 @functools.cache
 def release() -> str:
-    """The version of the lorogo that is installed."""
+    """Return the installed version."""
     try:
         return metadata.version("lorogo")
     except metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""Secrets from files and the environment: read with care, written for their owner's eyes only.
+"""Secrets in files and environment variables: read safely, written readable only by their owner.
 
-A secret is never an argument of a process: everybody on the machine can list those.
-No message in here has a secret in it.
+A secret is never a process argument: every user of the machine can list arguments.
+No message of this module contains a secret.
 """
 
 import os
@@ -18,17 +18,17 @@ from lorogo_protocol.errors import LorogoError
 SECRET_BYTES_MAX: Final = 64 * 1024
 _FLAGS: Final = (
     os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-)  # a pipe without a writer does not hang
+)  # opening a pipe without a writer must not block
 
 
-#: what any process may inherit of our variables; each that is not named here may hold a secret
+#: LOROGO_ variables that any process may inherit; all others may hold a secret
 _HARMLESS: Final = frozenset(
     {"LOROGO_LAKE", "LOROGO_LOG", "LOROGO_NATS", "LOROGO_NATS_SERVER", "LOROGO_OPEN"}
 )
 
 
-#: what a secret looks like, wherever it is in a text, and what to do with one that is where a file should be
-_LOOKS: Final = (
+#: patterns of secrets in any text, their name, and the variable to use instead
+_PATTERNS: Final = (
     (re.compile(r"eyJ[\w-]{16,}(?:\.[\w-]+){0,2}"), "the token", "LOROGO_TOKEN"),
     (re.compile(r"(?<![A-Z0-9])S[UAOCNX][A-Z2-7]{40,}"), "the seed", "LOROGO_NATS_SEED"),
     (re.compile(r"\{.*\"(?:kty|keys)\\*\"\s*:.*\}?", re.DOTALL), "the key", ""),
@@ -36,16 +36,16 @@ _LOOKS: Final = (
 
 
 class SecretUnusable(LorogoError):
-    """A secret cannot be read or written; the sentence says what to do, and never what the secret is."""
+    """A secret cannot be read or written; the message has the remedy, but never the secret."""
 
     code = "secret-unusable"
 
 
 def read_secret(*, path: Path | str | None, environment: str, what: str) -> str | None:
-    """The secret in the file, else in the variable, else in the file that {variable}_FILE names, else None.
+    """Read the secret from the file, else the variable, else the file that {variable}_FILE names, else None.
 
-    `what` is for the sentence of SecretUnusable, as in "the token". Spaces and line ends around it are
-    taken off; an empty variable counts as none, an empty file does not.
+    `what` is used in the message of SecretUnusable, as in "the token". Surrounding white space is
+    removed; an empty variable counts as unset, an empty file is an error.
     """
     if path is not None:
         return read_secret_file(path, what)
@@ -60,24 +60,24 @@ def read_secret(*, path: Path | str | None, environment: str, what: str) -> str 
     return None
 
 
-def itself(text: str) -> str:
-    """What to do, in one sentence, if the text names no file but is a token, a seed or a key; else ""."""
-    for looks, what, variable in _LOOKS:
-        if looks.search(text):
+def misplaced_secret(text: str) -> str:
+    """Return advice if the text is a token, a seed or a key instead of a file name; else ""."""
+    for pattern, what, variable in _PATTERNS:
+        if pattern.search(text):
             instead = f", or put it into {variable}" if variable else ""
             return f"that is {what} itself, not a file: write it to a file{instead}"
     return ""
 
 
-def hidden(text: str) -> str:
-    """The text without the tokens, seeds and keys that are in it."""
-    for looks, what, _ in _LOOKS:
-        text = looks.sub(f"[{what}]", text)
+def redacted(text: str) -> str:
+    """Replace tokens, seeds and keys in the text."""
+    for pattern, what, _ in _PATTERNS:
+        text = pattern.sub(f"[{what}]", text)
     return text
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a process that needs no secret of ours: an editor, nats-server, a helper."""
+    """Return the environment without secrets, for child processes: an editor, nats-server, a helper."""
     return {
         name: value
         for name, value in environment.items()
@@ -87,7 +87,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_secret_file(path: Path | str, what: str) -> str:
-    """The secret in the file, stripped. Raises SecretUnusable, also if others may read the file."""
+    """Read a secret from a file, stripped. Raises SecretUnusable, also if other users may read the file."""
     content, status = read_file(path, what)
     check_private(path, status, what)
     if not content:
@@ -96,13 +96,13 @@ def read_secret_file(path: Path | str, what: str) -> str:
 
 
 def read_file(path: Path | str, what: str) -> tuple[str, os.stat_result]:
-    """The text of a small file, stripped, and its facts, whoever may read it. Raises SecretUnusable."""
+    """Read a small file, stripped, with its stat result; any permissions. Raises SecretUnusable."""
     text, status = read_whole(path, what)
     return text.strip(), status
 
 
 def read_whole(path: Path | str, what: str) -> tuple[str, os.stat_result]:
-    """The text of a small file, with all its lines, and its facts. Raises SecretUnusable."""
+    """Read a small file unchanged, with its stat result. Raises SecretUnusable."""
     _check_name(path, what)
     try:
         descriptor = os.open(path, _FLAGS)
@@ -132,13 +132,13 @@ def read_whole(path: Path | str, what: str) -> tuple[str, os.stat_result]:
 
 
 def check_private(path: Path | str, status: os.stat_result, what: str) -> None:
-    """Raise SecretUnusable unless only those can read the file who must.
+    """Raise SecretUnusable unless the file's permissions are private.
 
-    Its group may read it only if the file is another user's: a secret that was mounted for us.
+    Its group may read it only if the file belongs to another user: a secret mounted for this process.
     """
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IROTH | stat.S_IWOTH):
-        problem = "others may read or change it"
+        problem = "other users may read or change it"
     elif mode & stat.S_IWGRP:
         problem = "its group may change it"
     elif mode & stat.S_IRGRP and status.st_uid == os.geteuid():
@@ -149,15 +149,15 @@ def check_private(path: Path | str, status: os.stat_result, what: str) -> None:
 
 
 def write_secret(path: Path | str, text: str, what: str, *, replace: bool = False) -> None:
-    """Write the file whole or not at all, for its owner only (0600). Raises SecretUnusable.
+    """Write the file atomically, for its owner only (0600). Raises SecretUnusable.
 
-    Without `replace`, a file that is there already stays as it is, and that is an error.
+    Without `replace`, an existing file is an error and is not changed.
     """
     write_file(path, text, what, mode=0o600, replace=replace)
 
 
 def write_file(path: Path | str, text: str, what: str, *, mode: int, replace: bool) -> None:
-    """Write the file whole or not at all, with exactly this mode and a line end. Raises SecretUnusable."""
+    """Write the file atomically, with exactly this mode and a final newline. Raises SecretUnusable."""
     _check_name(path, what)
     target = Path(path)
     if replace:
@@ -196,7 +196,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _check_name(path: Path | str, what: str) -> None:
-    if wrong := itself(str(path)):
+    if wrong := misplaced_secret(str(path)):
         raise SecretUnusable(f"{what} has no file: {wrong}")
 
 
@@ -205,7 +205,7 @@ def _why(path: Path | str, error: OSError | ValueError) -> str:
         case FileNotFoundError():
             return f"there is no {str(path)!r}"
         case PermissionError():
-            return f"we may not open {str(path)!r}"
+            return f"permission denied for {str(path)!r}"
         case OSError():
             return f"{str(path)!r}: {error.strerror}"
         case _:

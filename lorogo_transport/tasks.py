@@ -11,7 +11,7 @@ Second = TypeVar("Second")
 
 
 class Tasks:
-    """The tasks of one server, document or room. What a task raises goes to `on_error`, once."""
+    """The tasks of one server, document or room. A task's exception goes to `on_error`, once."""
 
     def __init__(self, on_error: OnError) -> None:
         self._on_error = on_error
@@ -21,7 +21,7 @@ class Tasks:
     def spawn(
         self, work: Work, *, name: str = "", on_error: Callable[[Exception], None] | None = None
     ) -> None:
-        """Run it until it ends or `close()`; after `close()` nothing is begun any more."""
+        """Run `work` until it ends or `close()`; after `close()` nothing is started."""
         if self._closed:
             work.close()
             return
@@ -29,36 +29,36 @@ class Tasks:
         task = asyncio.get_running_loop().create_task(watched, name=name or None)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
+        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it started
 
     async def idle(self) -> None:
-        """Wait until all have ended by themselves. The caller has the deadline."""
+        """Wait until all tasks have ended. The caller sets the deadline."""
         while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(tasks)
 
     async def close(self) -> None:
-        """Cancel all and wait until they are gone; a task that closes its owner is spared."""
+        """Cancel all tasks and wait for them; the calling task is excluded."""
         self._closed = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._on_error = _nobody  # we hold our owner no more: it goes at once, not with a later collection
+        self._on_error = _ignore  # drop the reference to the owner, so that it is freed at once
 
 
-def _nobody(_: Exception) -> None:
-    """Nothing is begun any more that could fail."""
+def _ignore(_: Exception) -> None:
+    """Ignore an error: after `close()` no task runs."""
 
 
 async def _watched(work: Work, on_error: OnError) -> None:
     try:
         await work
-    except Exception as error:  # noqa: BLE001  # that is what the owner is for
+    except Exception as error:  # noqa: BLE001  # the owner handles it
         on_error(error)
 
 
 async def together(first: Awaitable[First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
-    """What both give; the second runs beside the first, and not longer than we wait."""
+    """Run both concurrently and return their results; an error of the first cancels the second."""
     beside = asyncio.get_running_loop().create_task(second)
     try:
         return await first, await beside
@@ -67,10 +67,10 @@ async def together(first: Awaitable[First], second: Coroutine[Any, Any, Second])
             beside.cancel()
             await asyncio.wait((beside,))
         if not beside.cancelled():
-            beside.exception()  # seen, should the first have failed
+            beside.exception()  # mark as retrieved if the first failed
 
 
 def being_cancelled() -> bool:
-    """Whether the running task is asked to end; if not, a CancelledError is of what it waited for."""
+    """True if the running task is being cancelled; else a CancelledError comes from an awaited task."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

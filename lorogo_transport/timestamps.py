@@ -7,7 +7,7 @@ _SECOND_NS = 1_000_000_000
 
 
 def parse_time_ns(text: str) -> int:
-    """Unix nanoseconds. Raises ValueError for anything but an RFC 3339 time."""
+    """Parse into Unix nanoseconds. Raises ValueError for anything but an RFC 3339 time."""
     seconds, rest = text[:19], text[19:]
     fraction = 0
     if rest.startswith("."):
@@ -24,7 +24,7 @@ def parse_time_ns(text: str) -> int:
 
 
 def format_time_ns(time_ns: int) -> str:
-    """As NATS writes it: UTC, trailing zeros of the fraction left out."""
+    """Format as NATS does: UTC, without trailing zeros of the fraction."""
     seconds, fraction = divmod(time_ns, _SECOND_NS)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     decimals = f"{fraction:09d}".rstrip("0")

@@ -13,7 +13,7 @@ from lorogo_cli.config.entries import SECTIONS, TOP, CommandSetting, entries, se
 from lorogo_cli.config.mistakes import Mistake, has_password, nearest, shown
 from lorogo_cli.config.value_parser import InvalidValue, from_toml, kind_of
 from lorogo_cli.errors import CommandError
-from lorogo_transport.secret_files import SecretUnusable, check_private, itself, read_whole
+from lorogo_transport.secret_files import SecretUnusable, check_private, misplaced_secret, read_whole
 
 _WHAT: Final = "the file of settings"
 _WITHOUT_FILE: Final = ("dev", "chaos", "bench", "pipeline")
@@ -178,7 +178,7 @@ def _not_toml(name: str, text: str, error: Exception) -> Iterator[Mistake]:
 
 def _too_open(path: Path, status: os.stat_result, whole: Mapping[str, Any]) -> Iterator[Mistake]:
     """A file that everybody may change is nobody's; one with a password in it is for its owner alone."""
-    if any(has_password(one) or itself(one) for one in _texts(whole)):
+    if any(has_password(one) or misplaced_secret(one) for one in _texts(whole)):
         try:
             check_private(path, status, "the password")
         except SecretUnusable as error:

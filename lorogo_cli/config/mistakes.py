@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lorogo_cli.errors import CommandError, brief
-from lorogo_transport.secret_files import hidden, itself
+from lorogo_transport.secret_files import misplaced_secret, redacted
 
 _SECRET_NAME: Final = re.compile(r"secret|seed|token|passw|credential|private|(^|_)keys?(_|$)", re.IGNORECASE)
 _NEAR: Final = 0.6  # how alike names are that may be meant
@@ -59,9 +59,9 @@ def shown(name: str, value: object) -> str:
     text = value if isinstance(value, str) else _text(value)
     if isinstance(value, bool):
         return text.lower()
-    if _SECRET_NAME.search(name) or has_password(text) or itself(text):
+    if _SECRET_NAME.search(name) or has_password(text) or misplaced_secret(text):
         return "what is there"
-    return hidden(brief(value)) if isinstance(value, str) else _short(text)
+    return redacted(brief(value)) if isinstance(value, str) else _short(text)
 
 
 def has_password(text: str) -> bool:

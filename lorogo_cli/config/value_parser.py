@@ -10,7 +10,7 @@ from lorogo_cli.config.entries import CommandSetting
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import parse_size
 from lorogo_protocol.setting import SettingKind
-from lorogo_transport.secret_files import itself
+from lorogo_transport.secret_files import misplaced_secret
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?")
@@ -120,7 +120,7 @@ def _float(entry: CommandSetting, value: float) -> float:
 
 
 def _named(entry: CommandSetting, text: str) -> str:
-    if wrong := itself(text):
+    if wrong := misplaced_secret(text):
         raise InvalidValue(f"is no name of a file: {wrong}")
     if not text.strip() or "\0" in text:
         raise InvalidValue(f"must be {entry.setting.allowed()}")

@@ -17,7 +17,7 @@ from lorogo_transport.errors import (
     StreamMissing,
     Unreachable,
 )
-from lorogo_transport.nats.addresses import parse_servers, place
+from lorogo_transport.nats.addresses import display_address, parse_servers
 from lorogo_transport.ports import Transport
 
 START_DEV = "start one with `lorogo dev`"
@@ -57,7 +57,7 @@ async def connected(
 
 def shown(way: ConnectionOptions) -> str:
     """The addresses, for people."""
-    return ", ".join(place(server) for server in parse_servers(way.url))
+    return ", ".join(display_address(server) for server in parse_servers(way.url))
 
 
 def unreachable(error: Unreachable, *, closed: bool = False) -> CommandError:

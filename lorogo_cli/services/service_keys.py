@@ -15,7 +15,7 @@ from lorogo_cli.connect.client import unreachable
 from lorogo_cli.connect.options import KEYS_ENVIRONMENT
 from lorogo_cli.errors import CommandError, one_line
 from lorogo_protocol import subjects
-from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.ports import Bus, PermissionViolation
@@ -96,7 +96,7 @@ class ServiceKeys:
         if self.keys is None:
             return
         try:
-            stranger = await lets_strangers_in(url, _LOOK_SECONDS)
+            stranger = await allows_anonymous(url, _LOOK_SECONDS)
         except Unreachable as error:
             raise AccessCheckUnanswered(str(unreachable(error, closed=True))) from None
         if stranger:
@@ -121,7 +121,7 @@ class ServiceKeys:
         if self.keys is not None or self.seed is None:
             return
         try:
-            stranger = await lets_strangers_in(url, _LOOK_SECONDS)
+            stranger = await allows_anonymous(url, _LOOK_SECONDS)
         except Unreachable as error:
             raise AccessCheckUnanswered(str(unreachable(error))) from None
         if not stranger:

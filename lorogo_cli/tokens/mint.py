@@ -18,7 +18,13 @@ from lorogo_protocol import tokens
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.tokens import Key, Keys, Token, TokenRefused
 from lorogo_transport.auth.key_source import KeySource
-from lorogo_transport.secret_files import SECRET_BYTES_MAX, itself, read_file, read_secret, write_secret
+from lorogo_transport.secret_files import (
+    SECRET_BYTES_MAX,
+    misplaced_secret,
+    read_file,
+    read_secret,
+    write_secret,
+)
 
 _SECONDS_MAX = 10 * 365 * 86_400
 
@@ -30,7 +36,7 @@ def mint(
     documents = _documents(grants)
     if out is not None and os.path.realpath(out) == os.path.realpath(key):
         raise CommandError("--out is the key itself: the token goes to another file")
-    if out is not None and not itself(str(out)):  # write_secret says that
+    if out is not None and not misplaced_secret(str(out)):  # write_secret says that
         _check_free(out)
     seconds = parse_lasting(expires)
     if seconds > _SECONDS_MAX:

@@ -14,7 +14,7 @@ from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json
 from lorogo_cli.render.values import parse_lasting, show_count
 from lorogo_protocol import revocation, tokens
-from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissing, Unreachable
@@ -65,7 +65,7 @@ async def revoke(
         say(f"{said} is refused from now on; NATS remembers it {kept}")
         say("no server has confirmed that its disk has it: if NATS loses its files before that, revoke again")
     with suppress(Unreachable):  # the entry is stored either way
-        if await lets_strangers_in(url):
+        if await allows_anonymous(url):
             say("this NATS accepts connections without a token, so none is checked: see `lorogo auth setup`")
     if token_id is None:
         say(f"tokens that are minted for {subject} in {tokens.CLOCK_SECONDS:g} s or later are good")

@@ -25,7 +25,7 @@ _AHEAD_SECONDS_MAX = 60.0
 _SAME_SECONDS = 2.0  # a token this recent is reused: many connections reconnect at once
 _CACHE_MAX = 10_000
 
-_REFUSED = "refuses our credentials"  # NATS gives no reason
+_REFUSED = "refuses the credentials"  # NATS gives no reason
 
 
 class TokenProvider:

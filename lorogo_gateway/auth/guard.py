@@ -101,7 +101,7 @@ class TokenGuard:
 
     def still(self, principal: Principal) -> bool:
         """Whether the token is good now."""
-        return self._authority is None or principal.token is None or self._authority.still(principal.token)
+        return self._authority is None or principal.token is None or self._authority.is_valid(principal.token)
 
     # --- until when
 

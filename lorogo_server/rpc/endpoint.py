@@ -89,7 +89,7 @@ class DocumentEndpoint:
             self._serve,
             spawn=self._spawn,
             budget=context.reply_budget,
-            door=self._door,
+            admit=self._door,
             on_refused=context.counters.refused_call,
             room=context.unfinished,
         )

@@ -38,7 +38,7 @@ class ErrorReset:
             self._nobody,
             spawn=spawn,
             budget=context.reply_budget,
-            door=self._door,
+            admit=self._door,
             on_refused=context.counters.refused_call,
         )
         return await context.transport.bus.subscribe(

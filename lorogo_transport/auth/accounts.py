@@ -1,7 +1,8 @@
-"""A NATS that is closed: its accounts and services, as nats-server is told of them (docs/decisions/0016).
+"""Configuration of a closed NATS: its accounts and services (docs/decisions/0016).
 
-Three accounts. LOROGO has JetStream, the services and everybody with a token; AUTH only who answers the
-callout; SYS only who closes connections. Services are known by nkeys, so no secret is in the configuration.
+Three accounts. LOROGO has JetStream, the services and all clients with a token; AUTH only the auth
+service, which answers the callout; SYS only its connection reaper. Services authenticate with nkeys, so the
+configuration contains no secret.
 """
 
 import json
@@ -11,14 +12,14 @@ from typing import Final
 from lorogo_protocol import callout, subjects
 from lorogo_transport.auth import seeds
 
-ISSUER: Final = "issuer"  # signs who may come in: whoever has it can be anybody
-AUTH: Final = "auth"  # answers the callout, in AUTH
-AUTH_LIST: Final = "auth-list"  # the same service's reading of what is revoked, in LOROGO
-SYSTEM: Final = "system"  # the same service's closing of connections, in SYS
+ISSUER: Final = "issuer"  # signs the answers about clients: its holder can impersonate any client
+AUTH: Final = "auth"  # of the auth service, which answers the callout in AUTH
+AUTH_LIST: Final = "auth-list"  # of the auth service, for reading revocations in LOROGO
+SYSTEM: Final = "system"  # of the auth service, for closing connections in SYS
 SERVER: Final = "server"
 GATEWAY: Final = "gateway"
 OPERATOR: Final = "operator"
-#: every seed of a closed NATS, and what kind of nkey it is
+#: every seed of a closed NATS, and its kind of nkey
 KINDS: Final[Mapping[str, str]] = {
     ISSUER: seeds.ACCOUNT,
     AUTH: seeds.USER,
@@ -30,7 +31,7 @@ KINDS: Final[Mapping[str, str]] = {
 }
 AUTH_INBOX: Final = f"{subjects.USER_INBOX}auth"  # of the auth service's three connections
 ANSWER_SECONDS: Final = 2.0  # how long nats-server waits for the callout
-SUBSCRIPTIONS_MAX: Final = 1_000_000  # of one connection: a server has a handful for each open document
+SUBSCRIPTIONS_MAX: Final = 1_000_000  # of one connection: a server has several for each open document
 
 _FIND: Final = "$SYS.REQ.SERVER.PING.CONNZ"
 _LIST: Final = f"KV_{subjects.REVOKED_BUCKET}"
@@ -44,7 +45,7 @@ _RIGHTS_OF_SYSTEM: Final = (
     [_FIND, "$SYS.REQ.SERVER.*.CONNZ", "$SYS.REQ.SERVER.*.KICK"],
     [f"{AUTH_INBOX}.>"],
 )
-#: what only owners of documents and JetStream say
+#: subjects on which only owners of documents and JetStream publish
 _OWNERS_ONLY: Final = [
     subjects.committed(">"),
     subjects.status(">"),
@@ -54,41 +55,43 @@ _OWNERS_ONLY: Final = [
 
 
 def new_seeds(random_bytes: Callable[[int], bytes]) -> dict[str, str]:
-    """A seed for each."""
+    """Create all seeds."""
     return {name: seeds.new_seed(kind, random_bytes(32)) for name, kind in KINDS.items()}
 
 
 def public_keys(found: Mapping[str, str]) -> dict[str, str]:
-    """The public key of each seed. Raises InvalidSeed."""
+    """Return the public key of each seed. Raises InvalidSeed."""
     return {name: seeds.public_of(found[name], kind, f"{name}.seed") for name, kind in KINDS.items()}
 
 
 def accounts(keys: Mapping[str, str]) -> str:
-    """The part of nats-server's configuration that closes it, for these public keys."""
+    """Return the accounts section of nats-server's configuration for these public keys."""
     return f"""\
-# Services come in with their nkeys, the public parts of which are below. Everybody else needs a token, and
-# `lorogo auth` says what it allows. While no `lorogo auth` runs nobody new comes in; who is in stays.
+# Services authenticate with their nkeys, the public keys of which are below. All other clients need a token,
+# and
+# `lorogo auth` decides what it allows. Without a running `lorogo auth` no new client can connect; connections
+# stay.
 accounts {{
   LOROGO {{
     jetstream: enabled
     users: [
       # lorogo serve: everything
       {{ nkey: {keys[SERVER]} }}
-      # lorogo gateway: everything but what only owners of documents say
+      # lorogo gateway: everything but the subjects of document owners
       {{ nkey: {keys[GATEWAY]}, permissions: {{ publish: {{ deny: {_list(_OWNERS_ONLY)} }} }} }}
-      # people with `lorogo status`, `lorogo doc` and so on: the same
+      # operators with `lorogo status`, `lorogo doc` and so on: the same
       {{ nkey: {keys[OPERATOR]}, permissions: {{ publish: {{ deny: {_list(_OWNERS_ONLY)} }} }} }}
-      # lorogo auth: reads what is revoked, and nothing else
+      # lorogo auth: reads revocations, and nothing else
       {_user(keys[AUTH_LIST], _RIGHTS_OF_LIST)}
     ]
   }}
-  # lorogo auth: is asked who may come in
+  # lorogo auth: answers which clients may connect
   AUTH {{
     users: [
       {_user(keys[AUTH], _RIGHTS_OF_AUTH)}
     ]
   }}
-  # lorogo auth: finds the connections of a token that was revoked, and closes them
+  # lorogo auth: finds and closes the connections of revoked tokens
   SYS {{
     users: [
       {_user(keys[SYSTEM], _RIGHTS_OF_SYSTEM)}
@@ -98,13 +101,13 @@ accounts {{
 system_account: SYS
 
 authorization {{
-  # seconds that an answer may take
+  # time limit of an answer in seconds
   timeout: {ANSWER_SECONDS:g}
   auth_callout {{
-    # who signs the answers: issuer.seed
+    # the key that signs the answers: issuer.seed
     issuer: {keys[ISSUER]}
     account: AUTH
-    # these come in by their nkeys alone, and are not asked about
+    # these authenticate with their nkeys alone, without the callout
     auth_users: {_list([keys[name] for name, kind in KINDS.items() if kind == seeds.USER])}
   }}
 }}
@@ -115,13 +118,14 @@ max_subscriptions: {SUBSCRIPTIONS_MAX}
 
 
 def server_conf(accounts_file: str, *, store: str, listen: str = "127.0.0.1:4222") -> str:
-    """A configuration file for one nats-server that keeps its files in `store`; `accounts` lie beside it."""
+    """Return a configuration file for one nats-server, with its files in `store`."""
     return f"""\
 # A closed NATS for lorogo. Run it: nats-server -c nats.conf
-# There is no secret in this file. deploy/nats in the sources has larger ones, with limits and for clusters.
+# This file contains no secret. deploy/nats in the sources has larger configurations, with limits and
+# clusters.
 
 server_name: lorogo
-# A token is a password: open this to others only with TLS below.
+# A token is a password: expose this to other machines only with TLS below.
 listen: {_text(listen)}
 
 # tls {{
@@ -133,7 +137,7 @@ jetstream {{
   store_dir: {_text(store)}
 }}
 
-# Who may come in. nats-server looks for it beside this file.
+# The accounts. nats-server reads this file from the same directory.
 include ./{accounts_file}
 """
 

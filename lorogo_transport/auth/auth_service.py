@@ -1,4 +1,4 @@
-"""The auth service, whole: asked in AUTH, reading what is revoked in LOROGO, closing connections in SYS."""
+"""The auth service: answers the callout in AUTH, reads revocations in LOROGO, closes connections in SYS."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -8,7 +8,7 @@ from typing import Final
 from lorogo_protocol import subjects
 from lorogo_protocol.callout import SUBJECT
 from lorogo_transport.auth import accounts, seeds
-from lorogo_transport.auth.anonymous_access import lets_in
+from lorogo_transport.auth.anonymous_access import accepts_token
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.callout import Callout
 from lorogo_transport.auth.connection_reaper import FIND, ConnectionReaper
@@ -20,17 +20,17 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-#: the seeds that it needs
+#: the seeds that the service needs
 NEEDED: Final = (accounts.ISSUER, accounts.AUTH, accounts.AUTH_LIST, accounts.SYSTEM)
 
-#: its connections, and a subject that is for each of them alone
+#: its connections, and a subject that only this connection may use
 _PLACES: Final = {accounts.AUTH: SUBJECT, accounts.AUTH_LIST: subjects.REVOKED_ALL, accounts.SYSTEM: FIND}
 _PROOF_SECONDS: Final = 15.0
-RECONNECT_SECONDS_MAX: Final = 0.2  # while it is away nobody comes in
+RECONNECT_SECONDS_MAX: Final = 0.2  # without the service no client can connect
 
 
 class WrongSeed(NotAuthorized):
-    """NATS knows this seed as another's."""
+    """NATS has this seed's key for another user."""
 
     code = "wrong-seed"
 
@@ -39,7 +39,7 @@ class WrongSeed(NotAuthorized):
 async def running(
     url: str, keys: KeySource, found: Mapping[str, str], *, clock: Clock | None = None
 ) -> AsyncIterator[Callout]:
-    """The service on this NATS, until the end of the block. `found` has the seeds by their names.
+    """Run the service on this NATS until the end of the block. `found` has the seeds by name.
 
     Raises Unreachable, NotAuthorized, WrongSeed, InvalidSeed.
     """
@@ -67,22 +67,24 @@ async def running(
         callout = await stack.enter_async_context(Callout(asked.bus, authority, signer, clock))
         await system.bus.publish(FIND)
         for one in places:
-            await one.bus.barrier()  # what we may not do was said before
+            await one.bus.barrier()  # permission violations arrive before the barrier returns
         if wrong := [f"{name}.seed" for name, subject in _PLACES.items() if subject in refused]:
-            raise WrongSeed(f"NATS knows {' and '.join(wrong)} as another's: are the seeds mixed up?")
+            raise WrongSeed(
+                f"NATS has the key of {' and '.join(wrong)} for another user: are the seeds mixed up?"
+            )
         yield callout
 
 
 async def check_issuer(url: str, service: Callout) -> None:
-    """Raise WrongSeed if NATS does not take what our issuer's seed signs; then nobody would come in."""
-    heeded = None
+    """Raise WrongSeed if NATS rejects answers signed with the issuer's seed: then no client could connect."""
+    answers_accepted = None
     with suppress(TimeoutError, Unreachable):
         async with asyncio.timeout(_PROOF_SECONDS):
-            heeded = await service.heeded(lambda token: lets_in(url, token))
-    if heeded is None:
-        log.warning("it was not seen whether NATS takes our answers: try whether a token comes in")
-    elif not heeded:
+            answers_accepted = await service.answers_accepted(lambda token: accepts_token(url, token))
+    if answers_accepted is None:
+        log.warning("cannot verify that NATS accepts the answers; try to connect with a token")
+    elif not answers_accepted:
         raise WrongSeed(
-            "NATS does not take what issuer.seed signs, so nobody would be let in: it is not the `issuer`"
-            " in the nats.conf that NATS runs with"
+            "NATS rejects answers signed with issuer.seed, so no client could connect: issuer.seed must"
+            " match the `issuer` in the nats.conf that NATS runs with"
         )

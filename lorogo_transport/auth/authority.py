@@ -1,9 +1,9 @@
-"""Who verifies tokens: with keys that are read again when they change, and a list of what is revoked.
+"""Verification of tokens, with keys that are reloaded when they change, and a list of revocations.
 
 async with Authority(KeySource.from_file("keys.jwks"), transport, clock) as authority:
     token = authority.verify(text)          # or TokenRefused
     token.grants.access("minutes-7")
-    authority.still(token)                  # later: whether it is good yet
+    authority.is_valid(token)               # later: is it still valid?
 """
 
 import asyncio
@@ -54,21 +54,21 @@ class Authority:
 
     @property
     def keys(self) -> Keys:
-        """As they are now."""
+        """The current keys."""
         return self._source.keys
 
     @property
     def ready(self) -> bool:
-        """Whether tokens can be verified: what is revoked is known, and not since too long ago."""
+        """True if tokens can be verified: the revocations are known and recent."""
         return self._revocations is None or self._revocations.fresh
 
     @property
     def known(self) -> bool:
-        """Whether it was known once what is revoked."""
+        """True if the revocations were read at least once."""
         return self._revocations is None or self._revocations.known
 
     def verify(self, text: str) -> Token:
-        """What the token says, if it is good now. Raises TokenRefused."""
+        """Verify a token. Raises TokenRefused."""
         if not self.ready:
             raise TokenRefused("token-unchecked", "tokens cannot be checked now: try again in a moment")
         now = self._now()
@@ -88,10 +88,10 @@ class Authority:
             raise TokenRefused("token-revoked", "the token was revoked: get a new one")
         return token
 
-    def still(self, token: Token) -> bool:
-        """Whether a token that was good is so yet: not ended, not revoked, its very key still known.
+    def is_valid(self, token: Token) -> bool:
+        """Return whether a verified token is still valid: not expired, not revoked, its exact key known.
 
-        By what we know of revocations, however old: while NATS is away nobody is thrown out who was let in.
+        Uses the known revocations, however old: while NATS is unreachable, no connected client is closed.
         """
         key = self._source.keys.get(token.key_id)
         return (
@@ -103,9 +103,9 @@ class Authority:
         )
 
     def watch(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` when keys changed or something was revoked; returns the function that stops it.
+        """Call `listener` when keys or revocations change; returns a function that stops it.
 
-        Ask `still` again then. That a token ends by itself is not told: it says itself when.
+        Check `is_valid` again then. Expiry is not reported: the token has its expiry time.
         """
         return self._listeners.add(listener)
 
@@ -114,18 +114,18 @@ class Authority:
         await self._list().revoke_token(token_id, expires)
 
     async def revoke_subject(self, subject: str, until: float | None = None) -> None:
-        """Refuse every token that this subject has; see `Revocations.revoke_subject`."""
+        """Refuse every current token of this subject; see `Revocations.revoke_subject`."""
         await self._list().revoke_subject(subject, until)
 
     async def refresh(self) -> None:
-        """Read the key file now, if it changed."""
+        """Reload the key file if it changed."""
         if await asyncio.to_thread(self._source.refresh):
             self._remembered.clear()
-            self._listeners.tell()
+            self._listeners.notify()
 
     async def __aenter__(self) -> Self:
         if self._revocations is not None:
-            self._unwatch = self._revocations.watch(self._listeners.tell)
+            self._unwatch = self._revocations.watch(self._listeners.notify)
             await self._revocations.__aenter__()
         self._task = asyncio.create_task(self._keep(), name="keys")
         return self
@@ -143,15 +143,15 @@ class Authority:
             await asyncio.sleep(self._refresh_seconds)
             try:
                 await self.refresh()
-            except Exception:  # whatever it is: the keys that we have stay, and we look again
-                log.exception("keys could not be looked at")
+            except Exception:  # keep the current keys and retry
+                log.exception("cannot reload keys")
 
     def _revoked(self, token: Token) -> bool:
         return self._revocations is not None and self._revocations.refuse(token)
 
     def _list(self) -> Revocations:
         if self._revocations is None:
-            raise ValueError("there is no list of revoked tokens here")
+            raise ValueError("this authority has no list of revoked tokens")
         return self._revocations
 
     def _now(self) -> float:

@@ -1,11 +1,11 @@
-"""The auth callout service: nats-server asks who a connection is, and a token answers (docs/decisions/0016).
+"""The auth callout service: decides by token which clients nats-server admits (docs/decisions/0016).
 
     async with Callout(auth.bus, authority, signer, clock):
         ...
 
 Requests wait in a short queue and are answered one after the other: verifying and signing are computation
-and take about a millisecond. Addresses take turns, and users behind each, so whoever connects very often
-makes only itself late. What nobody waits for any more is dropped. Nothing here writes a token anywhere.
+and take about a millisecond. The queue is fair to addresses, and to users behind each, so that a client which
+connects very often delays only itself. Requests that have timed out are dropped. Tokens are never logged.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 WAITING_MAX: Final = 1_000
-LATE_SECONDS: Final = 0.75 * ANSWER_SECONDS  # an answer that begins later would not be waited for
-_PROOFS_MAX: Final = 12  # other services are asked as well
-_PROOFS_FAILED: Final = 2  # that many of our own answers in vain, and it is not for being late
+LATE_SECONDS: Final = 0.75 * ANSWER_SECONDS  # a later answer would arrive after nats-server's timeout
+_PROOFS_MAX: Final = 12  # other instances answer some of the requests
+_PROOFS_FAILED: Final = 2  # this many rejected answers prove that NATS does not accept them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class CalloutCounters:
-    """What became of the requests so far."""
+    """The outcomes of the requests so far."""
 
     allowed: int
     denied: int
-    dropped: int  # too many at once, or too late
+    dropped: int  # too many at once, or timed out
 
 
 class Callout:
-    """Answers nats-server, in a queue group with others of its kind. `async with`."""
+    """Answers nats-server, in a queue group with other instances. `async with`."""
 
     def __init__(self, bus: Bus, authority: Authority, signer: Signer, clock: Clock) -> None:
-        """`bus` is in the account AUTH, and answers to NATS's own inboxes."""
+        """`bus` is in the account AUTH, and answers to inboxes of nats-servers."""
         self._bus = bus
         self._authority = authority
         self._signer = signer
@@ -65,10 +65,8 @@ class Callout:
         self._allowed = 0
         self._denied = 0
         self._dropped = 0
-        self._proof = (
-            ""  # the token of a connection of our own, by which we see whether NATS takes our answers
-        )
-        self._proved = 0  # how often it was answered
+        self._proof = ""  # the token of the service's test connection
+        self._proved = 0  # answers to the test connection
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
 
@@ -76,17 +74,17 @@ class Callout:
     def counts(self) -> CalloutCounters:
         return CalloutCounters(self._allowed, self._denied, self._dropped)
 
-    async def heeded(self, knock: Callable[[str], Awaitable[bool]]) -> bool | None:
-        """Whether NATS takes our answers; None if that could not be seen, as others answered.
+    async def answers_accepted(self, connect_with: Callable[[str], Awaitable[bool]]) -> bool | None:
+        """Return whether NATS accepts this service's answers; None if other instances answered.
 
-        `knock` connects with a token, and says whether it was let in. We answer it, and nobody else can,
-        with a user who may do nothing.
+        `connect_with` connects with a token and returns whether NATS admitted it. Only this service can
+        answer that request, with a user without permissions.
         """
         self._proved = 0
         try:
             for _ in range(_PROOFS_MAX):
                 self._proof = secrets.token_urlsafe(32)
-                if await knock(self._proof):
+                if await connect_with(self._proof):
                     return True
                 if self._proved >= _PROOFS_FAILED:
                     return False
@@ -132,9 +130,9 @@ class Callout:
                     await self._answer(waiting.request, waiting.reply)
                 except TransportError as error:
                     self._drop(error.code)
-                except Exception:  # one request that we cannot take must not end the service
-                    log.exception("an authorization request failed")
-                await asyncio.sleep(0)  # others have their turn
+                except Exception:  # one bad request must not end the service
+                    log.exception("authorization request failed")
+                await asyncio.sleep(0)  # yield to other tasks
             self._more.clear()
 
     async def _answer(self, request: Request, reply: str) -> None:
@@ -150,11 +148,15 @@ class Callout:
         if isinstance(decided, Allowed):
             answer = callout.allow(request, decided, self._signer, now=now)
             if len(answer) > self._bus.max_payload:
-                decided = Denied("too-large", "its rights do not fit into an answer: name fewer documents")
+                decided = Denied(
+                    "too-large", "its permissions do not fit into an answer: name fewer documents"
+                )
         match decided:
             case Allowed(token):
                 self._allowed += 1
-                log.debug("let in", subject=token.subject, token_id=token.token_id, address=request.address)
+                log.debug(
+                    "client admitted", subject=token.subject, token_id=token.token_id, address=request.address
+                )
             case Denied(code):
                 answer = callout.deny(request, code, self._signer, now=now)
                 self._refused(decided, request.address)
@@ -162,18 +164,18 @@ class Callout:
 
     def _refused(self, denied: Denied, address: str) -> None:
         self._denied += 1
-        untold = self._refusals.tell(self._clock.now())
-        if untold is not None:
+        suppressed = self._refusals.admit(self._clock.now())
+        if suppressed is not None:
             log.warning(
-                "a connection to NATS was refused",
+                "NATS connection refused",
                 reason=denied.code,
                 problem=denied.problem,
                 address=address,
-                untold=untold,
+                suppressed=suppressed,
             )
 
     def _drop(self, reason: str) -> None:
         self._dropped += 1
-        untold = self._refusals.tell(self._clock.now())
-        if untold is not None:
-            log.warning("a connection to NATS got no answer", reason=reason, untold=untold)
+        suppressed = self._refusals.admit(self._clock.now())
+        if suppressed is not None:
+            log.warning("authorization request dropped", reason=reason, suppressed=suppressed)

@@ -1,9 +1,9 @@
-"""Connections to NATS whose token is good no more: found and closed, through NATS's system account.
+"""Closing of NATS connections whose token is no longer valid, through NATS's system account.
 
-When something was revoked or a key removed, every nats-server is asked for the connections of the account
-LOROGO. The name of a token's user says all that `Authority.still` wants to know, so it does not matter who
-let it in, and when. As one may be coming in while we look, we look again a little later; and now and then in
-any case.
+After a revocation or the removal of a key, the reaper queries every nats-server for the connections of the
+account LOROGO. The name of a token's user contains everything that `Authority.is_valid` needs, so it does not
+matter which instance admitted it, and when. A client may connect during a check, so the reaper checks again a
+little later; and periodically in any case.
 """
 
 import asyncio
@@ -23,35 +23,35 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 FIND: Final = "$SYS.REQ.SERVER.PING.CONNZ"  # every nats-server answers
-PAGE: Final = 256  # connections in one answer, a kilobyte each at most
-QUIET_SECONDS: Final = 0.5  # after which no more nats-servers are expected to answer
-AGAIN_SECONDS: Final = ANSWER_SECONDS + 1.0  # when whoever was coming in is in
-LOOK_SECONDS: Final = 60.0
+PAGE: Final = 256  # connections per answer, at most a kilobyte each
+QUIET_SECONDS: Final = 0.5  # without an answer, until the query ends
+RECHECK_SECONDS: Final = ANSWER_SECONDS + 1.0  # by then pending connections are admitted
+CHECK_SECONDS: Final = 60.0
 REQUEST_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 1.0
 _ANSWERS_MAX: Final = 1_000  # nats-servers
 
 
 class ConnectionReaper:
-    """Closes connections whose tokens are good no more. `async with`."""
+    """Closes connections whose tokens are no longer valid. `async with`."""
 
     def __init__(
         self,
         bus: Bus,
         authority: Authority,
         *,
-        again_seconds: float = AGAIN_SECONDS,
-        look_seconds: float = LOOK_SECONDS,
+        recheck_seconds: float = RECHECK_SECONDS,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         """`bus` is in NATS's system account."""
         self._bus = bus
         self._authority = authority
-        self._again_seconds = again_seconds
-        self._look_seconds = look_seconds
+        self._recheck_seconds = recheck_seconds
+        self._check_seconds = check_seconds
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._unwatch: list[Callable[[], None]] = []
-        self.kicked = 0
+        self.closed = 0
 
     async def __aenter__(self) -> Self:
         self._unwatch = [
@@ -59,7 +59,7 @@ class ConnectionReaper:
             self._bus.watch_connection(lambda connected: self._wake.set() if connected else None),
         ]
         self._wake.set()
-        self._task = asyncio.create_task(self._keep(), name="kicker")
+        self._task = asyncio.create_task(self._run(), name="connection-reaper")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -69,56 +69,58 @@ class ConnectionReaper:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def look(self) -> int:
-        """Look at every connection now; says how many were closed. Raises TransportError."""
+    async def check(self) -> int:
+        """Check every connection now; return the number closed. Raises TransportError."""
         if not self._authority.known:
-            return 0  # what is revoked is not known: nobody new comes in, and who is in stays
+            return 0  # revocations unknown: no new client is admitted, connections stay
         answers: asyncio.Queue[Message] = asyncio.Queue(_ANSWERS_MAX)
 
-        def heard(message: Message) -> None:
+        def on_answer(message: Message) -> None:
             with suppress(asyncio.QueueFull):
                 answers.put_nowait(message)
 
         inbox = self._bus.new_inbox()
-        subscription = await self._bus.subscribe(inbox, heard)
-        looks: list[asyncio.Task[int]] = []  # one for each nats-server: none waits for another
+        subscription = await self._bus.subscribe(inbox, on_answer)
+        checks: list[asyncio.Task[int]] = []  # one per nats-server, concurrently
         try:
-            await self._bus.publish(FIND, _question(0), reply=inbox)
+            await self._bus.publish(FIND, _query(0), reply=inbox)
             with suppress(TimeoutError):
                 while True:
                     async with asyncio.timeout(QUIET_SECONDS):
                         answer = await answers.get()
-                    looks.append(asyncio.create_task(self._on_answer(answer), name="kicker of a nats-server"))
-            outcomes = await asyncio.gather(*looks, return_exceptions=True)
+                    checks.append(
+                        asyncio.create_task(self._on_answer(answer), name="connection-reaper-server")
+                    )
+            outcomes = await asyncio.gather(*checks, return_exceptions=True)
         finally:
-            for look in looks:
-                look.cancel()
+            for check in checks:
+                check.cancel()
             await subscription.close()
         if not outcomes:
-            raise RequestTimeout("no nats-server says who is connected")
+            raise RequestTimeout("no nats-server answered the query for connections")
         return _sum(outcomes)
 
-    async def _keep(self) -> None:
-        seconds, failed = self._look_seconds, ""
+    async def _run(self) -> None:
+        seconds, failed = self._check_seconds, ""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
-            seconds = self._again_seconds if self._wake.is_set() or failed else self._look_seconds
+            seconds = self._recheck_seconds if self._wake.is_set() or failed else self._check_seconds
             self._wake.clear()
             try:
-                await self.look()
+                await self.check()
                 failed = ""
             except TransportError as error:
-                if str(error) != failed:  # once, not every second
-                    log.warning("connections of revoked tokens could not be looked for", problem=str(error))
+                if str(error) != failed:  # log a repeated error once
+                    log.warning("cannot check connections for revoked tokens", problem=str(error))
                 seconds, failed = RETRY_SECONDS, str(error)
-            except Exception:  # whatever it is, the next look may succeed
-                log.exception("connections of revoked tokens could not be looked for")
-                seconds = self._look_seconds
+            except Exception:  # the next check may succeed
+                log.exception("cannot check connections for revoked tokens")
+                seconds = self._check_seconds
 
     async def _on_answer(self, message: Message) -> int:
-        """One nats-server's connections, page by page, and those closed that must be."""
+        """Check one nats-server's connections, page by page; return the number closed."""
         server_id, connections = _connections(message.data)
         ended = _ended(connections, self._authority)
         offset, problem = 0, None
@@ -126,11 +128,11 @@ class ConnectionReaper:
             offset += PAGE
             try:
                 more = await self._bus.request(
-                    f"$SYS.REQ.SERVER.{server_id}.CONNZ", _question(offset), timeout=REQUEST_SECONDS
+                    f"$SYS.REQ.SERVER.{server_id}.CONNZ", _query(offset), timeout=REQUEST_SECONDS
                 )
                 _, connections = _connections(more.data)
                 ended += _ended(connections, self._authority)
-            except TransportError as error:  # what was found is closed all the same
+            except TransportError as error:  # close the connections found so far
                 problem = error
         for connection_id, token, address in ended:
             await self._bus.request(
@@ -138,9 +140,9 @@ class ConnectionReaper:
                 json.dumps({"cid": connection_id}).encode(),
                 timeout=REQUEST_SECONDS,
             )
-            self.kicked += 1
+            self.closed += 1
             log.info(
-                "a connection was closed: its token is good no more",
+                "NATS connection closed: token no longer valid",
                 subject=token.subject,
                 token_id=token.token_id,
                 address=address,
@@ -151,7 +153,7 @@ class ConnectionReaper:
 
 
 def _sum(outcomes: list[int | BaseException]) -> int:
-    """How many were closed on all nats-servers. Raises what went wrong on any of them."""
+    """Sum the closed connections of all nats-servers. Raises the first error."""
     wrong = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     for error in wrong:
         if not isinstance(error, TransportError):
@@ -161,7 +163,7 @@ def _sum(outcomes: list[int | BaseException]) -> int:
     return sum(outcome for outcome in outcomes if isinstance(outcome, int))
 
 
-def _question(offset: int) -> bytes:
+def _query(offset: int) -> bytes:
     return json.dumps({"auth": True, "acc": callout.ACCOUNT, "limit": PAGE, "offset": offset}).encode()
 
 
@@ -170,14 +172,14 @@ def _connections(data: bytes) -> tuple[str, list[dict[str, Any]]]:
         answer = json.loads(data)
         return str(answer["server"]["id"]), list(answer["data"]["connections"] or [])
     except (ValueError, KeyError, TypeError):
-        raise TransportError("a list of connections that cannot be read") from None
+        raise TransportError("malformed list of connections") from None
 
 
 def _ended(connections: list[dict[str, Any]], authority: Authority) -> list[tuple[int, Token, str]]:
-    """The connections whose token is good no more: their ids, tokens and addresses."""
+    """Return the connections whose token is no longer valid: id, token and address."""
     found = []
     for connection in connections:
         token = callout.token_named(str(connection.get("authorized_user", "")))
-        if token is not None and not authority.still(token):
+        if token is not None and not authority.is_valid(token):
             found.append((int(connection["cid"]), token, str(connection.get("ip", ""))))
     return found

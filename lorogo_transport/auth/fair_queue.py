@@ -1,7 +1,7 @@
-"""Turns: what waits is taken address by address, and of each address user by user.
+"""A fair queue: round robin over addresses, and over the users of each address.
 
-Whoever sends much waits behind itself. There is one bound for all; when it is reached, the newest goes of
-whoever has most waiting, so nobody can fill the room of others.
+A client that sends much waits behind its own items. All share one bound; beyond it, the newest item
+of the address with the most items is dropped, so no client can fill the queue of others.
 """
 
 import ipaddress
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """A queue that is fair to addresses and, behind each address, to users. No waiting: plain calls."""
+    """A queue that is fair to addresses and to the users of each. Plain calls, no waiting."""
 
     def __init__(self, waiting_max: int) -> None:
         self._waiting_max = waiting_max
-        self._places: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
+        self._groups: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._count = 0
 
@@ -24,44 +24,44 @@ class FairQueue(Generic[T]):
         return self._count
 
     def put(self, address: str, user: str, item: T) -> T | None:
-        """Let it wait; what has to go instead, maybe this very item, comes back."""
-        place = line_of(address)
-        self._places.setdefault(place, OrderedDict()).setdefault(user, deque()).append(item)
-        self._counts[place] = self._counts.get(place, 0) + 1
+        """Add an item; return the item that is dropped instead, possibly this one."""
+        group = address_group(address)
+        self._groups.setdefault(group, OrderedDict()).setdefault(user, deque()).append(item)
+        self._counts[group] = self._counts.get(group, 0) + 1
         self._count += 1
         if self._count <= self._waiting_max:
             return None
-        fullest = max(reversed(self._places), key=self._counts.__getitem__)
-        users = self._places[fullest]
+        fullest = max(reversed(self._groups), key=self._counts.__getitem__)
+        users = self._groups[fullest]
         greediest = max(reversed(users), key=lambda name: len(users[name]))
         dropped = users[greediest].pop()
-        self._less(fullest, greediest)
+        self._decrement(fullest, greediest)
         return dropped
 
     def take(self) -> T:
-        """Whose turn it is. Raises IndexError if nobody waits."""
-        if not self._places:
-            raise IndexError("nobody waits")
-        place, users = next(iter(self._places.items()))
+        """Remove and return the next item. Raises IndexError if the queue is empty."""
+        if not self._groups:
+            raise IndexError("the queue is empty")
+        group, users = next(iter(self._groups.items()))
         user, items = next(iter(users.items()))
         item = items.popleft()
-        self._places.move_to_end(place)
+        self._groups.move_to_end(group)
         users.move_to_end(user)
-        self._less(place, user)
+        self._decrement(group, user)
         return item
 
-    def _less(self, place: str, user: str) -> None:
+    def _decrement(self, group: str, user: str) -> None:
         self._count -= 1
-        self._counts[place] -= 1
-        users = self._places[place]
+        self._counts[group] -= 1
+        users = self._groups[group]
         if not users[user]:
             del users[user]
         if not users:
-            del self._places[place], self._counts[place]
+            del self._groups[group], self._counts[group]
 
 
-def line_of(address: str) -> str:
-    """What addresses are told apart by: of IPv6 the first 64 bits, for one line has all of the rest."""
+def address_group(address: str) -> str:
+    """Return the group of an address: for IPv6 its first 64 bits, because one customer has all the rest."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Keys that verify tokens: from a file that is read again when it changes, or from text."""
+"""Keys that verify tokens: from a file that is reloaded when it changes, or from text."""
 
 import os
 from pathlib import Path
@@ -17,26 +17,26 @@ _Facts = tuple[int, int, int, int]
 
 
 class KeySource:
-    """`keys` as they are now. `refresh()` reads a changed file; what cannot be used changes nothing."""
+    """The current `keys`. `refresh()` reloads a changed file; an invalid file changes nothing."""
 
     def __init__(self, keys: Keys, path: Path | None = None, facts: _Facts | None = None) -> None:
         self._keys = keys
         self._path = path
-        self._facts = facts  # of the file that the keys are from
-        self._told = ""
+        self._facts = facts  # of the file at the last read
+        self._logged_problem = ""
 
     @classmethod
     def from_file(cls, path: Path | str) -> "KeySource":
-        """The keys in this file, a JWK set or one JWK. Raises SecretUnusable, InvalidKey.
+        """Read the keys of a file, a JWK set or one JWK. Raises SecretUnusable, InvalidKey.
 
-        A file with secrets in it must be private; one with public keys alone may be read by anybody.
+        A file with secrets must be private; a file with public keys only may be readable by all users.
         """
         keys, facts = _read(Path(path))
         return cls(keys, Path(path), facts)
 
     @classmethod
     def from_text(cls, text: str) -> "KeySource":
-        """These keys, which never change. Raises InvalidKey."""
+        """Parse keys that never change. Raises InvalidKey."""
         return cls(tokens.keys_of(text))
 
     @property
@@ -45,13 +45,13 @@ class KeySource:
 
     @property
     def path(self) -> Path | None:
-        """The file that they come from."""
+        """The file of the keys; None for keys from text."""
         return self._path
 
     def refresh(self) -> bool:
-        """Read the file if it changed, and say whether there are new keys now. It touches the disk.
+        """Reload the file if it changed; return whether there are new keys. Reads the disk.
 
-        A file that is gone or cannot be used is told once, and the keys that we have stay.
+        A missing or invalid file is logged once, and the current keys stay.
         """
         if self._path is None:
             return False
@@ -60,12 +60,12 @@ class KeySource:
                 return False
             keys, facts = _read(self._path)
         except (LorogoError, OSError, ValueError) as error:
-            if str(error) != self._told:
-                log.warning("new keys cannot be used, the old ones stay", problem=str(error))
-                self._told = str(error)
+            if str(error) != self._logged_problem:
+                log.warning("cannot use the new keys, the old ones stay", problem=str(error))
+                self._logged_problem = str(error)
             return False
-        self._keys, self._facts, self._told = keys, facts, ""
-        log.info("keys read again", path=str(self._path), keys=[key.key_id for key in keys.all])
+        self._keys, self._facts, self._logged_problem = keys, facts, ""
+        log.info("keys reloaded", path=str(self._path), keys=[key.key_id for key in keys.all])
         return True
 
 

@@ -1,16 +1,16 @@
-"""The list of what was revoked: read whole, kept up to date, and written by those who may.
+"""The list of revocations: read completely, kept up to date, and written by operators.
 
-The bucket `loro-revoked` is the truth, and who verifies tokens has all of it in memory. It is read at the
-start and after every reconnect; what is new in it is read as soon as JetStream's republished copy says that
-there is something, and every 30 seconds. A copy is only a hint: what counts is what the stream's leader has.
-Who could not read it for five minutes lets nobody in by it.
+The bucket `loro-revoked` is authoritative, and each verifier of tokens has all of it in memory. It is read at
+the start and after every reconnect; new entries are read as soon as JetStream's republished copy announces
+them, and every 30 seconds. A republished copy is only a hint: the stream's leader decides. A verifier that
+could not read the list for five minutes refuses new connections.
 
-NATS may lose the bucket, so servers keep copies of the list on their disks and bring them back
-(lorogo_server/recovery/revocation_copy.py). The key `complete` is set once they did: a bucket without it
-may lack anything, and every token is refused. A server writes into `kept_{server id}` up to which sequence
-its disk has the list. An entry that was read once refuses until its key is removed, also if the bucket
-loses it. Reading takes the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`,
-`$JS.API.STREAM.MSG.GET.KV_loro-revoked` and `loro.revoked.*`; revoking also `$KV.loro-revoked.*` and
+NATS may lose the bucket, so servers store copies of the list on their disks and restore them
+(lorogo_server/recovery/revocation_copy.py). They set the key `complete` afterwards: a bucket without it
+may be incomplete, and every token is refused. A server writes into `kept_{server id}` the last sequence
+that its disk has. An entry that was read refuses tokens until its key is removed, even if the bucket
+loses it. Reading needs the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`,
+`$JS.API.STREAM.MSG.GET.KV_loro-revoked` and `loro.revoked.*`; revoking needs also `$KV.loro-revoked.*` and
 `$JS.API.STREAM.MSG.DELETE.KV_loro-revoked`.
 """
 
@@ -43,10 +43,10 @@ ENTRIES_MAX: Final = 1_000_000  # in memory, some 400 bytes each; the bucket's 6
 POLL_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 LOAD_SECONDS: Final = 60.0
-AGE_SECONDS_MAX: Final = 300.0  # of the last reading: what is older may lack too much
-_NO_LIST: Final = "no server has ever run on this NATS: start `lorogo serve` once, and it is made"
+AGE_SECONDS_MAX: Final = 300.0  # of the last read: an older list may lack too much
+_NO_LIST: Final = "no server has ever run on this NATS: start `lorogo serve` once to create it"
 _INCOMPLETE: Final = (
-    "the list of revoked tokens is not complete: NATS is new or lost it, and a server brings it back"
+    "the list of revoked tokens is incomplete: NATS is new or lost it, and a server restores it"
     " (docs/RECOVERY.md)"
 )
 _KEYS_ALL: Final = subjects.revoked_key("*")
@@ -56,9 +56,9 @@ _KEPT_POLL_SECONDS: Final = 0.05
 _DIGITS_MAX: Final = 20
 _KV_OPERATION: Final = "KV-Operation"  # DEL or PURGE: the key was removed
 _TRIES: Final = 10
-_PRUNE_MAX: Final = 1_000  # at one go
+_PRUNE_MAX: Final = 1_000  # per call
 _PRUNE_AT_ONCE: Final = 16
-_PRUNE_LATE_SECONDS: Final = 60.0  # others' clocks may be behind ours
+_PRUNE_LATE_SECONDS: Final = 60.0  # tolerance for clocks of other machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Kept:
 
 
 class Revocations:
-    """What is revoked, in memory; `async with` keeps it up to date. Asking is a plain call."""
+    """The revocations, in memory; `async with` keeps them up to date. Checks are plain calls."""
 
     def __init__(
         self,
@@ -85,59 +85,59 @@ class Revocations:
         self._poll_seconds = poll_seconds
         self._entries_max = entries_max
         self._kept: dict[str, _Kept] = {}
-        self._position = 0  # the last sequence that was read
-        self._again = True  # the whole list must be read, not only what is new
+        self._position = 0  # the last sequence read
+        self._reload = True  # the next read must be complete, not incremental
         self._known = False
         self._complete = False
         self._kept_by: dict[str, int] = {}  # server id: the last sequence that its disk has
-        self._read_at: float | None = None  # when the last reading that succeeded began
-        self._trouble = ""
+        self._read_at: float | None = None  # start of the last successful read
+        self._problem = ""
         self._listeners = ConnectionListeners()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
         self._unwatch: Callable[[], None] = lambda: None
 
     @property
     def known(self) -> bool:
-        """Whether the complete list was read once: before, it is unknown what is not revoked."""
+        """True if the complete list was read once; without it no token can be verified."""
         return self._known
 
     @property
     def complete(self) -> bool:
-        """Whether the list that was read last is marked as complete."""
+        """True if the last list read is marked as complete."""
         return self._complete
 
     @property
     def read_once(self) -> bool:
-        """Whether the list was read, complete or not."""
+        """True if the list was read, complete or not."""
         return self._read_at is not None
 
     @property
     def entries(self) -> dict[str, Revocation]:
-        """Every entry, by its key, that may still refuse something."""
+        """Every entry, by its key, that may still refuse a token."""
         now = self._now()
         found = ((key, kept.entry) for key, kept in self._kept.items())
         return {key: entry for key, entry in found if entry is not None and not entry.over(now)}
 
     @property
     def revoked_through(self) -> int:
-        """The sequence of the newest entry in the bucket; 0: it has none."""
+        """The sequence of the newest entry in the bucket; 0 if it has none."""
         return max((kept.sequence for kept in self._kept.values()), default=0)
 
     def kept_by(self, sequence: int) -> tuple[str, ...]:
-        """The servers whose disks have the entry with this sequence."""
+        """Return the servers whose disks have the entry with this sequence."""
         return tuple(sorted(server for server, through in self._kept_by.items() if through >= sequence))
 
     @property
     def fresh(self) -> bool:
-        """Whether the list was read lately enough to let somebody in by it."""
+        """True if the list was read recently enough to admit clients."""
         if not (self._known and self._complete and self._read_at is not None):
             return False
         return self._clock.now() - self._read_at <= AGE_SECONDS_MAX
 
     def refuse(self, token: Token) -> bool:
-        """Whether it, or all that its subject had, is revoked. Means something only if `known`."""
+        """Return whether the token or its subject is revoked. Meaningful only if `known`."""
         if not self._kept:
             return False
         now = self._now()
@@ -149,11 +149,11 @@ class Revocations:
         return False
 
     def watch(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` whenever the list has changed; returns the function that stops it."""
+        """Call `listener` whenever the list changes; returns a function that stops it."""
         return self._listeners.add(listener)
 
     async def __aenter__(self) -> Self:
-        """Read the list once. Where that cannot be done now, it is tried again until it is."""
+        """Read the list once; if that fails, a task retries."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close)
             self._unwatch = self._bus.watch_connection(self._on_connection)
@@ -166,23 +166,23 @@ class Revocations:
         await self._close()
 
     async def revoke_token(self, token_id: str, expires: float | None = None) -> int:
-        """Refuse this token from now on, everywhere; returns the sequence of the entry.
+        """Refuse this token everywhere from now on; return the sequence of the entry.
 
-        With `expires`, its `exp`, the entry is forgotten when the token has ended anyway. Raises ValueError
-        if no token can have this id, TransportError if the entry may not be stored.
+        With `expires`, its `exp`, the entry is removed after the token has expired. Raises ValueError
+        for an invalid token id, TransportError if the entry may not be stored.
         """
         return await self._revoke(revocation.token_key(token_id), revocation.of_token(self._now(), expires))
 
     async def revoke_subject(self, subject: str, until: float | None = None) -> int:
-        """Refuse every token of this subject that was issued until now, or that does not say when it was.
+        """Refuse every token of this subject issued until now, or without an issue time.
 
-        `until`: when the last of them will have ended, if that is known. Returns the sequence of the entry.
+        `until`: when the last of them expires, if known. Returns the sequence of the entry.
         Raises TransportError.
         """
         return await self._revoke(revocation.subject_key(subject), revocation.of_subject(self._now(), until))
 
     async def wait_kept(self, sequence: int, seconds: float) -> tuple[str, ...]:
-        """The servers whose disks have this entry, as soon as there is one; none after so many seconds."""
+        """Wait for a server whose disk has this entry; return such servers, none after so many seconds."""
         deadline = self._clock.now() + seconds
         while True:
             await self.read()
@@ -191,79 +191,77 @@ class Revocations:
             await asyncio.sleep(_KEPT_POLL_SECONDS)
 
     async def bring_back(self, entries: Mapping[str, Revocation]) -> int:
-        """Write those of these entries that the bucket lost; returns how many. Raises TransportError."""
+        """Write the entries that the bucket lost; return their number. Raises TransportError."""
         lost = [(key, entry) for key, entry in entries.items() if self._lacks(key, entry)]
         for key, entry in lost:
             await self._revoke(key, entry)
         return len(lost)
 
     async def mark_complete(self) -> None:
-        """Say that nothing is missing in this bucket. Raises TransportError."""
+        """Mark the bucket as complete. Raises TransportError."""
         await self._stream.append(subjects.revoked_key(_COMPLETE), b"1")
         self._complete = True
         self._known = len(self._kept) <= self._entries_max
-        self._listeners.tell()
+        self._listeners.notify()
 
     async def confirm_kept(self, server_id: str, through: int) -> None:
-        """Say that this server's disk has every entry up to this sequence. Raises TransportError."""
+        """Record that this server's disk has every entry up to this sequence. Raises TransportError."""
         await self._stream.append(subjects.revoked_key(_KEPT_BY + server_id), str(through).encode())
 
     async def read(self) -> None:
-        """Read the list now, for those who do not keep it up to date. Raises TransportError."""
+        """Read the list now, without keeping it up to date. Raises TransportError."""
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 await self._load()
         except TimeoutError:
-            raise RequestTimeout("the list of what is revoked takes too long to read") from None
+            raise RequestTimeout("reading the list of revocations timed out") from None
 
     async def _keep(self) -> None:
         while True:
-            seconds = RETRY_SECONDS if self._trouble or not self._known else self._poll_seconds
+            seconds = RETRY_SECONDS if self._problem or not self._known else self._poll_seconds
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._news.wait()
-            self._news.clear()
+                    await self._changed.wait()
+            self._changed.clear()
             await self._try()
 
     async def _try(self) -> None:
-        """Read; what goes wrong is told once, and it is tried again."""
+        """Read the list; log a repeated error once, and retry later."""
         try:
             if self._subscription is None:
                 self._subscription = await self._bus.subscribe(subjects.REVOKED_ALL, self._on_message)
-            await self._bus.barrier()  # from now on we hear; then we read: nothing falls between
+            await self._bus.barrier()  # subscribed before the read, so that no change is missed
             await self.read()
         except LorogoError as error:
             if isinstance(error, StreamMissing):
                 self._complete = False
             trouble = _NO_LIST if isinstance(error, StreamMissing) else str(error)
             if self._known and not self.fresh:
-                trouble = f"not for {AGE_SECONDS_MAX:g} s, so nobody is let in now: {trouble}"
-            if trouble != self._trouble:
-                log.warning("the list of what is revoked cannot be read", problem=trouble, known=self._known)
-            self._trouble = trouble
-        except Exception:  # whatever it is, the list must not go stale because of it
-            self._trouble = "unexpected"
-            log.exception("the list of what is revoked cannot be read")
+                trouble = f"not for {AGE_SECONDS_MAX:g} s, so no client is admitted: {trouble}"
+            if trouble != self._problem:
+                log.warning("cannot read the list of revocations", problem=trouble, known=self._known)
+            self._problem = trouble
+        except Exception:  # the list must not go stale because of a bug
+            self._problem = "unexpected"
+            log.exception("cannot read the list of revocations")
         else:
             if not self._complete:
-                if self._trouble != _INCOMPLETE:
-                    log.warning(
-                        "the list of what is revoked cannot be read", problem=_INCOMPLETE, known=False
-                    )
-                self._trouble = _INCOMPLETE
+                if self._problem != _INCOMPLETE:
+                    log.warning("cannot read the list of revocations", problem=_INCOMPLETE, known=False)
+                self._problem = _INCOMPLETE
                 return
-            if self._trouble:
-                # as loud as the trouble was: who read of that must read of its end
-                log.warning("the list of what is revoked can be read again", entries=len(self._kept))
-            self._trouble = ""
+            if self._problem:
+                # the same level as the problem's, so that its end is visible too
+                log.warning("list of revocations read again", entries=len(self._kept))
+            self._problem = ""
 
     async def _load(self) -> None:
-        """Read what is new, or all of it if we cannot go on where we were."""
+        """Read new entries, or the whole list if the position is not usable."""
         began = self._clock.now()
-        found, position, again = await self._news_or_all()
+        found, position, again = await self._changes_or_all()
         changed = self._note_controls(found, again)
         if again:
-            for key, entry in self.entries.items():  # which the bucket lost: only a removed key takes it back
+            for key, entry in self.entries.items():  # lost by the bucket: only a removed key ends them
                 found.setdefault(key, _Kept(0, entry))
             changed, self._kept = changed or found != self._kept, found
         else:
@@ -272,15 +270,15 @@ class Revocations:
         self._position, self._known = position, fits and (self._known or self._complete)
         self._read_at = began
         if not fits:
-            self._kept, self._again = {}, True  # what we cannot keep we could not refuse
+            self._kept, self._reload = {}, True  # an incomplete list could not refuse tokens
         if changed:
-            log.debug("what is revoked has changed", entries=len(self._kept))
-            self._listeners.tell()
+            log.debug("revocations changed", entries=len(self._kept))
+            self._listeners.notify()
         if not fits:
             raise TransportError(f"it has more than {self._entries_max} entries")
 
     def _note_controls(self, found: dict[str, _Kept], again: bool) -> bool:
-        """Take out the keys that are no revocations; returns whether completeness changed."""
+        """Remove the control keys from `found` and apply them; return whether completeness changed."""
         before = self._complete
         if again:
             self._complete, self._kept_by = False, {}
@@ -298,20 +296,24 @@ class Revocations:
             return True
         return kept.entry is not None and kept.entry.joined(entry) != kept.entry
 
-    async def _news_or_all(self) -> tuple[dict[str, _Kept], int, bool]:
-        again, self._again, done = self._again, False, False  # what sets it from now on is for the next time
+    async def _changes_or_all(self) -> tuple[dict[str, _Kept], int, bool]:
+        again, self._reload, done = (
+            self._reload,
+            False,
+            False,
+        )  # a change during the read is for the next one
         try:
             if not again and self._position:
-                # if what we read last is gone it was pruned, or this is another bucket
+                # if the last entry read is gone, it was pruned or the bucket was recreated
                 again = await self._stream.next(_KEYS_ALL, self._position) is None
             found, position = await self._read(0 if again else self._position)
             done = True
         finally:
-            self._again = self._again or (again and not done)
+            self._reload = self._reload or (again and not done)
         return found, position, again
 
     async def _read(self, position: int) -> tuple[dict[str, _Kept], int]:
-        """Everything behind `position`; a replica that lags does not end it early."""
+        """Read everything after `position`; a lagging replica does not end it early."""
         found: dict[str, _Kept] = {}
         while True:
             async for stored in self._stream.read(_KEYS_ALL, first=position + 1):
@@ -323,12 +325,12 @@ class Revocations:
                 return found, position
 
     def _on_message(self, _: Message) -> None:
-        self._news.set()
+        self._changed.set()
 
     def _on_connection(self, connected: bool) -> None:
         if connected:
-            self._again = True  # the list may be another
-            self._news.set()
+            self._reload = True  # the list may have been replaced
+            self._changed.set()
 
     def _put(self, key: str, kept: _Kept) -> bool:
         known = self._kept.get(key)
@@ -345,12 +347,12 @@ class Revocations:
             try:
                 sequence = await self._append(key, value, 0 if stored is None else stored.sequence)
             except (WrongLastSequence, OutcomeUnknown):
-                continue  # somebody else wrote, or it may be stored: look again
+                continue  # another writer, or unknown outcome: read again
             if self._put(key, _Kept(sequence, value)):
-                self._listeners.tell()
+                self._listeners.notify()
             await self._prune()
             return sequence
-        raise OutcomeUnknown("it may not be revoked, no confirmation came: try again")
+        raise OutcomeUnknown("the revocation was not confirmed and may not be stored: try again")
 
     async def _append(self, key: str, entry: Revocation, expected: int) -> int:
         subject, data = subjects.revoked_key(key), revocation.encode(entry)
@@ -362,9 +364,9 @@ class Revocations:
         return await self._stream.append(subject, data, expected_last=expected)
 
     async def _prune(self) -> int:
-        """Remove entries that refuse nothing any more; says how many. What cannot be removed now stays.
+        """Remove expired entries; return their number. Failed removals are retried later.
 
-        A removed key stays: without it a server's copy would bring back what a person took back.
+        A removed key stays: without it a server's copy would restore an entry that an operator removed.
         """
         now = self._now() - _PRUNE_LATE_SECONDS
         old = [
@@ -382,7 +384,7 @@ class Revocations:
                         del self._kept[key]
                 removed += len(some)
         except TransportError as error:
-            log.warning("old revocations were not removed", problem=str(error))
+            log.warning("cannot remove expired revocations", problem=str(error))
         return removed
 
     async def _close(self) -> None:

@@ -1,6 +1,6 @@
-"""Nkeys: the Ed25519 keys by which NATS knows services, and with which we sign for it.
+"""Nkeys: Ed25519 keys that authenticate services to NATS and sign answers for it.
 
-A seed is a secret in NATS's own spelling (`SU...`, `SA...`). No repr and no message here shows one.
+A seed is a secret in NATS's own encoding (`SU...`, `SA...`). No repr and no message here contains one.
 """
 
 import secrets
@@ -18,7 +18,7 @@ _SEED_CHARS: Final = 58
 
 
 class InvalidSeed(LorogoError):
-    """What should be an nkey seed is none; the message never has the seed in it."""
+    """The text is not an nkey seed; the message never contains the seed."""
 
     code = "invalid-seed"
 
@@ -29,18 +29,18 @@ class SeedSigner:
     __slots__ = ("_pair", "_public_key")
 
     def __init__(self, seed: str, kind: str, what: str) -> None:
-        """`what` is for the sentence of InvalidSeed, as in "the issuer's seed"."""
+        """`what` is used in the message of InvalidSeed, as in "the issuer's seed"."""
         start = _STARTS[kind]
         if len(seed) != _SEED_CHARS or not seed.startswith(start):
-            raise InvalidSeed(f"{what} is not an nkey seed of {_a(kind)}: it begins with {start}")
+            raise InvalidSeed(f"{what} is not an nkey seed of {_a(kind)}: it starts with {start}")
         try:
             self._pair = nkeys.from_seed(bytearray(seed.encode()))
             self._public_key: str = self._pair.public_key.decode()
             whole = nkeys.encode_seed(nkeys.decode_seed(seed.encode())[1], _PREFIXES[kind]).decode()
         except (nkeys.NkeysError, ValueError, TypeError):
-            raise InvalidSeed(f"{what} cannot be read: is it whole?") from None
-        if not secrets.compare_digest(whole, seed):  # the check digits are not looked at by nkeys
-            raise InvalidSeed(f"{what} cannot be read: is it whole?")
+            raise InvalidSeed(f"{what} cannot be read: is it complete?") from None
+        if not secrets.compare_digest(whole, seed):  # nkeys does not verify the check digits
+            raise InvalidSeed(f"{what} cannot be read: is it complete?")
 
     def __repr__(self) -> str:
         return f"SeedSigner({self._public_key})"
@@ -55,13 +55,13 @@ class SeedSigner:
 
 
 def new_seed(kind: str, random_bytes: bytes) -> str:
-    """A seed from 32 random bytes."""
+    """Create a seed from 32 random bytes."""
     seed: bytes = nkeys.encode_seed(random_bytes, _PREFIXES[kind])
     return seed.decode()
 
 
 def public_of(seed: str, kind: str, what: str) -> str:
-    """The public key of a seed. Raises InvalidSeed."""
+    """Return the public key of a seed. Raises InvalidSeed."""
     return SeedSigner(seed, kind, what).public_key
 
 

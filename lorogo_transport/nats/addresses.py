@@ -1,4 +1,4 @@
-"""NATS addresses: read, shown without their passwords, and why one could not be reached."""
+"""NATS addresses: parsing, display without passwords, and error messages for failed connections."""
 
 import socket
 import ssl
@@ -8,7 +8,10 @@ from lorogo_transport.errors import Unreachable
 
 
 def parse_servers(url: str) -> tuple[str, ...]:
-    """Each address of a comma-separated list, with a scheme. Raises Unreachable for what is no address."""
+    """Split a comma-separated list into addresses with a scheme.
+
+    Raises Unreachable for an invalid address.
+    """
     servers = []
     for part in url.split(","):
         address = part.strip()
@@ -25,21 +28,21 @@ def parse_servers(url: str) -> tuple[str, ...]:
     return tuple(servers)
 
 
-def place(server: str) -> str:
-    """The address for people and logs: without its password."""
+def display_address(server: str) -> str:
+    """Return the address without its password, for display and logs."""
     parsed = urlsplit(server)
     return f"{parsed.scheme}://{parsed.hostname}:{parsed.port or 4222}"
 
 
-def why(server: str, error: Exception, timeout: float) -> str:
-    """One sentence about a connection that could not be made."""
-    where = place(server)
+def connect_problem(server: str, error: Exception, timeout: float) -> str:
+    """Describe a failed connection in one sentence."""
+    where = display_address(server)
     words = str(error).lower()
     if "secure connection not available" in words:
-        return f"{where} offers no TLS, and the address asks for it (tls://): nothing was sent"
+        return f"{where} offers no TLS, but the address requires it (tls://): nothing was sent"
     match error:
         case socket.gaierror():
-            return f"the host of {where} is not known"
+            return f"unknown host in {where}"
         case OSError() if "connect call failed" in words or isinstance(error, ConnectionRefusedError):
             return f"nothing answers at {where} (connection refused); is nats-server running there?"
         case ssl.SSLError():
@@ -47,17 +50,17 @@ def why(server: str, error: Exception, timeout: float) -> str:
         case TimeoutError():
             return f"no answer from {where} within {timeout:g} s"
         case _ if "authentication timeout" in words:
-            return f"{where} did not check our credentials in time; is `lorogo auth` running?"
+            return f"{where} did not check the credentials in time; is `lorogo auth` running?"
         case _ if "authorization" in words or "authentication" in words:
-            return f"{where} refuses our credentials"
+            return f"{where} refuses the credentials"
         case _ if "expecting info" in words or "json parse" in words or isinstance(error, ValueError):
-            return f"what listens at {where} does not speak NATS"
+            return f"the program at {where} does not speak NATS"
         case _:
             return f"no connection to {where}: {error}"
 
 
-def refuses_us(error: Exception) -> bool:
-    """Whether NATS said that it does not take our credentials."""
+def refuses_credentials(error: Exception) -> bool:
+    """True if NATS refused the credentials."""
     words = str(error).lower()
     return "authorization violation" in words or (
         "authentication" in words and ("expired" in words or "revoked" in words)

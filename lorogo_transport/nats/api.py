@@ -1,4 +1,4 @@
-"""The JetStream API's JSON: answers checked, its errors turned into ours, stored messages decoded."""
+"""The JetStream API's JSON: validates answers, maps error codes, decodes stored messages."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ _FULL = {10002, 10023, 10028, 10047, 10077}
 
 
 class ApiError(TransportError):
-    """JetStream said no, with a code that means nothing special to us."""
+    """JetStream returned an error code without a specific class."""
 
     code = "jetstream"
 
@@ -43,13 +43,13 @@ class ApiError(TransportError):
 
 
 def decode(stream: str, data: bytes) -> dict[str, Any]:
-    """The answer's JSON object. Raises our error for an error answer."""
+    """Parse an answer. Raises the mapped error for an error answer."""
     try:
         answer = json.loads(data)
     except ValueError as error:
-        raise TransportError(f"stream {stream!r} answered something that is not JSON") from error
+        raise TransportError(f"the answer of stream {stream!r} is not JSON") from error
     if not isinstance(answer, dict):
-        raise TransportError(f"stream {stream!r} answered something that is not a JSON object")
+        raise TransportError(f"the answer of stream {stream!r} is not a JSON object")
     failure = answer.get("error")
     if failure is not None:
         raise error_of(stream, failure)
@@ -57,7 +57,7 @@ def decode(stream: str, data: bytes) -> dict[str, Any]:
 
 
 def error_of(stream: str, failure: Mapping[str, Any]) -> TransportError:
-    """Our error for JetStream's."""
+    """Map a JetStream error to a TransportError."""
     number = int(failure.get("err_code", 0))
     description = str(failure.get("description", "no description"))
     if number in _WRONG_LAST:
@@ -71,12 +71,12 @@ def error_of(stream: str, failure: Mapping[str, Any]) -> TransportError:
     if number in _NO_LEADER:
         return NoLeader(f"stream {stream!r}: {description}")
     if number in _NO_JETSTREAM:
-        return Unreachable("this NATS server has no JetStream for us: enable it (nats-server -js)")
+        return Unreachable("JetStream is not enabled for this account: enable it (nats-server -js)")
     return ApiError(stream, number, description)
 
 
 def stored_from_api(message: Mapping[str, Any]) -> StoredMessage:
-    """The `message` of a STREAM.MSG.GET answer."""
+    """Decode the `message` of a STREAM.MSG.GET answer."""
     raw = message.get("hdrs")
     return StoredMessage(
         subject=message["subject"],
@@ -88,7 +88,7 @@ def stored_from_api(message: Mapping[str, Any]) -> StoredMessage:
 
 
 def stored_from_direct(message: Message) -> StoredMessage:
-    """One message of a direct get."""
+    """Decode one message of a direct get."""
     headers = message.headers
     return StoredMessage(
         subject=headers["Nats-Subject"],
@@ -116,6 +116,6 @@ def state_from_info(info: Mapping[str, Any]) -> StreamState:
 
 
 def _followers(cluster: Mapping[str, Any]) -> int:
-    """How many of the others have all that the leader has; whoever answered for the stream is its leader."""
+    """Return the number of current followers; the answering replica is the leader."""
     others = cluster.get("replicas") or ()
     return sum(bool(one.get("current")) and not one.get("offline") for one in others)

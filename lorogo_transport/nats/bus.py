@@ -1,12 +1,12 @@
-"""The bus on real NATS: subscriptions and requests that outlive any one TCP connection.
+"""The bus on real NATS: subscriptions and requests that survive reconnects.
 
-A `NatsConnection` is one connection from handshake to loss (`connection` makes them). The bus replaces a lost
-wire for ever, with jittered waits, subscribes again, and tells at once everybody who waits for an
-answer. Nothing is kept to be sent later: without a wire every call says Disconnected.
+A `NatsConnection` is one connection from handshake to loss (`connection` creates them). The bus replaces a lost
+wire without limit, with jittered pauses, subscribes again, and fails all pending requests
+at once. Nothing is buffered for later: without a connection every call raises Disconnected.
 
-Inboxes belong to the user that our token is (docs/decisions/0016). When a reconnect is made with the
-token of another user, our subscriptions move to its inboxes before they are made again. So whoever
-keeps an inbox keeps the subscription and asks it for its subject, each time.
+Inboxes belong to the user of the token (docs/decisions/0016). When a reconnect uses the
+token of another user, the bus moves its inbox subscriptions to that user before it subscribes again. So
+code that uses an inbox must read its current subject from the subscription.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from lorogo_transport.errors import (
     Unreachable,
 )
 from lorogo_transport.headers import STATUS, encode_headers
-from lorogo_transport.nats.addresses import place, why
+from lorogo_transport.nats.addresses import connect_problem, display_address
 from lorogo_transport.nats.login import inbox_prefix
 from lorogo_transport.nats.wire import Handler, NatsConnection, NatsConnector, NatsOptions, NatsSubscription
 from lorogo_transport.ports import Headers, Message, PermissionViolation, SubjectSubscription
@@ -33,41 +33,41 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_REFUSED_SECONDS_MAX = 10.0  # a token that is not taken now is hardly taken in a second
-_REFUSALS_SAID_MAX = 1000
+_REFUSED_SECONDS_MAX = 10.0  # a refused token is unlikely to be accepted soon
+_REFUSALS_LOGGED_MAX = 1000
 _CLOSE_SECONDS = 1.0
-_COPY_BYTES_MAX = 16 * 1024  # larger payloads go to the socket as they are
+_COPY_BYTES_MAX = 16 * 1024  # larger payloads are not copied
 
 
-_MAX_PAYLOAD_USUAL = 1024 * 1024  # of a nats-server that was not told otherwise, until ours has said
+_MAX_PAYLOAD_USUAL = 1024 * 1024  # nats-server's default, until INFO arrives
 
 
 class JetStreamBus:
-    """A `ports.Bus`: subscriptions and requests that outlive any one connection."""
+    """A `ports.Bus`: subscriptions and requests that survive reconnects."""
 
     def __init__(self, options: NatsOptions, new_wire: NatsConnector) -> None:
         self._options = options
         self._new_wire = new_wire
         self._servers = list(options.servers)
         self._inbox_prefix = options.inbox_prefix
-        self._own = secrets.token_hex(11)  # the second word of all our inboxes
+        self._own = secrets.token_hex(11)  # the second token of all inboxes of this bus
         self._taken = f"{options.taken_prefix}.{secrets.token_hex(11)}" if options.taken_prefix else ""
         self._problem: Exception | None = None
-        self._warned = False  # that there is no connection
+        self._warned = False  # a warning about the lost connection was logged
         self._wire: NatsConnection | None = None
         self._listeners: dict[int, NatsSubscription] = {}
         self._watchers: dict[int, Callable[[bool], None]] = {}
         self._refusal_watchers: dict[int, Callable[[PermissionViolation], None]] = {}
-        self._refusals_said: set[PermissionViolation] = set()
+        self._refusals_logged: set[PermissionViolation] = set()
         self._requests: dict[str, _Request] = {}
-        self._windows: dict[str, _Request] = {}  # apart: anybody may answer these
+        self._windows: dict[str, _Request] = {}  # separate: their subjects are open to every client
         self._counter = 0
         self._max_payload = 0
         self._broker_id = ""
         self._lost = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
         self._closed = False
-        # requests share one wildcard subscription; its listener has the first sid
+        # requests share one wildcard subscription; it has the first sid
         self._listen(f"{self._prefix}.r.*", "", self._on_reply)
         if self._taken:
             self._listen(f"{self._taken}.*", "", self._on_taken)
@@ -90,7 +90,7 @@ class JetStreamBus:
 
     @property
     def by_token(self) -> bool:
-        """Whether a token says who we are: then no more is allowed than documents."""
+        """True if connected with a token, which grants documents only."""
         return self._options.login.token is not None
 
     @property
@@ -114,24 +114,24 @@ class JetStreamBus:
         return f"{self._inbox_prefix}.{self._own}"
 
     async def open(self) -> None:
-        """Make the first connection, or raise Unreachable."""
+        """Open the first connection, or raise Unreachable."""
         await self._first_round()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
 
-    async def open_anyway(self, wait_seconds: float) -> None:
-        """Try the first connection, not longer than this; whatever comes of it, go on trying for ever."""
+    async def open_patiently(self, wait_seconds: float) -> None:
+        """Try the first connection for this long; then continue in the background."""
         try:
             async with asyncio.timeout(wait_seconds):
                 await self._first_round()
         except (TimeoutError, Unreachable) as error:
             reason = str(error) or f"no answer in {wait_seconds:g} s"
-            log.warning("no connection to NATS yet, trying on", name=self._options.name, reason=reason)
+            log.warning("no connection to NATS yet, retrying", name=self._options.name, reason=reason)
             self._problem = error
             self._lost.set()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
 
     async def _first_round(self) -> None:
-        """One attempt at each server, until one answers. Raises Unreachable."""
+        """Try each server once, until one answers. Raises Unreachable."""
         failure: Unreachable | None = None
         for server in self._options.rng.sample(self._servers, len(self._servers)):
             try:
@@ -144,7 +144,7 @@ class JetStreamBus:
         raise failure
 
     async def close(self) -> None:
-        """Send what is waiting, then end the connection. Safe twice."""
+        """Flush, then close the connection. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -182,7 +182,7 @@ class JetStreamBus:
         if wire.congested:
             wire = await self._uncongested(wire)
         if window and self._taken:
-            # everybody may publish there, so the receiver alone can know the word
+            # every client may publish there, so a secret token identifies the receiver's confirmation
             waiting, word = self._windows, secrets.token_hex(11)
             reply = f"{self._taken}.{word}"
         else:
@@ -200,7 +200,7 @@ class JetStreamBus:
             deadline.cancel()
             waiting.pop(word, None)
         if message.headers.get(STATUS) == "503":
-            raise NoResponders(f"nobody listens on {subject!r}")
+            raise NoResponders(f"{subject!r} has no subscriber")
         return message
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> SubjectSubscription:
@@ -215,7 +215,7 @@ class JetStreamBus:
     async def barrier(self, timeout: float = 5.0) -> None:
         wire = self._connected_wire()
         pong = wire.ping()
-        await asyncio.wait({pong}, timeout=timeout)  # leaves the future alone: the PONG is still coming
+        await asyncio.wait({pong}, timeout=timeout)  # does not cancel the future: the PONG may still arrive
         if not pong.done():
             raise RequestTimeout("NATS did not answer a ping in time")
         if not pong.result():
@@ -240,9 +240,9 @@ class JetStreamBus:
         return stop
 
     def renew(self) -> None:
-        """Give the connection up and make another: the token that we would say now is not the one we said."""
+        """Reconnect, because the token has changed."""
         if self._wire is not None and not self._closed:
-            self._on_lost(self._wire, Disconnected("the connection is made anew, with another token"))
+            self._on_lost(self._wire, Disconnected("reconnecting with another token"))
 
     def forget(self, sid: int) -> None:
         """End a subscription (see `NatsSubscription.close`)."""
@@ -263,7 +263,7 @@ class JetStreamBus:
         else:
             line = f"PUB {subject} {reply} {size}\r\n".encode()
         if size > self._max_payload > 0:
-            raise TooLarge(f"{size} bytes for {subject!r}, but NATS takes {self._max_payload} at most")
+            raise TooLarge(f"{size} bytes for {subject!r}, but NATS accepts at most {self._max_payload}")
         if len(data) <= _COPY_BYTES_MAX:
             return (line + data + b"\r\n",)
         return (line, data, b"\r\n")
@@ -275,7 +275,8 @@ class JetStreamBus:
 
     async def _uncongested(self, wire: NatsConnection) -> NatsConnection:
         try:
-            await wire.drain()  # ends when the socket takes more, or when the pinger gives the wire up
+            # returns when the buffer has space, or when the ping task aborts the connection
+            await wire.drain()
         except OSError as error:
             raise Disconnected("the connection was lost") from error
         return self._connected_wire()
@@ -290,12 +291,12 @@ class JetStreamBus:
         return self._counter
 
     def _moved(self, subject: str) -> str:
-        """The subject; of an inbox of ours, where it is now."""
+        """Return the subject, with the current prefix if it is an inbox of this bus."""
         rest = subject.partition(".")[2]
         return f"{self._inbox_prefix}.{rest}" if rest.startswith(f"{self._own}.") else subject
 
     def _move_inboxes(self, token: str | None) -> None:
-        """Our inboxes go where the user of this token may listen. There must be no wire."""
+        """Move the inboxes to the prefix of the token's user. There must be no connection."""
         prefix = self._options.inbox_prefix if token is None else inbox_prefix(token)
         if prefix != self._inbox_prefix:
             self._inbox_prefix = prefix
@@ -313,11 +314,13 @@ class JetStreamBus:
             request.succeed(message)
 
     def _on_refused(self, refusal: PermissionViolation) -> None:
-        """NATS does not allow it: nobody waits for what cannot come."""
-        if refusal not in self._refusals_said and len(self._refusals_said) < _REFUSALS_SAID_MAX:
-            self._refusals_said.add(refusal)
+        """Log a permission violation, and fail the requests that it affects."""
+        if refusal not in self._refusals_logged and len(self._refusals_logged) < _REFUSALS_LOGGED_MAX:
+            self._refusals_logged.add(refusal)
             what = "publish" if refusal.publish else "subscribe"
-            log.warning("NATS does not allow it", name=self._options.name, what=what, subject=refusal.subject)
+            log.warning(
+                "NATS permission violation", name=self._options.name, what=what, subject=refusal.subject
+            )
         if refusal.publish:
             for request in (*self._requests.values(), *self._windows.values()):
                 if request.subject == refusal.subject:
@@ -326,10 +329,10 @@ class JetStreamBus:
             try:
                 watcher(refusal)
             except Exception:
-                log.exception("a watcher of refusals failed")
+                log.exception("permission violation listener failed")
 
     async def _dial(self, server: str) -> None:
-        """One attempt at one server: connected, subscribed and answered, or Unreachable."""
+        """Try one server once: connect, subscribe and ping, or raise Unreachable."""
         wire = self._new_wire(self._listeners, self._on_lost, self._on_refused)
         try:
             token = await self._options.login.ask(self._options.timeout)
@@ -340,12 +343,12 @@ class JetStreamBus:
                 for listener in subscribed.values():
                     wire.send(listener.command())
                 if not await wire.ping() or wire.dead:
-                    raise Unreachable(f"{place(server)} closed the connection")
+                    raise Unreachable(f"{display_address(server)} closed the connection")
         except TimeoutError as error:
             problem = wire.last_problem or error
-            raise Unreachable(why(server, problem, self._options.timeout)) from error
+            raise Unreachable(connect_problem(server, problem, self._options.timeout)) from error
         else:
-            # no await from here on: what was subscribed or closed while we waited is brought in line
+            # no await from here on: subscriptions changed during the handshake are brought up to date
             for sid in self._listeners.keys() - subscribed.keys():
                 wire.send(self._listeners[sid].command())
             for sid in subscribed.keys() - self._listeners.keys():
@@ -354,7 +357,7 @@ class JetStreamBus:
             self._broker_id = wire.broker_id
             self._wire = wire
             self._problem = None
-            self._refusals_said.clear()
+            self._refusals_logged.clear()
             self._servers += [found for found in wire.discovered(server) if found not in self._servers]
         finally:
             if self._wire is not wire:
@@ -362,25 +365,25 @@ class JetStreamBus:
                 await wire.ended()
 
     def _on_lost(self, wire: NatsConnection, error: Exception) -> None:
-        """The wire is dead: say so to everybody who waits. No await, so nobody sees half of it."""
+        """Fail all pending requests of a dead connection. No await, so that the change is atomic."""
         wire.abort()
         if wire is not self._wire:
             return
         self._wire = None
         self._problem = error
         if not self._closed:
-            self._warned = not isinstance(error, Disconnected)  # else we wanted it
-            tell = log.warning if self._warned else log.info
-            tell("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
+            self._warned = not isinstance(error, Disconnected)  # Disconnected: the bus closed it on purpose
+            emit = log.warning if self._warned else log.info
+            emit("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
         for request in (*self._requests.values(), *self._windows.values()):
             request.fail(RequestTimeout("the connection was lost before an answer came"))
         self._requests.clear()
         self._windows.clear()
-        self._tell(False)
+        self._notify_watchers(False)
         self._lost.set()
 
     async def _supervise(self) -> None:
-        """Make the next wire whenever one is lost, for ever."""
+        """Reconnect whenever a connection is lost. Runs until cancelled."""
         attempt = 0
         while True:
             await self._lost.wait()
@@ -399,11 +402,12 @@ class JetStreamBus:
                 refused = isinstance(error, NotAuthorized)
                 news = refused != isinstance(self._problem, NotAuthorized)
                 self._warned = self._warned or refused
-                tell = log.warning if refused and news else log.debug
-                tell("no connection to NATS yet", name=self._options.name, reason=str(error))
+                emit = log.warning if refused and news else log.debug
+                emit("no connection to NATS yet", name=self._options.name, reason=str(error))
                 self._problem = error
                 if news:
-                    self._tell(False)  # still no connection, for a reason that an app must know
+                    # still no connection, but for a reason that the app must know
+                    self._notify_watchers(False)
                 attempt += 1
                 self._lost.set()
             except Exception:
@@ -411,18 +415,18 @@ class JetStreamBus:
                 attempt += 1
                 self._lost.set()
             else:
-                tell = log.warning if self._warned else log.info  # as loud as the loss was
-                tell("connected to NATS again", name=self._options.name, server=place(server))
+                emit = log.warning if self._warned else log.info  # the same level as the loss
+                emit("connected to NATS again", name=self._options.name, server=display_address(server))
                 self._warned = False
                 attempt = 0
-                self._tell(True)
+                self._notify_watchers(True)
 
-    def _tell(self, connected: bool) -> None:
+    def _notify_watchers(self, connected: bool) -> None:
         for watcher in list(self._watchers.values()):
             try:
                 watcher(connected)
             except Exception:
-                log.exception("a connection watcher failed")
+                log.exception("connection listener failed")
 
 
 class _Request:

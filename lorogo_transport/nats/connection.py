@@ -1,23 +1,24 @@
 """A `Transport` on real NATS: `await connect("nats://127.0.0.1:4222", name="...")`.
 
-The one file that imports nats. From nats-py we take what is hard and rarely runs: URLs, handshake,
-authentication, TLS, control lines. What runs for every message, or must hold when things break, is
-ours, because in nats-py 2.16 (docs/decisions/0006):
+The only module that imports nats. It uses nats-py for the complex and rare parts: URLs, handshake,
+authentication, TLS, control lines. The code for every message and for failures is
+lorogo's own, because in nats-py 2.16 (docs/decisions/0006):
 
 - its `flush()` writes PING past SUB and PUB that wait in its buffer: no barrier;
 - a `flush()` that is cancelled or times out leaves a cancelled future behind, and the next PONG
   kills the reader for good;
 - publishing swallows cancellation while its buffer is full, and what is buffered when the connection
-  drops is sent after the reconnect, long after we said "outcome unknown";
-- a connection that is refused in the moment of a cancellation swallows it (so does asyncio's
-  `wait_for` in Python 3.11): whoever closes would wait for ever;
-- any `-ERR` from the server closes the client for ever;
+  drops is sent after the reconnect, long after the caller got "outcome unknown";
+- a connection that is refused during a cancellation swallows it (so does asyncio's
+  `wait_for` in Python 3.11): a `close()` would hang;
+- any `-ERR` from the server closes the client permanently;
 - it keeps a task and a queue per subscription (10,000 documents have several each) and drops
   messages when that queue is full. Here handlers run straight from the reader: nothing is queued,
   nothing is dropped, and a slow process is slowed down by TCP.
 
-So a `_Wire` is one TCP connection that never reconnects, and `bus.JetStreamBus` makes the next one.
-The names that `_Wire` replaces are nats-py's own: a new minor version of it needs the contract suite.
+So a `_Wire` is one TCP connection that never reconnects, and `bus.JetStreamBus` creates the next one.
+The names that `_Wire` overrides are nats-py's own: run the contract suite before using a new minor version of
+it.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.headers import parse_headers
 from lorogo_transport.nats import streams
 from lorogo_transport.nats import tls as nats_tls
-from lorogo_transport.nats.addresses import parse_servers, refuses_us, why
+from lorogo_transport.nats.addresses import connect_problem, parse_servers, refuses_credentials
 from lorogo_transport.nats.bus import JetStreamBus
 from lorogo_transport.nats.inbound import ProtocolParser
 from lorogo_transport.nats.login import NatsCredentials, TokenSource
@@ -64,7 +65,7 @@ _REFUSED = re.compile(
     rb"""-ERR\s+'permissions violation for (publish|subscription) to "([^"]+)\"""", re.IGNORECASE
 )
 _PING_SECONDS = 2.0
-_PONG_SECONDS = 4.0  # silence after a ping that means the connection is dead
+_PONG_SECONDS = 4.0  # without a PONG for this long, the connection is dead
 
 
 async def connect(
@@ -85,19 +86,19 @@ async def connect(
     wait_seconds: float | None = None,
     reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
 ) -> "JetStreamTransport":
-    """A connected transport; it reconnects for ever from then on.
+    """Return a connected transport, which reconnects without limit.
 
-    With `wait_seconds` it comes after that time whether NATS has answered or not, and goes on trying.
+    With `wait_seconds` it returns after that time even if NATS has not answered, and keeps trying.
 
     `url` is one address or several with commas between, each `nats://[user:password@]host[:port]`
-    or `tls://...`; behind a `?` it may name files for TLS (`tls`). Raises Unreachable, with a sentence
-    that says why, if none answers in time; NotAuthorized if NATS does not take us.
+    or `tls://...`; after a `?` it may name files for TLS (`tls`). Raises Unreachable
+    with the reason if none answers in time; NotAuthorized if NATS refuses the credentials.
 
-    Who we are is said by a `token` (a function is asked for it before each connection), for the
-    `documents` named or for those that the token names; by the `seed` of an nkey; or by `credentials`,
-    a .creds file. With a token our inboxes are those of its user, else they begin with `inbox_prefix`.
-    A closed server hears "go on" below `taken_prefix`, and with `answer_users_only` answers to nothing
-    but inboxes of users (docs/decisions/0016). Who answers nats-server itself sets `answer_nats_only`.
+    The credentials are a `token` (or a function that is called before each connection), for the
+    `documents` named or for those that the token names; the `seed` of an nkey; or `credentials`,
+    a .creds file. With a token the inboxes are those of its user, else they start with `inbox_prefix`.
+    A server with keys receives window confirmations below `taken_prefix`, and with `answer_users_only`
+    answers only to inboxes of users (docs/decisions/0016). The auth service sets `answer_nats_only`.
     """
     url, files = nats_tls.split(url)
     if tls is None and files:
@@ -118,7 +119,7 @@ async def connect(
     if wait_seconds is None:
         await bus.open()
     else:
-        await bus.open_anyway(wait_seconds)
+        await bus.open_patiently(wait_seconds)
     return JetStreamTransport(bus)
 
 
@@ -133,7 +134,7 @@ class JetStreamTransport:
         return self._bus
 
     def stream(self, name: str) -> streams.JetStreamStream:
-        return streams.JetStreamStream(self._bus, name, may_ask=not self._bus.by_token)
+        return streams.JetStreamStream(self._bus, name, may_query=not self._bus.by_token)
 
     async def ensure(self, spec: StreamSpec) -> list[str]:
         return await streams.ensure(self._bus, spec)
@@ -144,7 +145,7 @@ class JetStreamTransport:
         )
 
     def renew(self) -> None:
-        """Connect anew: a token that is asked for is another now."""
+        """Reconnect, because the token function returns another token."""
         self._bus.renew()
 
     async def close(self) -> None:
@@ -158,7 +159,7 @@ class JetStreamTransport:
 
 
 class _Wire(Client):
-    """One TCP connection from handshake to loss; nats-py's Client with its hot and fragile parts replaced."""
+    """One TCP connection from handshake to loss; overrides the hot and fragile parts of nats-py's Client."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class _Wire(Client):
         self._loop = asyncio.get_running_loop()
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
-        self._socket_bytes = 0  # what the socket had not taken when we last looked
+        self._socket_bytes = 0  # in the socket's buffer at the last check
         self._tls_wanted = False
         self.dead = False
         self.last_problem: Exception | None = None
@@ -200,23 +201,23 @@ class _Wire(Client):
                 f"nkeys need the extra `tokens`: pip install 'lorogo[tokens]' ({error})"
             ) from None
         except (OSError, nats.errors.Error, ValueError) as error:
-            _heed_cancellation()
+            _raise_cancellation()
             problem = self.last_problem or error
-            kind = NotAuthorized if refuses_us(problem) else Unreachable
-            raise kind(why(server, problem, options.timeout)) from error
+            kind = NotAuthorized if refuses_credentials(problem) else Unreachable
+            raise kind(connect_problem(server, problem, options.timeout)) from error
         except Exception:
             if options.login.seed is None:
                 raise
-            # nkeys has its own errors, and is imported by nats-py only when it is needed
-            raise NotAuthorized("the nkey seed cannot be used: it is a line that begins with SU") from None
-        _heed_cancellation()
+            # nkeys has its own errors, and nats-py imports it on demand
+            raise NotAuthorized("the nkey seed is invalid: it is a line that starts with SU") from None
+        _raise_cancellation()
 
     @property
     def broker_id(self) -> str:
         return str(self._server_info.get("server_id", ""))
 
     def discovered(self, server: str) -> list[str]:
-        """The other servers of the cluster, with the same scheme and login as `server`."""
+        """Return the other servers of the cluster, with the scheme and login of `server`."""
         known = urlsplit(server)
         login, at, _ = known.netloc.rpartition("@")
         return [f"{known.scheme}://{login}{at}{found.netloc}" for found in self.discovered_servers]
@@ -226,7 +227,7 @@ class _Wire(Client):
         return self._outbox_bytes + self._socket_bytes > _OUTBOX_BYTES_MAX
 
     def send(self, *parts: bytes) -> None:
-        """Queue for the socket; everything queued within one turn of the loop is one write."""
+        """Queue bytes for the socket; everything queued within one turn of the loop is one write."""
         if not self._outbox:
             self._loop.call_soon(self._write_outbox)
         self._outbox.extend(parts)
@@ -243,7 +244,7 @@ class _Wire(Client):
             self._socket_bytes = writer.transport.get_write_buffer_size()
 
     def ping(self) -> "asyncio.Future[bool]":
-        """A future: True when everything sent before was processed, False when the wire is lost first."""
+        """Return a future: True when NATS has processed everything sent before, False after a loss."""
         pong: asyncio.Future[bool] = self._loop.create_future()
         if self.dead:
             pong.set_result(False)
@@ -253,7 +254,7 @@ class _Wire(Client):
         return pong
 
     def abort(self) -> None:
-        """End at once, without a word to the peer. Safe twice."""
+        """End the connection at once, without flushing. Idempotent."""
         if self.dead:
             return
         self.dead = True
@@ -266,10 +267,10 @@ class _Wire(Client):
                 pong.set_result(False)
         writer = self._writer()
         if writer is not None:
-            writer.transport.abort()  # close() would wait for a dead peer to take what is buffered
+            writer.transport.abort()  # close() would wait for a dead peer to read the buffer
 
     async def ended(self) -> None:
-        """Wait for the wire's tasks after `abort()`."""
+        """Wait for the connection's tasks after `abort()`."""
         tasks = (self._reading_task, self._ping_interval_task, self._flusher_task)
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
@@ -280,7 +281,8 @@ class _Wire(Client):
             try:
                 writer.writelines(outbox)
                 self._socket_bytes = writer.transport.get_write_buffer_size()
-            except RuntimeError as error:  # uvloop's word for a socket that was reset; we may know it first
+            # uvloop raises it for a reset socket, possibly before the read loop notices
+            except RuntimeError as error:
                 self._on_lost(self, ConnectionError(f"the connection was lost: {error}"))
 
     def _check_alive(self) -> None:
@@ -291,11 +293,11 @@ class _Wire(Client):
         transport = self._transport
         if not isinstance(transport, TcpTransport):
             return None
-        return transport._io_writer  # noqa: SLF001  # nats-py has no other way to the socket's buffer
+        return transport._io_writer  # noqa: SLF001  # nats-py has no public access to the socket's buffer
 
     def _connect_command(self) -> bytes:
         if self._tls_wanted and not self._server_info.get("tls_required"):
-            raise nats.errors.SecureConnWantedError  # before the password leaves
+            raise nats.errors.SecureConnWantedError  # before the password is sent
         command: bytes = super()._connect_command()
         return command
 
@@ -313,12 +315,12 @@ class _Wire(Client):
                 )
             )
         except Exception:
-            log.exception("a message handler failed", subject=listener.subject)
+            log.exception("message handler failed", subject=listener.subject)
 
     async def _on_problem(self, error: Exception) -> None:
-        self.last_problem = error  # nats-py would print it; only a failed first connection is news
+        self.last_problem = error  # nats-py would print it; only a failed first connection matters
 
-    # What follows replaces methods of nats-py's Client; the names are its own.
+    # The following methods override those of nats-py's Client; the names are its own.
 
     async def _read_loop(self) -> None:
         assert self._transport is not None
@@ -327,7 +329,7 @@ class _Wire(Client):
                 for line in self._inbound.feed(data):
                     await self._ps.parse(line)
             self._on_lost(self, ConnectionError("NATS closed the connection"))
-        except Exception as error:  # noqa: BLE001  # a socket error, bytes that are not NATS: it is over
+        except Exception as error:  # noqa: BLE001  # a socket or protocol error ends the connection
             self._on_lost(self, error)
 
     async def _process_ping(self) -> None:
@@ -341,14 +343,16 @@ class _Wire(Client):
 
     async def _process_err(self, err_msg: str) -> None:
         if "permissions violation" in err_msg:  # the connection stays
-            # nats-py gives us the words in lower case; its parser still has them as they came
-            said = _REFUSED.match(self._ps.buf) or _REFUSED.match(f"-ERR {err_msg}\r\n".encode())
-            if said is None:
-                log.warning("NATS refuses", reason=err_msg)
+            # nats-py passes the error in lower case; its parser still has the original
+            violation = _REFUSED.match(self._ps.buf) or _REFUSED.match(f"-ERR {err_msg}\r\n".encode())
+            if violation is None:
+                log.warning("NATS permission violation", reason=err_msg)
             else:
-                self._on_refused(PermissionViolation(said[2].decode(), publish=said[1].lower() == b"publish"))
+                self._on_refused(
+                    PermissionViolation(violation[2].decode(), publish=violation[1].lower() == b"publish")
+                )
             return
-        self._on_lost(self, nats.errors.Error(f"NATS says {err_msg}"))
+        self._on_lost(self, nats.errors.Error(f"NATS error: {err_msg}"))
 
     async def _process_op_err(self, e: Exception) -> None:
         self._on_lost(self, e)
@@ -363,11 +367,11 @@ class _Wire(Client):
                 return
 
     async def _flusher(self) -> None:
-        """Nothing to do: `send` writes."""
+        """Do nothing: `send` writes."""
 
 
 def _identity(login: NatsCredentials, token: str | None) -> dict[str, Any]:
-    """Who we are, as nats-py takes it."""
+    """Return the credentials as nats-py's arguments."""
     if token is None:
         return {"user_credentials": login.credentials, "nkeys_seed_str": login.seed}
     if login.documents:
@@ -375,8 +379,8 @@ def _identity(login: NatsCredentials, token: str | None) -> dict[str, Any]:
     return {"token": token}
 
 
-def _heed_cancellation() -> None:
-    """Raise what a callee may have swallowed: the task was asked to end."""
+def _raise_cancellation() -> None:
+    """Raise CancelledError if the task is being cancelled and a callee swallowed the exception."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -1,12 +1,12 @@
-"""A real nats-server that belongs to this process: for `lorogo dev`, and for tests.
+"""A real nats-server as a child of this process, for `lorogo dev` and for tests.
 
     async with EmbeddedNats(Path(".lorogo/nats"), port=4222) as nats:
         transport = await connect(nats.url, name="dev")
 
-The server runs in its own session, so that Ctrl-C reaches us first and we can stop it last. A
-small shell holds the other end of a pipe: if we die without a word the pipe closes, and the shell
-stops the server. The store is locked, and the server inherits the lock: nobody starts a second
-server on the same files while one lives.
+The server runs in its own session, so that Ctrl-C reaches this process first and it stops the server last. A
+small shell holds the other end of a pipe: if this process dies, the pipe closes and the shell
+stops the server. The store is locked, and the server inherits the lock: a second server
+cannot use the same files while the first one runs.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.01
 _LOG_BYTES_MAX = 10 * 1024 * 1024
-_GUARD = 'read _; kill -TERM "$1" 2>/dev/null; kill -CONT "$1" 2>/dev/null'  # it may be paused
+_GUARD = 'read _; kill -TERM "$1" 2>/dev/null; kill -CONT "$1" 2>/dev/null'  # the server may be paused
 
 
 class EmbeddedError(TransportError):
-    """The embedded nats-server could not be started, or is not running."""
+    """The embedded nats-server cannot be started, or is not running."""
 
     code = "embedded"
 
 
 def find_nats_server() -> Path:
-    """The nats-server binary: named by LOROGO_NATS_SERVER, from its package, or on the PATH."""
+    """Find the nats-server binary: from LOROGO_NATS_SERVER, its package, or the PATH."""
     named = os.environ.get(_ENVIRONMENT)
     if named:
         if not os.access(named, os.X_OK):
@@ -57,11 +57,11 @@ def find_nats_server() -> Path:
     for candidate in candidates:
         if os.access(candidate, os.X_OK):
             return candidate.resolve()
-    raise EmbeddedError("there is no nats-server here: pip install 'lorogo[embedded]'")
+    raise EmbeddedError("cannot find nats-server: pip install 'lorogo[embedded]'")
 
 
 class EmbeddedNats:
-    """One nats-server with JetStream on a directory; can be stopped, killed and started again."""
+    """One nats-server with JetStream on a directory; it can be stopped, killed and restarted."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class EmbeddedNats:
         configuration: str = "",
         name: str = "lorogo-embedded",
     ) -> None:
-        """Where to keep its files, and where to listen; port 0 takes a free one.
+        """Set the store directory and the address; port 0 selects a free port.
 
         `sync_always`: JetStream syncs every message before it acknowledges it, which is slow.
-        `configuration`: more settings of nats-server, as accounts and authorization are (see `accounts`).
-        No secrets belong in it: it is written to a file in the store.
-        `name`: its own, which it keeps; servers of a cluster need different ones.
+        `configuration`: further nats-server settings, such as accounts and authorization (see `accounts`).
+        It must not contain secrets: it is written to a file in the store.
+        `name`: the permanent server name; servers of a cluster need different ones.
         """
         self._store = Path(store_dir).absolute()
-        self._port = port  # 0: any; after the first start the one it got, so that a restart keeps it
+        self._port = port  # 0: any free port; the first start sets it, so that a restart keeps it
         self._host = host
         self._max_payload = max_payload
         self._binary = binary
@@ -97,7 +97,7 @@ class EmbeddedNats:
 
     @property
     def store_dir(self) -> Path:
-        """Where the server keeps its files."""
+        """The directory of the server's files."""
         return self._store
 
     @property
@@ -123,7 +123,7 @@ class EmbeddedNats:
         return self._store / "nats-server.log"
 
     async def start(self) -> None:
-        """Start and wait until clients can connect. Raises EmbeddedError with a sentence that says why."""
+        """Start, and wait until clients can connect. Raises EmbeddedError."""
         if self.running:
             return
         binary = self._binary if self._binary is not None else await asyncio.to_thread(find_nats_server)
@@ -166,12 +166,12 @@ class EmbeddedNats:
             raise EmbeddedError(f"{binary} cannot be started: {error}") from error
         finally:
             os.close(log)
-            if not ready:  # cancelled or failed: leave no process behind
+            if not ready:  # cancelled or failed: stop the processes
                 await self.kill()
                 self._unlock()
 
     async def stop(self) -> None:
-        """Stop gracefully, then by force; gives the store back. Safe twice."""
+        """Stop gracefully, then by force, and unlock the store. Idempotent."""
         if self._server is not None and self.running:
             self._server.terminate()
             try:
@@ -183,7 +183,7 @@ class EmbeddedNats:
         self._unlock()
 
     async def kill(self) -> None:
-        """End it as a power cut would (kill -9); `start()` brings it back on the same port and store."""
+        """Kill the server (kill -9), like a power failure; `start()` restarts it on the same port and store."""
         if self._server is not None and self.running:
             with suppress(ProcessLookupError):
                 self._server.kill()
@@ -211,7 +211,10 @@ class EmbeddedNats:
         return self._store / "ports"
 
     def _prepare(self) -> tuple[int, int]:
-        """On a thread: directories, lock, configuration; returns the open log and its length."""
+        """Create directories, lock and configuration; return the open log and its length.
+
+        Runs in a thread.
+        """
         try:
             self._store.mkdir(parents=True, exist_ok=True)
             self._ports_path.mkdir(exist_ok=True)
@@ -255,7 +258,8 @@ class EmbeddedNats:
                 **({"sync_interval": "always"} if self._sync_always else {}),
             },
         }
-        lines = [f"{name}: {json.dumps(value)}" for name, value in settings.items()]  # it takes JSON values
+        # nats-server accepts JSON values
+        lines = [f"{name}: {json.dumps(value)}" for name, value in settings.items()]
         return "\n".join([*lines, self._more])
 
     async def _wait_ready(self, server: asyncio.subprocess.Process, log_start: int) -> int:
@@ -272,12 +276,12 @@ class EmbeddedNats:
         raise EmbeddedError(f"nats-server did not start: {reason}; see {self.log_path}")
 
     def _read_port(self, pid: int) -> int:
-        """On a thread: the port from the server's ports file; 0 until it is there."""
+        """Return the port in the server's ports file; 0 if there is none yet. Runs in a thread."""
         for path in self._ports_path.glob(f"*_{pid}.ports"):
             try:
                 addresses = json.loads(path.read_text())["nats"]
             except ValueError:
-                return 0  # half written
+                return 0  # not completely written
             return int(addresses[0].rpartition(":")[2])
         return 0
 
@@ -295,7 +299,7 @@ class EmbeddedNats:
 
 
 async def _release(server: asyncio.subprocess.Process, guard: asyncio.subprocess.Process) -> None:
-    """End the guard as soon as its server ended: its process id may soon be another's."""
+    """Stop the guard as soon as its server has ended: the server's process id may be reused."""
     try:
         await server.wait()
     finally:

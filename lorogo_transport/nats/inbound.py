@@ -1,37 +1,37 @@
-"""What NATS sends us, cut into messages and control lines.
+"""Parser of the NATS protocol: splits received bytes into messages and control lines.
 
 nats-py's parser does the same with some regular expressions, two deletions from its buffer and a coroutine
 for each message. Here a message is one search for the end of its line. Control lines (PING, PONG, INFO, -ERR)
-are rare, and left to nats-py.
+are rare; nats-py parses them.
 """
 
 from collections.abc import Callable, Iterator
 
-_LINE_BYTES_MAX = 1024 * 1024  # INFO names every server of a cluster
+_LINE_BYTES_MAX = 1024 * 1024  # INFO lists every server of a cluster
 _END = b"\r\n"
 _MESSAGES = (b"HMSG ", b"MSG ")
-_REPLIES = {4: False, 5: True}  # by the number of words, if there is one for each size
+_REPLIES = {4: False, 5: True}  # by the number of words: does the message have a reply subject?
 
 #: sid, subject, reply (may be empty), headers (may be empty), data
 OnMessage = Callable[[int, str, str, bytes, bytes], None]
 
 
 class NatsProtocolError(ValueError):
-    """Bytes that NATS does not send."""
+    """The received bytes are not the NATS protocol."""
 
 
 class ProtocolParser:
-    """Takes bytes as they come; a message may come in any number of pieces."""
+    """Parses received bytes; a message may arrive in any number of pieces."""
 
     __slots__ = ("_buffer", "_needed", "_on_message")
 
     def __init__(self, on_message: OnMessage) -> None:
         self._on_message = on_message
         self._buffer = bytearray()
-        self._needed = 0  # so many bytes must be here before it is worth looking
+        self._needed = 0  # bytes required to complete the next message
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Hand on every message that is whole now; control lines are yielded in their place among them.
+        """Deliver every complete message, and yield control lines in their order between messages.
 
         Raises NotNats. Must be iterated to its end.
         """
@@ -48,7 +48,7 @@ class ProtocolParser:
             line_end = taken.find(_END, at, at + _LINE_BYTES_MAX)
             if line_end < 0:
                 if end - at >= _LINE_BYTES_MAX:
-                    raise NatsProtocolError("a line without an end")
+                    raise NatsProtocolError("a line is too long")
                 break
             begin = line_end + 2
             if taken.startswith(_MESSAGES, at):
@@ -59,9 +59,9 @@ class ProtocolParser:
                     sid, data_end = int(words[2]), begin + int(words[-1])
                     headers_end = begin + int(words[-2]) if headed else begin
                 except (KeyError, ValueError):
-                    raise NatsProtocolError(f"{taken[at : at + 40]!r} is no head of a message") from None
+                    raise NatsProtocolError(f"{taken[at : at + 40]!r} is not a message header") from None
                 if not begin <= headers_end <= data_end:
-                    raise NatsProtocolError(f"{taken[at : at + 40]!r} has sizes that cannot be")
+                    raise NatsProtocolError(f"{taken[at : at + 40]!r} has invalid sizes")
             else:
                 yield taken[at:begin]
                 at = begin

@@ -1,7 +1,7 @@
 """JetStream streams over any Bus: stored, sequenced, compare-and-swap.
 
-JetStream's API is JSON requests over core NATS, so this file needs nothing but a `Bus`. Reads that
-decide something (`last`, `get`, `state`) go to the stream's leader; bulk reads go by batched
+JetStream's API is JSON requests over core NATS, so this module needs only a `Bus`. Reads for
+decisions (`last`, `get`, `state`) go to the stream's leader; bulk reads use batched
 direct get, which any replica may answer.
 """
 
@@ -40,21 +40,21 @@ _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_SUBJECTS = 500  # the server refuses a multi-last with more than 1024 results
 _READ_SECONDS = 5.0  # the longest silence within a batch
-_LOOK_SECONDS = 0.02  # between looks for what JetStream does not confirm
-_FULL_SECONDS = 1.0  # without a sign of it: is there room at all?
+_POLL_SECONDS = 0.02  # between reads that look for an unconfirmed message
+_FULL_SECONDS = 1.0  # before a check whether the stream is full
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
 class JetStreamStream:
-    """A `ports.Stream` on the real thing."""
+    """A `ports.Stream` on JetStream."""
 
-    __slots__ = ("_bus", "_may_ask", "_name")
+    __slots__ = ("_bus", "_may_query", "_name")
 
-    def __init__(self, bus: Bus, name: str, *, may_ask: bool = True) -> None:
-        """`may_ask`: whether JetStream may be asked why it did not answer."""
+    def __init__(self, bus: Bus, name: str, *, may_query: bool = True) -> None:
+        """`may_query`: the client may query JetStream for the reason of a missing answer."""
         self._bus = bus
         self._name = name
-        self._may_ask = may_ask
+        self._may_query = may_query
 
     @property
     def name(self) -> str:
@@ -80,9 +80,10 @@ class JetStreamStream:
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
-            if self._may_ask:
+            if self._may_query:
                 with suppress(PermissionDenied):
-                    await self.state(timeout=timeout)  # raises StreamMissing or Unreachable, if that is why
+                    # raises StreamMissing or Unreachable if that is the reason
+                    await self.state(timeout=timeout)
             raise
         ack = api.decode(self._name, answer.data)
         if ack.get("stream") != self._name:
@@ -147,7 +148,7 @@ class JetStreamStream:
     async def subjects(self, pattern: str, *, timeout: float = 5.0) -> dict[str, int]:
         found: dict[str, int] = {}
         offset = 0
-        while True:  # NATS names at most 100,000 at once
+        while True:  # NATS returns at most 100,000 per page
             query = {"subjects_filter": pattern, "offset": offset}
             info = await call(self._bus, "STREAM.INFO", self._name, query, timeout)
             page: dict[str, int] = info["state"].get("subjects") or {}
@@ -160,7 +161,7 @@ class JetStreamStream:
         query: dict[str, Any] = {"filter": subject}
         if before is not None:
             if before <= 1:
-                return 0  # NATS takes 0 for "everything"
+                return 0  # for NATS, 0 means "everything"
             query["seq"] = before
         try:
             answer = await call(self._bus, "STREAM.PURGE", self._name, query, timeout)
@@ -176,7 +177,7 @@ class JetStreamStream:
         except api.ApiError as error:
             if error.error_code == api.SEQUENCE_NOT_FOUND:
                 return False
-            # NATS says "delete failed" both for a sequence it never had and for real trouble
+            # NATS reports "delete failed" both for a sequence it never had and for real failures
             if error.error_code == api.DELETE_FAILED and await self.get(sequence, timeout=timeout) is None:
                 return False
             raise
@@ -185,7 +186,7 @@ class JetStreamStream:
     async def _append_unanswered(
         self, subject: str, data: bytes, headers: Headers | None, timeout: float
     ) -> int:
-        """Where JetStream confirms nothing (docs/decisions/0016) we look whether it is there."""
+        """Append where JetStream confirms nothing (docs/decisions/0016): read until the message is found."""
         stored = await self.last(subject, timeout=timeout)
         position = 1 if stored is None else stored.sequence + 1
         await self._bus.publish(subject, data, headers=headers)
@@ -200,16 +201,16 @@ class JetStreamStream:
                     if found is not None:
                         if found.data == data and own_headers(found.headers) == wanted:
                             return found.sequence
-                        position = found.sequence + 1  # somebody else's
+                        position = found.sequence + 1  # another client's message
                     elif left is not None and size > left:
-                        room = f"room for {max(left, 0)} bytes, and {size} are needed"
+                        room = f"space for {max(left, 0)} bytes; the message needs {size}"
                         raise StorageFull(f"stream {self._name!r} has {room}")
                     elif loop.time() >= asks_at:
                         asks_at += _FULL_SECONDS
                         left = (await self.state(timeout=timeout)).bytes_left
                     else:
-                        await asyncio.sleep(_LOOK_SECONDS)
-        raise OutcomeUnknown(f"no sign of it in stream {self._name!r} for {subject!r}")
+                        await asyncio.sleep(_POLL_SECONDS)
+        raise OutcomeUnknown(f"the message for {subject!r} was not found in stream {self._name!r}")
 
     async def _message(self, query: dict[str, Any], timeout: float) -> StoredMessage | None:
         try:
@@ -263,7 +264,7 @@ class JetStreamStream:
 
 
 class _TooManyResults(Exception):
-    """The server limits how many subjects one multi-last may match."""
+    """The multi-last matches more subjects than the server allows."""
 
 
 class _Batch:
@@ -283,9 +284,9 @@ class _Batch:
     def on_message(self, message: Message) -> None:
         if is_stored(message.headers):
             stored = api.stored_from_direct(message)
-            # every message names the one before it in the batch: a hole cannot go unnoticed
+            # every message names the previous one of the batch, so a gap is detected
             if int(message.headers["Nats-Last-Sequence"]) != self._previous:
-                self._fail(RequestTimeout(f"a batch from stream {self._stream!r} came with a hole"))
+                self._fail(RequestTimeout(f"a batch from stream {self._stream!r} has a gap"))
                 return
             self._previous = stored.sequence
             self.messages.append(stored)
@@ -297,13 +298,13 @@ class _Batch:
                 if int(message.headers.get("Nats-Last-Sequence", "0")) != self._previous:
                     self._fail(RequestTimeout(f"a batch from stream {self._stream!r} lost its end"))
                 elif self.pending and not self.messages:
-                    self._fail(TransportError(f"stream {self._stream!r} sends an empty batch"))
+                    self._fail(TransportError(f"stream {self._stream!r} sent an empty batch"))
             case "404":
                 pass  # nothing there
             case "413":
                 self._fail(_TooManyResults())
             case "503":
-                self._fail(NoResponders(f"nobody serves direct gets of stream {self._stream!r}"))
+                self._fail(NoResponders(f"no server answers direct gets of stream {self._stream!r}"))
             case status:
                 words = f"{status or 'no status'} {message.headers.get(DESCRIPTION, '')}"
                 self._fail(TransportError(f"direct get on stream {self._stream!r}: {words}"))
@@ -318,7 +319,7 @@ class _Batch:
             self._fail(PermissionDenied(asked))
 
     async def wait(self, silence: float) -> None:
-        """Until the end marker; gives up after `silence` seconds without a message."""
+        """Wait for the end marker; raise after `silence` seconds without a message."""
         while not self._done.is_set():
             seen = len(self.messages)
             try:
@@ -339,7 +340,7 @@ class _Batch:
 async def call(
     bus: Bus, verb: str, stream: str, query: dict[str, Any] | None, timeout: float
 ) -> dict[str, Any]:
-    """One request of the JetStream API about a stream."""
+    """Make one JetStream API request about a stream."""
     body = b"" if query is None else json.dumps(query).encode()
     try:
         answer = await bus.request(f"$JS.API.{verb}.{stream}", body, timeout=timeout)
@@ -347,13 +348,15 @@ async def call(
         try:
             await bus.request("$JS.API.INFO", timeout=timeout)
         except NoResponders:
-            raise Unreachable("this NATS server has no JetStream: enable it (nats-server -js)") from None
+            raise Unreachable(
+                "JetStream is not enabled on this NATS server: enable it (nats-server -js)"
+            ) from None
         raise
     return api.decode(stream, answer.data)
 
 
 async def ensure(bus: Bus, spec: StreamSpec, *, timeout: float = 10.0) -> list[str]:
-    """Create the stream or bring it to `spec`; see `ports.Transport.ensure`."""
+    """Create the stream or migrate it to `spec`; see `ports.Transport.ensure`."""
     try:
         info = await call(bus, "STREAM.INFO", spec.name, None, timeout)
     except StreamMissing:
@@ -363,7 +366,7 @@ async def ensure(bus: Bus, spec: StreamSpec, *, timeout: float = 10.0) -> list[s
         except api.ApiError as error:
             if error.error_code != api.STREAM_NAME_TAKEN:
                 raise
-        info = await call(bus, "STREAM.INFO", spec.name, None, timeout)  # somebody was quicker
+        info = await call(bus, "STREAM.INFO", spec.name, None, timeout)  # another process was faster
     plan = topology.plan(spec, info["config"])
     if plan.differences:
         raise StreamMismatch(spec.name, list(plan.differences))

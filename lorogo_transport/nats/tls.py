@@ -1,7 +1,7 @@
-"""TLS to NATS by files that an address names: `tls://host:4222?ca=FILE&cert=FILE&key=FILE`.
+"""TLS to NATS with files named in the address: `tls://host:4222?ca=FILE&cert=FILE&key=FILE`.
 
-The names of files are no secrets, so they travel where the address does: to workers, to the pacemaker,
-to tasks of Spark. `split` takes them off again before anybody dials.
+File names are not secrets, so they are passed on with the address: to workers, to the keepalive process,
+to tasks of Spark. `split` removes them before connecting.
 """
 
 import ssl
@@ -17,9 +17,9 @@ _NAMES = ("ca", "cert", "key")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Whom we believe that it is NATS, and who we are."""
+    """The authority that signs the server's certificate, and the client's certificate and key."""
 
-    ca: str | None = None  # instead of the authorities of this machine
+    ca: str | None = None  # replaces the authorities of this machine
     cert: str | None = None
     key: str | None = None
 
@@ -28,7 +28,7 @@ class TlsFiles:
 
 
 def name_files(url: str, files: TlsFiles) -> str:
-    """The addresses with these files; what an address names itself stays."""
+    """Add these files to the addresses; files that an address names itself stay."""
     if not files:
         return url
     made = []
@@ -41,7 +41,7 @@ def name_files(url: str, files: TlsFiles) -> str:
 
 
 def split(url: str) -> tuple[str, TlsFiles]:
-    """The addresses without files, and the files, which are the same for all. Raises Unreachable."""
+    """Split into addresses without files, and the files, equal for all addresses. Raises Unreachable."""
     if "?" not in url:
         return url, TlsFiles()
     plain: list[str] = []
@@ -53,20 +53,20 @@ def split(url: str) -> tuple[str, TlsFiles]:
         except ValueError:
             asked = {"": []}
         if any(name not in _NAMES or len(values) != 1 for name, values in asked.items()):
-            raise Unreachable("behind the ? of a NATS address stand ca=FILE, cert=FILE, key=FILE, once each")
+            raise Unreachable("after the ? a NATS address has ca=FILE, cert=FILE, key=FILE, once each")
         plain.append(urlunsplit(parts._replace(query="")))
         found.add(TlsFiles(**{name: values[0] for name, values in asked.items()}))
     if len(found) != 1:
-        raise Unreachable("all NATS addresses must name the same TLS files: the servers of one cluster do")
+        raise Unreachable("all NATS addresses must name the same TLS files")
     return ",".join(plain), found.pop()
 
 
 def context_of(files: TlsFiles) -> ssl.SSLContext | None:
-    """What to dial with; None: as the address says. Raises Unreachable in one sentence."""
+    """Create the SSL context; None without files. Raises Unreachable."""
     if not files:
         return None
     if (files.cert is None) != (files.key is None):
-        raise Unreachable("a certificate for NATS and its key go together: --nats-cert FILE --nats-key FILE")
+        raise Unreachable("a certificate for NATS needs its key: --nats-cert FILE --nats-key FILE")
     try:
         if files.ca is None:
             context = ssl.create_default_context()
@@ -75,8 +75,8 @@ def context_of(files: TlsFiles) -> ssl.SSLContext | None:
             context = ssl.create_default_context(cadata=text)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if files.cert is not None and files.key is not None:
-            read_file(files.cert, "our certificate for NATS (--nats-cert)")
-            read_secret_file(files.key, "our key for NATS (--nats-key)")
+            read_file(files.cert, "the certificate for NATS (--nats-cert)")
+            read_secret_file(files.key, "the key for NATS (--nats-key)")
             context.load_cert_chain(Path(files.cert), Path(files.key), password=_nothing)
     except SecretUnusable as error:
         raise Unreachable(str(error)) from None
@@ -90,11 +90,11 @@ def _why(files: TlsFiles, error: Exception) -> str:
     if reason == "KEY_VALUES_MISMATCH":
         return f"the key in {files.key!r} does not belong to the certificate in {files.cert!r}"
     if files.cert is None:
-        return f"{files.ca!r} has no certificate in PEM"
-    words = reason.replace("_", " ").lower() or "they are no PEM, or the key has a passphrase"
+        return f"{files.ca!r} has no certificate in PEM format"
+    words = reason.replace("_", " ").lower() or "they are not in PEM format, or the key has a passphrase"
     return f"the certificate in {files.cert!r} and the key in {files.key!r} cannot be used: {words}"
 
 
 def _nothing() -> str:
-    """Instead of asking on the terminal for a passphrase."""
+    """Return no passphrase, instead of a prompt on the terminal."""
     return ""

@@ -1,4 +1,4 @@
-"""One connection to NATS as the bus sees it: how it is made, what it does, who listens on it."""
+"""The interface between the bus and one NATS connection: options, connection, subscriptions."""
 
 import asyncio
 import random
@@ -18,18 +18,18 @@ RECONNECT_SECONDS_MAX: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NatsOptions:
-    """How to reach NATS."""
+    """The options of a connection to NATS."""
 
-    servers: tuple[str, ...] = field(repr=False)  # they may hold passwords
+    servers: tuple[str, ...] = field(repr=False)  # may contain passwords
     name: str
     timeout: float
     login: NatsCredentials = field(default_factory=NatsCredentials)
     tls: ssl.SSLContext | None = None
-    inbox_prefix: str = "_INBOX"  # with a token, its user's instead
-    taken_prefix: str = ""  # where "go on" is heard; empty: in an inbox
+    inbox_prefix: str = "_INBOX"  # with a token, the user's prefix replaces it
+    taken_prefix: str = ""  # of subjects for window confirmations; empty: inboxes
     answering: ReplyRule = field(default_factory=ReplyRule)
     rng: random.Random = field(default_factory=random.Random)  # spreads the reconnects
-    reconnect_seconds_max: float = RECONNECT_SECONDS_MAX  # the longest pause between two attempts
+    reconnect_seconds_max: float = RECONNECT_SECONDS_MAX  # the maximum pause between two attempts
 
 
 class NatsConnection(Protocol):
@@ -45,7 +45,7 @@ class NatsConnection(Protocol):
 
     @property
     def congested(self) -> bool:
-        """Whether the socket is behind: publishers should `drain()` first."""
+        """True if the send buffer is full: publishers should `drain()` first."""
 
     @property
     def dead(self) -> bool: ...
@@ -54,32 +54,32 @@ class NatsConnection(Protocol):
         """Connect and authenticate, or raise Unreachable."""
 
     def discovered(self, server: str) -> list[str]:
-        """Other servers of the cluster."""
+        """Return the other servers of the cluster."""
 
     def send(self, *parts: bytes) -> None:
-        """Queue for the socket, in order."""
+        """Queue bytes for the socket, in order."""
 
     async def drain(self) -> None:
-        """Wait until the socket takes more. Raises OSError when the wire is lost."""
+        """Wait until the send buffer has space. Raises OSError when the connection is lost."""
 
     def ping(self) -> "asyncio.Future[bool]":
-        """A future: True when everything sent before was processed, False when the wire is lost first."""
+        """Return a future: True when NATS has processed everything sent before, False after a loss."""
 
     def abort(self) -> None:
-        """End at once. Safe twice."""
+        """End the connection at once. Idempotent."""
 
     async def ended(self) -> None:
-        """Wait for the wire's tasks after `abort()`."""
+        """Wait for the connection's tasks after `abort()`."""
 
 
 class SubscriptionOwner(Protocol):
-    """Where a subscription ends."""
+    """The bus, to which a closed subscription is reported."""
 
     def forget(self, sid: int) -> None: ...
 
 
 class NatsSubscription:
-    """One subscription: survives wires."""
+    """One subscription; it survives reconnects."""
 
     __slots__ = ("_bus", "handler", "queue", "sid", "subject")
 
@@ -98,7 +98,7 @@ class NatsSubscription:
 
 
 class NatsConnector(Protocol):
-    """Makes a wire that hands messages to `listeners`, and reports its loss and what NATS does not allow."""
+    """Creates a connection that delivers to `listeners`, and reports its loss and permission violations."""
 
     def __call__(
         self,

@@ -3,8 +3,8 @@
     caller ── chunks on loro.doc.{verb}.{id}, reply = inbox ──▶ responder
            ◀── chunks on the inbox, or one message with LORO_REASON ──
 
-A chunk that carries a reply subject asks its receiver to answer it with an empty message when it has
-taken it: one in every window, so neither end is flooded. A request without chunk headers is whole.
+The receiver of a chunk with a reply subject confirms it with an empty message: one in every window, so that
+neither end is flooded. A request without chunk headers is complete.
 """
 
 import asyncio
@@ -41,25 +41,25 @@ Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arg
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """Who asks for what, as one message says it."""
+    """The subject, reply subject and token of one request message."""
 
     subject: str
     reply: str
     token: str = field(default="", repr=False)
 
 
-Door = Callable[[CallRequest], Served]  # who serves this one; raises Refused
+Admission = Callable[[CallRequest], Served]  # returns the function that serves a request; raises Refused
 
 _UNFINISHED_CALLS_MAX: Final = 64
 _WINDOW_ANSWER_SECONDS: Final = 10.0
 _REPLY_SECONDS_MAX: Final = 300.0
-_SAYING_MAX: Final = 256  # short answers under way at once, of one responder; more go unsaid
+_SENDING_MAX: Final = 256  # concurrent short answers of one responder; more are dropped
 
 
 async def send_chunked(
     bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "", token: str = ""
 ) -> None:
-    """Publish a payload in chunks; the last chunk of each window waits until the receiver took it."""
+    """Publish a payload in chunks; after each window, wait until the receiver confirms it."""
     size = chunks.chunk_bytes(bus.max_payload - len(token))
     sent = 0
     more = {h.TOKEN: token} if token else {}
@@ -81,11 +81,11 @@ class _Waiting:
     subject: str
     done: asyncio.Future[bytes]
     assembler: ChunkAssembler
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    progress: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Caller:
-    """Makes calls; one inbox subscription for all of them."""
+    """Makes calls, with one inbox subscription for all of them."""
 
     def __init__(self, bus: Bus, clock: Clock, new_id: Callable[[], str]) -> None:
         self._bus = bus
@@ -97,12 +97,12 @@ class Caller:
         self._window_answers: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen for replies."""
+        """Subscribe for replies."""
         self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_reply)
         self._unwatch = self._bus.watch_refusals(self._on_refusal)
 
     async def close(self) -> None:
-        """Stop; calls under way end with Disconnected."""
+        """Stop; pending calls end with Disconnected."""
         if self._unwatch is not None:
             self._unwatch()
         if self._subscription is not None:
@@ -122,14 +122,14 @@ class Caller:
         timeout: float,
         token: str = "",
     ) -> dict[str, object]:
-        """What the owner answers. `timeout` bounds every silence, so a long reply may take longer.
+        """Call the owner and return its answer. `timeout` limits the time between messages, not the call.
 
-        `token` says who asks, to an owner that has keys. Raises Refused with the owner's reason,
-        NoResponders, RequestTimeout, Disconnected, PermissionDenied (NATS does not let us ask).
+        `token` identifies the caller to an owner that has keys. Raises Refused with the owner's reason,
+        NoResponders, RequestTimeout, Disconnected, PermissionDenied (NATS denies the request).
         """
         subject = subjects.call(verb, document_id)
         return await self.ask(
-            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},", token=token
+            subject, body, timeout=timeout, whom=f"the owner of {document_id} (call {verb})", token=token
         )
 
     async def ask(
@@ -138,10 +138,10 @@ class Caller:
         body: calls.Body | None = None,
         *,
         timeout: float,
-        whom: str = "whoever was asked",
+        whom: str = "the responder",
         token: str = "",
     ) -> dict[str, object]:
-        """What the responder on that subject answers; as `call()`, which is for the owner of a document."""
+        """Call the responder on a subject and return its answer; raises as `call()`."""
         assert self._subscription is not None, "not started"
         call_id = self._new_id()
         payload = calls.encode(body or {})
@@ -164,15 +164,15 @@ class Caller:
             reply = f"{self._subscription.subject.removesuffix('*')}{call_id}"
             await send_chunked(self._bus, subject, payload, call_id, reply=reply, token=token)
             while not waiting.done.done():
-                waiting.heard.clear()
+                waiting.progress.clear()
                 await _either(waiting, timeout)
-                if not waiting.done.done() and not waiting.heard.is_set():
+                if not waiting.done.done() and not waiting.progress.is_set():
                     raise RequestTimeout(f"{whom} did not answer in {timeout:g} s")
             return calls.decode(waiting.done.result())
         finally:
             del self._waiting[call_id]
             if waiting.done.done() and not waiting.done.cancelled():
-                waiting.done.exception()  # seen, so that asyncio does not complain
+                waiting.done.exception()  # mark as retrieved for asyncio
 
     def _on_refusal(self, refusal: PermissionViolation) -> None:
         if refusal.publish:
@@ -184,10 +184,10 @@ class Caller:
         waiting = self._waiting.get(message.subject.rpartition(".")[2])
         if waiting is None or waiting.done.done():
             return
-        waiting.heard.set()
+        waiting.progress.set()
         headers = message.headers
         if headers.get(STATUS) == "503":
-            waiting.done.set_exception(NoResponders("nobody answers there"))
+            waiting.done.set_exception(NoResponders("the subject has no subscriber"))
             return
         if (code := headers.get(h.REASON)) is not None:
             waiting.done.set_exception(_refusal(code, headers.get(h.MESSAGE, "")))
@@ -198,7 +198,7 @@ class Caller:
             waiting.done.set_exception(error)
             return
         if message.reply:
-            task = asyncio.ensure_future(_go_on(self._bus, message.reply))
+            task = asyncio.ensure_future(_confirm_window(self._bus, message.reply))
             self._window_answers.add(task)
             task.add_done_callback(self._window_answers.discard)
         match waiting.assembler.add(chunk, sequence=chunk.index + 1, now=self._clock.now()):
@@ -211,13 +211,13 @@ class Caller:
 
 
 async def _either(waiting: _Waiting, timeout: float) -> None:
-    """Until something was heard, the call is done, or time is up."""
-    heard = asyncio.ensure_future(waiting.heard.wait())
-    both: set[asyncio.Future[Any]] = {heard, waiting.done}
+    """Wait until a message arrives, the call is done, or the time is over."""
+    progress = asyncio.ensure_future(waiting.progress.wait())
+    both: set[asyncio.Future[Any]] = {progress, waiting.done}
     try:
         await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        heard.cancel()
+        progress.cancel()
 
 
 def _refusal(code: str, message: str) -> LorogoError:
@@ -227,15 +227,15 @@ def _refusal(code: str, message: str) -> LorogoError:
         return MalformedMessage(f"unknown reason {code[:40]!r}: {message}")
 
 
-async def _go_on(bus: Bus, subject: str) -> None:
+async def _confirm_window(bus: Bus, subject: str) -> None:
     try:
         await bus.publish(subject)
     except TransportError as error:
-        log.debug("could not say go on", problem=str(error))
+        log.debug("cannot confirm a window", problem=str(error))
 
 
 class ReplyBudget:
-    """So many bytes of replies may be under way at once; who comes later waits."""
+    """Limits the bytes of replies in flight; further replies wait."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -244,7 +244,7 @@ class ReplyBudget:
 
     @asynccontextmanager
     async def holding(self, size: int) -> AsyncIterator[None]:
-        """Wait for room; a reply above the whole budget goes alone."""
+        """Wait for free bytes; a reply above the whole budget is sent alone."""
         wanted = min(size, self._bytes_max)
         async with self._changed:
             await self._changed.wait_for(lambda: self._held + wanted <= self._bytes_max)
@@ -269,16 +269,16 @@ class Responder:
         spawn: Callable[[Work], None],
         budget: ReplyBudget,
         calls_max: int = 64,
-        door: Door | None = None,
+        admit: Admission | None = None,
         on_refused: Callable[[Reason], None] | None = None,
         room: chunks.MemoryBudget | None = None,
     ) -> None:
-        """`door` is asked about every message, and may serve those who come in in another way."""
+        """`admit` is called for every message, and may return another function than `serve`."""
         self._bus = bus
         self._clock = clock
-        self._door: Door = door or (lambda _: serve)
+        self._admit: Admission = admit or (lambda _: serve)
         self._on_refused = on_refused or (lambda _: None)
-        self._saying = 0
+        self._sending = 0
         self._spawn = spawn
         self._budget = budget
         self._calls_max = calls_max
@@ -292,21 +292,21 @@ class Responder:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Held for calls that wait for chunks."""
+        """The buffered bytes of incomplete calls."""
         return self._assembler.unfinished_bytes
 
     def expire(self) -> None:
-        """Drop what waited too long for chunks."""
+        """Drop calls that have waited too long for chunks."""
         self._assembler.expire(self._clock.now())
 
     def on_message(self, message: Message) -> None:
-        """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""
+        """Handle a message of `loro.doc.*.{id}`, or of another subject with the verb as its third token."""
         verb = message.subject.split(".")[2]
-        asked = CallRequest(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
+        request = CallRequest(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
         try:
-            serve = self._door(asked)
+            serve = self._admit(request)
         except Refused as no:
-            self._no(message.reply, no.reason, str(no))
+            self._reject(message.reply, no.reason, str(no))
             return
         if h.LOG_ID not in message.headers:
             self._begin(serve, verb, "plain", message.data, message.reply)
@@ -316,15 +316,15 @@ class Responder:
         try:
             chunk = chunks.parse(message.headers, message.data)
         except MalformedMessage as error:
-            self._no(message.reply, Reason.INVALID_REQUEST, str(error))
+            self._reject(message.reply, Reason.INVALID_REQUEST, str(error))
             return
         if not chunk.final and message.reply:
-            self._say(_go_on(self._bus, message.reply))
-        match self._assembler.add(_apart(chunk, asked), sequence=chunk.index + 1, now=now):
+            self._send_soon(_confirm_window(self._bus, message.reply))
+        match self._assembler.add(_isolated(chunk, request), sequence=chunk.index + 1, now=now):
             case Assembled(payload=payload):
                 self._begin(serve, verb, chunk.log_id, payload, message.reply)
             case AssemblyRejected(reason=reason, message=why):
-                self._no(message.reply, reason, why)
+                self._reject(message.reply, reason, why)
             case Repeated() | None:
                 pass
 
@@ -332,29 +332,29 @@ class Responder:
         if not reply:
             return
         if self._running >= self._calls_max:
-            self._no(reply, Reason.BUSY, f"{self._running} calls are under way")
+            self._reject(reply, Reason.BUSY, f"{self._running} calls are running")
             return
         self._running += 1
         self._spawn(self._answer(serve, verb, call_id, payload, reply))
 
-    def _no(self, reply: str, reason: Reason, message: str) -> None:
+    def _reject(self, reply: str, reason: Reason, message: str) -> None:
         self._on_refused(reason)
         if reply:
-            self._say(self._refuse(reply, reason, message))
+            self._send_soon(self._refuse(reply, reason, message))
 
-    def _say(self, word: Work) -> None:
-        """Send something short; who floods us is not answered every time."""
-        if self._saying >= _SAYING_MAX:
-            word.close()
+    def _send_soon(self, message: Work) -> None:
+        """Send a short message; beyond the bound it is dropped, so that floods are not amplified."""
+        if self._sending >= _SENDING_MAX:
+            message.close()
             return
-        self._saying += 1
-        self._spawn(self._said(word))
+        self._sending += 1
+        self._spawn(self._send(message))
 
-    async def _said(self, word: Work) -> None:
+    async def _send(self, message: Work) -> None:
         try:
-            await word
+            await message
         finally:
-            self._saying -= 1
+            self._sending -= 1
 
     async def _answer(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
         try:
@@ -368,10 +368,10 @@ class Responder:
         except MalformedMessage as error:
             await self._fail(reply, Reason.INVALID_REQUEST, str(error))
         except TransportError as error:
-            log.warning("a call could not be answered", verb=verb, problem=str(error))
+            log.warning("cannot answer a call", verb=verb, problem=str(error))
             await self._fail(reply, Reason.FAILED, str(error))
         except Exception as error:
-            log.exception("a call failed", verb=verb)
+            log.exception("call failed", verb=verb)
             await self._fail(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
         finally:
             self._running -= 1
@@ -388,17 +388,17 @@ class Responder:
                 reply, headers={h.REASON: reason.value, h.MESSAGE: sentence(message) or reason.value}
             )
         except TransportError as error:
-            log.debug("a refusal could not be sent", problem=str(error))
+            log.debug("cannot send a refusal", problem=str(error))
 
 
-def _apart(chunk: chunks.Chunk, asked: CallRequest) -> chunks.Chunk:
-    """The chunk under a name that chunks of other tokens, or of other verbs, cannot have."""
-    owner = hashlib.sha256(f"{asked.subject} {asked.token}".encode(errors="replace")).hexdigest()
+def _isolated(chunk: chunks.Chunk, request: CallRequest) -> chunks.Chunk:
+    """Prefix the chunk's log id with its subject and token, to separate chunks of different calls."""
+    owner = hashlib.sha256(f"{request.subject} {request.token}".encode(errors="replace")).hexdigest()
     return replace(chunk, log_id=f"{owner}.{chunk.log_id}")
 
 
 def _size(facts: calls.Body) -> int:
-    """About how many bytes a reply has: its long members."""
+    """Return the approximate size of a reply: its long members."""
     if isinstance(facts, calls.EncodedBody):
         return len(facts.packed)
     return 1024 + sum(len(value) for value in facts.values() if isinstance(value, bytes | str))

@@ -1,4 +1,4 @@
-"""Which servers there are, as they say themselves through the NATS services protocol."""
+"""Discovery of servers through the NATS services protocol."""
 
 import asyncio
 import json
@@ -16,25 +16,25 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _FIRST_SECONDS = 2.0
-_GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
+_GATHER_SECONDS = 0.25  # for further answers, after the last one
 _SERVERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """One server, by its own account."""
+    """One server, as it describes itself."""
 
     server_id: str
     durability: str
     journals: tuple[str, ...]  # the ids of its journal's partitions, hex
-    journal_address: str = ""  # host:port where others may copy it; empty: nowhere
-    journal_replicas: int = 0  # how many others should
-    journal_place: str = ""  # where its disk is; a copy at the same place is none. Empty: not known
+    journal_address: str = ""  # host:port where other servers copy it; empty: not offered
+    journal_replicas: int = 0  # the number of copies that it wants
+    journal_place: str = ""  # its failure domain; copies in the same one do not count. Empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStats:
-    """One server in figures, by its own account."""
+    """The figures of one server, as it reports them."""
 
     server_id: str
     version: str
@@ -43,14 +43,14 @@ class ServerStats:
 
 
 def is_ready(stats: Mapping[str, Any]) -> bool:
-    """Whether the server takes documents and can ACK: connected, and its journal, if it has one, is open."""
+    """True if the server accepts documents and can ACK: connected, and its journal, if any, is open."""
     return stats.get("ready") is True and stats.get("journal", "open") == "open"
 
 
 async def find_servers(
     bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
 ) -> list[FoundServer]:
-    """Every server that answers now. Raises Disconnected."""
+    """Return every server that answers. Raises Disconnected."""
     answers = await _gather(bus, "INFO", _read, first_seconds, gather_seconds)
     return list({server.server_id: server for server in answers}.values())
 
@@ -58,22 +58,22 @@ async def find_servers(
 async def server_stats(
     bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
 ) -> list[ServerStats]:
-    """What each server that answers now says of itself in figures. Raises Disconnected."""
+    """Return the figures of every server that answers. Raises Disconnected."""
     return await _gather(bus, "STATS", _read_stats, first_seconds, gather_seconds)
 
 
 async def _gather(
     bus: Bus, verb: str, read: Callable[[bytes], T | None], first_seconds: float, gather_seconds: float
 ) -> list[T]:
-    """Ask all servers, and wait until no more answers come."""
+    """Query all servers, and wait until no more answers arrive."""
     found: list[T] = []
     arrived = asyncio.Event()
-    nobody = False
+    no_responders = False
 
     def on_answer(message: Message) -> None:
-        nonlocal nobody
+        nonlocal no_responders
         if message.headers.get(STATUS) == "503":
-            nobody = True
+            no_responders = True
         elif (answer := read(message.data)) is not None and len(found) < _SERVERS_MAX:
             found.append(answer)
         arrived.set()
@@ -83,7 +83,7 @@ async def _gather(
     try:
         await bus.publish(f"$SRV.{verb}.{SERVICE}", reply=inbox)
         wait = first_seconds
-        while not nobody:
+        while not no_responders:
             arrived.clear()
             try:
                 async with asyncio.timeout(wait):  # wait_for may swallow a cancellation
@@ -96,26 +96,26 @@ async def _gather(
     return found
 
 
-def _no_number(text: str) -> float:
+def _reject_constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
 def _read_stats(data: bytes) -> ServerStats | None:
-    """What one answer says; None for one that we cannot use."""
+    """Parse one STATS answer; None if it is invalid."""
     try:
-        answer = json.loads(data, parse_constant=_no_number)
+        answer = json.loads(data, parse_constant=_reject_constant)
         stats = (answer.get("endpoints") or [{}])[0].get("data") or {}
         server_id = answer["metadata"]["server_id"]
         if not is_token(server_id) or not isinstance(stats, dict):
-            raise ValueError("not an id, or no figures")
+            raise ValueError("invalid id or figures")
         return ServerStats(server_id, str(answer.get("version", "?")), str(answer.get("started", "")), stats)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        log.debug("not the answer of a server of ours", problem=str(error))
+        log.debug("malformed answer of a server", problem=str(error))
         return None
 
 
 def _read(data: bytes) -> FoundServer | None:
-    """What one answer says; None for one that we cannot use."""
+    """Parse one INFO answer; None if it is invalid."""
     try:
         metadata = json.loads(data)["metadata"]
         server_id = metadata["server_id"]
@@ -129,8 +129,8 @@ def _read(data: bytes) -> FoundServer | None:
             str(metadata.get("journal_place", "")),
         )
         if not is_token(server_id) or not all(is_token(journal) for journal in journals):
-            raise ValueError("not an id")
+            raise ValueError("invalid id")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        log.debug("not the answer of a server of ours", problem=str(error))
+        log.debug("malformed answer of a server", problem=str(error))
         return None
     return server

@@ -1,9 +1,9 @@
-"""Where an answer may go.
+"""The rule for reply subjects.
 
-A server has more rights than those who ask it. If it answered to any reply subject, a ping with the
+A server has more permissions than its callers. If it answered to any reply subject, a ping with the
 reply `$JS.API.STREAM.PURGE.loro-wal` would make it empty the WAL. So handlers never see such a reply.
-A server with keys answers only to inboxes that belong to one user (docs/decisions/0016), and who answers
-nats-server itself only to the inboxes of nats-servers.
+A server with keys answers only to inboxes that belong to one user (docs/decisions/0016), and the auth
+service, which answers nats-server itself, only to the inboxes of nats-servers.
 """
 
 from typing import Final
@@ -14,12 +14,12 @@ NATS_INBOX: Final = "$SYS._INBOX."  # of nats-servers
 
 
 def answerable(reply: str, *, users_only: bool = False) -> str:
-    """The reply subject if it may be answered, else nothing: then nobody is answered."""
+    """Return the reply subject if it is allowed, else "": then no answer is sent."""
     return reply if reply and (is_user_inbox(reply) if users_only else is_inbox(reply)) else ""
 
 
 class ReplyRule:
-    """The rule of one connection, and how many asked for an answer where none may go."""
+    """The rule of one connection, and the number of requests with a forbidden reply subject."""
 
     __slots__ = ("nats_only", "refused", "users_only")
 
@@ -29,7 +29,7 @@ class ReplyRule:
         self.refused = 0
 
     def to(self, reply: str) -> str:
-        """The reply subject if it may be answered, else nothing."""
+        """Return the reply subject if it is allowed, else ""."""
         if not reply:
             return ""
         if self.nats_only:

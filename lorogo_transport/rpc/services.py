@@ -1,7 +1,7 @@
-"""The NATS services protocol (`$SRV.PING|INFO|STATS`) over any Bus, so that operators' tools find us.
+"""The NATS services protocol (`$SRV.PING|INFO|STATS`) over any Bus, for operators' tools.
 
-`nats micro ls` and every client's `micro` package read these answers. Each instance listens on the
-three verbs alone, with its name, and with its name and id; there is no queue group, all answer.
+`nats micro ls` and every client's `micro` package read these answers. Each instance subscribes to the
+three verbs alone, with its name, and with its name and id; without a queue group, so that all answer.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ log = get_logger(__name__)
 
 Stats = Callable[[], Mapping[str, object]]
 _ENDPOINT = {"name": "documents", "subject": INIT_ALL, "queue_group": INIT_QUEUE}
-_ANSWERS_MAX = 64  # under way at once; more are dropped, as a busy service may
+_ANSWERS_MAX = 64  # concurrent; more are dropped
 
 
 class ServiceAnnouncement:
-    """A service that can be found, until closed."""
+    """An announced service; `close` withdraws it."""
 
     def __init__(
         self, bus: Bus, info: ServiceInfo, stats: Stats, *, service_id: str, started: datetime
@@ -84,7 +84,7 @@ class ServiceAnnouncement:
         return facts
 
     def _endpoint_stats(self) -> dict[str, object]:
-        """The protocol's own counters where `stats()` has them, and all of it as `data`."""
+        """Return the protocol's own counters if `stats()` has them, and all of `stats()` as `data`."""
         data = dict(self._stats())
         counters = {
             name: data.get(name, 0)
@@ -96,7 +96,7 @@ class ServiceAnnouncement:
 async def announce(
     bus: Bus, info: ServiceInfo, stats: Stats, *, service_id: str, started: datetime
 ) -> ServiceAnnouncement:
-    """Be found through the NATS services protocol."""
+    """Announce a service in the NATS services protocol."""
     announcement = ServiceAnnouncement(bus, info, stats, service_id=service_id, started=started)
     await announcement.open()
     return announcement

@@ -1,6 +1,6 @@
-"""Messages removed so that their bytes are gone, too: a purge only forgets where they are.
+"""Secure removal of messages: overwrites their bytes, which a purge alone leaves on the disk.
 
-JetStream overwrites a message that is deleted by its sequence (unless told `no_erase`), in the file itself.
+JetStream overwrites a message that is deleted by sequence (unless `no_erase` is set), in the file itself.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ _AT_ONCE = 32
 
 
 async def overwrite(stream: Stream, subject: str, *, before: int | None = None) -> int:
-    """Overwrite and remove the subject's messages with sequence < `before` (None: all); returns how many.
+    """Overwrite and remove the subject's messages with sequence < `before` (None: all); return their number.
 
-    What cannot be overwritten is told and purged all the same. Raises TransportError if that fails, too.
+    A failure to overwrite is logged, and the messages are purged anyway. Raises TransportError if that fails
+    too.
     """
     done = 0
     try:
@@ -27,5 +28,5 @@ async def overwrite(stream: Stream, subject: str, *, before: int | None = None) 
             some = sequences[start : start + _AT_ONCE]
             done += sum(await asyncio.gather(*(stream.delete(sequence) for sequence in some)))
     except TransportError as error:
-        log.warning("removed, but not overwritten", subject=subject, problem=str(error))
+        log.warning("messages removed but not overwritten", subject=subject, problem=str(error))
     return done + await stream.purge(subject, before=before)

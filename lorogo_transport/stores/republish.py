@@ -1,4 +1,4 @@
-"""Republished copies: what a stream sends to everyone once it has stored a message."""
+"""Republished copies: messages that a stream publishes after it has stored a message."""
 
 from typing import NamedTuple
 
@@ -9,23 +9,23 @@ from lorogo_transport.timestamps import parse_time_ns
 
 
 class Republished(NamedTuple):
-    """A stored message, and the sequence that was its subject's last before it (0: none)."""
+    """A stored message, and its subject's previous sequence (0: none)."""
 
     stored: StoredMessage
     previous: int
 
 
 def sequence_of(message: Message) -> int:
-    """The sequence of the stored message that this is a copy of, as it says; 0 if it says none."""
+    """Return the sequence in a republished copy; 0 if it has none."""
     digits = message.headers.get("Nats-Sequence", "")
     return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) <= 20 else 0
 
 
 def republished(message: Message) -> Republished:
-    """What a republished copy says of the stored message.
+    """Parse a republished copy.
 
-    Anyone may publish on the destination subject: without the stream's headers it is not a copy,
-    and MalformedMessage is raised.
+    Any client may publish on the destination subject: a message without the stream's headers is not a copy.
+    Raises MalformedMessage.
     """
     headers = message.headers
     try:
@@ -34,7 +34,9 @@ def republished(message: Message) -> Republished:
         time_ns = parse_time_ns(headers["Nats-Time-Stamp"])
         subject = headers["Nats-Subject"]
     except (KeyError, ValueError) as error:
-        raise MalformedMessage(f"a message on {message.subject!r} is no republished copy: {error}") from None
+        raise MalformedMessage(
+            f"a message on {message.subject!r} is not a republished copy: {error}"
+        ) from None
     if not 0 <= previous < sequence:
         raise MalformedMessage(f"a message on {message.subject!r} has sequence {sequence} after {previous}")
     return Republished(

@@ -1,7 +1,7 @@
-"""A process that decodes one snapshot and ends: forged bytes may end it, and nothing else with it.
+"""A child process that decodes one snapshot and exits: forged bytes can crash only this process.
 
     stdin   the snapshot
-    stdout  "." if a server would import it; else "long" or "invalid", a space, and why
+    stdout  "." if a server would import it; else "long" or "invalid", a space, and the reason
 
 `lorogo_client/delivery/snapshot_check.py` starts it. It imports little, so that it starts in about 50 ms.
 """
@@ -15,9 +15,9 @@ from typing import Final
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, TooLong, TooManyPeers
 
-#: then SIGXCPU ends the process; a server refuses what takes it 0.15 s
+#: the limit, enforced by SIGXCPU; a server refuses snapshots that take it 0.15 s
 CPU_SECONDS: Final = 10
-#: of memory: an operation has a byte or two in a snapshot, and takes about a hundred in memory
+#: memory limit: an operation takes one or two bytes in a snapshot, and about a hundred in memory
 _MEMORY_BYTES, _MEMORY_PER_BYTE = 2 << 30, 64
 
 FINE: Final = b"."
@@ -25,25 +25,25 @@ LONG, INVALID = b"long", b"invalid"
 
 
 def main() -> None:
-    """Decode what comes on stdin, and say what came of it on stdout."""
+    """Decode the snapshot on stdin, and write the outcome to stdout."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     payload = sys.stdin.buffer.read()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = _MEMORY_BYTES + _MEMORY_PER_BYTE * len(payload)
     if soft == resource.RLIM_INFINITY or wanted < soft:
-        with suppress(ValueError, OSError):  # macOS does not take every number
+        with suppress(ValueError, OSError):  # macOS rejects some values
             resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
     outcome = memoryview(outcome_of(payload))
     while outcome:
         outcome = outcome[os.write(1, outcome) :]
-    os._exit(0)  # a document over which Loro panicked is not cleaned up
+    os._exit(0)  # skip the cleanup: it could fail after a panic in Loro
 
 
 def outcome_of(payload: bytes) -> bytes:
-    """What the process answers about the snapshot."""
+    """Return the outcome for the snapshot."""
     try:
-        # As the owner does: once to see that it is whole, once into the document, within the limits.
+        # As the owner does: once to check that it is complete, once into the document, within the limits.
         Replica.from_snapshot(payload, foreign=True)
         Replica(lazy=True).apply(payload, foreign=True, new=True)
     except (TooLong, TooManyPeers) as error:

@@ -3,10 +3,10 @@
     $O.{bucket}.C.{nuid}             the chunks of one snapshot, in order
     $O.{bucket}.M.{base64url(id)}    one JSON message: which nuid is current, its size, digest, facts
 
-Any ObjectStore client can read them. Writing is ours, because a writer must know what happened: the
-chunks go under a new nuid, then the metadata swaps (`Nats-Rollup: sub`, expected revision). If no
-confirmation comes, the leader is asked: a metadata message that carries our write id is ours. The
-chunks of before stay for readers; `sweep` removes what no metadata has named for ten minutes.
+Any ObjectStore client can read them. Only this module writes, because a writer must know the outcome: the
+chunks go under a new nuid, then the metadata is swapped (`Nats-Rollup: sub`, expected revision). Without a
+confirmation the leader is queried: metadata with this write's id proves success. Chunks of the previous
+snapshot stay for readers; `sweep` removes chunks that no metadata has named for ten minutes.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ log = get_logger(__name__)
 
 CHUNK_BYTES = 128 * 1024
 ORPHAN_SECONDS = 600.0
-PUT_SECONDS = 300.0  # the longest upload: well below ORPHAN_SECONDS, so no sweeper takes it for an orphan
+PUT_SECONDS = 300.0  # upload limit: well below ORPHAN_SECONDS, so that no sweep removes its chunks
 _CHUNKS_IN_FLIGHT = 8
 _SWAP_ATTEMPTS = 3
-_READ_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between readings of a replica that lags behind
-_THREAD_BYTES = 1024 * 1024  # more than this is hashed on a thread
-_HEADER_BYTES = 512  # what a chunk's headers may take of max_payload
-_WRITE_ID = "LORO_WRITE"  # on metadata: tells our own write from another's
-_DOCUMENT = "LORO_DOCUMENT"  # on chunks: whose they are
+_READ_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between reads of a lagging replica
+_THREAD_BYTES = 1024 * 1024  # larger snapshots are hashed in a thread
+_HEADER_BYTES = 512  # reserved in max_payload for a chunk's headers
+_WRITE_ID = "LORO_WRITE"  # on metadata: identifies the write
+_DOCUMENT = "LORO_DOCUMENT"  # on chunks: the document
 _DIGEST = "SHA-256="
 
 assert PUT_SECONDS < ORPHAN_SECONDS
 
 
 class SnapshotDamaged(TransportError):
-    """What is stored is not what was written: a chunk is missing or changed, or the metadata is no JSON."""
+    """The stored snapshot is damaged: a chunk is missing or changed, or the metadata is not JSON."""
 
     code = "snapshot-damaged"
 
@@ -55,7 +55,7 @@ class SnapshotDamaged(TransportError):
 
 
 class SnapshotReplaced(TransportError):
-    """A newer snapshot took its place while it was read: ask for the head again."""
+    """A newer snapshot replaced this one during the read: read the head again."""
 
     code = "snapshot-replaced"
     retriable = True
@@ -63,24 +63,24 @@ class SnapshotReplaced(TransportError):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHead:
-    """What the metadata says of a document's current snapshot."""
+    """The metadata of a document's current snapshot."""
 
     document_id: str
-    revision: int  # the sequence of the metadata: what a compare-and-swap expects
+    revision: int  # the sequence of the metadata, for compare-and-swap
     nuid: str
     size: int
     chunks: int
     digest: str
     facts: Mapping[str, str] = field(default_factory=dict)
-    time_ns: int = field(default=0, compare=False)  # when the metadata was stored; 0: not known
+    time_ns: int = field(default=0, compare=False)  # when the metadata was stored; 0: unknown
 
 
-def _nothing() -> None:
-    """No objection."""
+def _no_check() -> None:
+    """Allow the swap."""
 
 
 class SnapshotStore:
-    """The snapshots of all documents: one current per document."""
+    """The snapshots of all documents, one per document."""
 
     def __init__(
         self,
@@ -96,15 +96,16 @@ class SnapshotStore:
         self._clock = clock
         self._new_id = new_id
         self._bucket = bucket
-        self._orphans: dict[str, float] = {}  # chunk subject -> when this process first saw it unnamed
+        # chunk subject -> when this process first saw it without metadata
+        self._orphans: dict[str, float] = {}
 
     async def head(self, document_id: str) -> SnapshotHead | None:
-        """The current snapshot's facts, asked of the leader; None if there is no snapshot."""
+        """Read the current snapshot's head from the leader; None if there is no snapshot."""
         stored = await self._stream.last(self._metadata_subject(document_id))
         return None if stored is None else self._parse(stored)
 
     async def list(self) -> AsyncIterator[SnapshotHead]:
-        """The head of every document, in any order. Damaged metadata is logged and left out."""
+        """Yield the head of every document, in any order. Damaged metadata is logged and skipped."""
         async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
             try:
                 head = self._parse(stored)
@@ -114,7 +115,7 @@ class SnapshotStore:
                 yield head
 
     async def heads_of(self, document_ids: Iterable[str]) -> dict[str, SnapshotHead]:
-        """Those of these documents that have a snapshot; damaged metadata is left out."""
+        """Return the heads of these documents; missing snapshots and damaged metadata are omitted."""
         found: dict[str, SnapshotHead] = {}
         wanted = [self._metadata_subject(document_id) for document_id in document_ids]
         async for stored in self._stream.newest_of(wanted):
@@ -124,18 +125,18 @@ class SnapshotStore:
         return found
 
     async def names(self) -> Sequence[str]:
-        """Every document that has a snapshot; no bodies are moved."""
+        """Return every document with a snapshot, without reading metadata."""
         return [_document_id(subject) for subject in await self._stream.subjects(f"$O.{self._bucket}.M.>")]
 
     async def heads(self) -> AsyncIterator[SnapshotHead | SnapshotDamaged]:
-        """The head of every document that the leader knows, in any order, or what is wrong with it."""
+        """Yield the head of every document that the leader knows, in any order, or its damage."""
         metadata = f"$O.{self._bucket}.M.>"
         seen: set[str] = set()
         async for stored in self._stream.newest(metadata):
             seen.add(stored.subject)
             yield self._head_or_damage(stored)
         for subject in (await self._stream.subjects(metadata)).keys() - seen:
-            late = await self._stream.last(subject)  # the replica that answered did not have it yet
+            late = await self._stream.last(subject)  # missing on the replica that answered
             if late is not None:
                 yield self._head_or_damage(late)
 
@@ -146,13 +147,13 @@ class SnapshotStore:
         facts: Mapping[str, str],
         *,
         expected_revision: int,
-        check: Callable[[], None] = _nothing,
+        check: Callable[[], None] = _no_check,
     ) -> SnapshotHead:
-        """Store a snapshot in the place of revision `expected_revision` (0: of none).
+        """Store a snapshot that replaces revision `expected_revision` (0: none).
 
-        `check` is asked when the bytes are there, before the swap: it raises if we may not do it any more.
+        `check` is called after the upload and before the swap: it raises if the swap is no longer allowed.
         Raises WrongLastSequence if another writer was first, StorageFull, OutcomeUnknown if the
-        leader cannot say what happened.
+        leader cannot confirm the outcome.
         """
         nuid = self._new_id()
         digest = await _digest(data)
@@ -163,7 +164,7 @@ class SnapshotStore:
                 check()
                 return await self._swap(head, expected_revision)
         except WrongLastSequence:
-            await self._take_back(document_id, nuid)  # `_swap` saw another's metadata there
+            await self._remove_own_chunks(document_id, nuid)  # `_swap` found the metadata of another writer
             raise
         except TimeoutError:
             raise OutcomeUnknown(f"storing the snapshot of {document_id!r} took too long") from None
@@ -171,7 +172,7 @@ class SnapshotStore:
     async def put_facts(
         self, document_id: str, facts: Mapping[str, str], *, expected_revision: int
     ) -> SnapshotHead:
-        """Replace only the facts; the bytes stay (none, if `expected_revision` is 0). Raises as `put`."""
+        """Replace only the facts and keep the bytes (none if `expected_revision` is 0). Raises as `put`."""
         current = await self.head(document_id)
         if (current.revision if current else 0) != expected_revision:
             raise WrongLastSequence(f"the snapshot of {document_id!r} is not at {expected_revision}")
@@ -190,10 +191,10 @@ class SnapshotStore:
         return await self._swap(head, revision)
 
     async def get(self, head: SnapshotHead, *, bytes_max: int) -> bytes:
-        """The bytes, checked for size and digest.
+        """Read the bytes, checked for size and digest.
 
         Raises TooLarge above `bytes_max`, SnapshotReplaced if it is no longer current and already
-        swept, SnapshotDamaged if it is current and not whole.
+        swept, SnapshotDamaged if it is current but incomplete.
         """
         if head.size > bytes_max:
             raise TooLarge(f"the snapshot of {head.document_id!r} has {head.size} bytes, above {bytes_max}")
@@ -202,42 +203,43 @@ class SnapshotStore:
             data = await self._read(subject, head.size)
             if data is not None and len(data) == head.size:
                 if await _digest(data) != head.digest:
-                    raise SnapshotDamaged(head.document_id, "its digest is another")
+                    raise SnapshotDamaged(head.document_id, "its digest does not match")
                 return data
             current = await self.head(head.document_id)
             if current is None or current.nuid != head.nuid:
                 raise SnapshotReplaced(f"the snapshot of {head.document_id!r} was replaced")
             if data is None or pause is None or await self._stream.count(subject) != head.chunks:
-                break  # the leader has no more either: it is not a replica that lags
+                break  # the leader has no more either, so no replica lags
             await asyncio.sleep(pause)
-        raise SnapshotDamaged(head.document_id, f"its chunks do not make {head.size} bytes")
+        raise SnapshotDamaged(head.document_id, f"its chunks do not have {head.size} bytes")
 
     async def discard(self, head: SnapshotHead) -> None:
-        """Overwrite and remove the bytes of a snapshot that was replaced, without waiting for the sweeper."""
+        """Overwrite and remove the bytes of a replaced snapshot at once."""
         current = await self.head(head.document_id)
         if current is not None and current.nuid != head.nuid:
             await overwrite(self._stream, self.chunk_subject(head.nuid))
 
     async def sweep(self, now: float, *, removals_max: int = 100) -> int:
-        """Remove chunks that this process has seen unnamed for ten minutes; returns how many snapshots.
+        """Remove chunks without metadata for ten minutes by this process; return the number of snapshots.
 
-        `now` is the process's own forward clock: chunks carry the time of another machine, which may
-        be an hour off, and an upload under way elsewhere must not be taken for an orphan.
+        `now` is the process's monotonic clock: chunks carry the time of another machine, which may
+        be an hour off, and a running upload elsewhere must not be removed as an orphan.
         """
         prefix = self.chunk_subject("")
-        uploaded = await self._stream.subjects(f"{prefix}>")  # before the names: an upload may finish now
+        # before the metadata: an upload may finish in between
+        uploaded = await self._stream.subjects(f"{prefix}>")
         named: set[str] = set()
         async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
             try:
                 named.add(self.chunk_subject(self._parse(stored).nuid))
             except SnapshotDamaged:
-                log.warning("no sweep: metadata is damaged", subject=stored.subject)
-                return 0  # it may name any of them
+                log.warning("sweep skipped: metadata is damaged", subject=stored.subject)
+                return 0  # the damaged metadata may name any of the chunks
         orphans = uploaded.keys() - named
         self._orphans = {subject: self._orphans.get(subject, now) for subject in sorted(orphans)}
-        doomed = [subject for subject, since in self._orphans.items() if now - since >= ORPHAN_SECONDS]
+        expired = [subject for subject, since in self._orphans.items() if now - since >= ORPHAN_SECONDS]
         removed = 0
-        for subject in doomed[:removals_max]:
+        for subject in expired[:removals_max]:
             if await self._is_orphan(subject):
                 await self._stream.purge(subject)
                 removed += 1
@@ -245,15 +247,15 @@ class SnapshotStore:
         return removed
 
     async def _is_orphan(self, subject: str) -> bool:
-        """Whether the leader agrees: the names may have come from a replica that lags behind."""
+        """Check with the leader, because the metadata may have come from a lagging replica."""
         chunk = await self._stream.last(subject)
         if chunk is None or _DOCUMENT not in chunk.headers:
-            return False  # gone already, or not written by us
+            return False  # already removed, or not written by lorogo
         head = await self.head(chunk.headers[_DOCUMENT])
         return head is None or self.chunk_subject(head.nuid) != subject
 
     async def _put_chunks(self, document_id: str, nuid: str, data: bytes) -> int:
-        """Upload in order, a few at a time; on failure take back what was sent."""
+        """Upload the chunks in order, a few at a time; on failure remove them."""
         subject = self.chunk_subject(nuid)
         view = memoryview(data)
         size = self._chunk_bytes
@@ -264,7 +266,7 @@ class SnapshotStore:
                 window = chunks[start : start + _CHUNKS_IN_FLIGHT]
                 last = await self._put_window(subject, document_id, window, last)
         except TransportError:
-            await self._discard(nuid)  # nothing names it yet
+            await self._discard(nuid)  # no metadata names it yet
             raise
         return len(chunks)
 
@@ -283,7 +285,7 @@ class SnapshotStore:
         return last
 
     async def _swap(self, head: SnapshotHead, expected_revision: int) -> SnapshotHead:
-        """Make `head` current; WrongLastSequence only when another's metadata is seen there."""
+        """Make `head` current; WrongLastSequence only if the metadata of another writer is found."""
         write_id = self._new_id()
         subject = self._metadata_subject(head.document_id)
         body = json.dumps(self._render(head)).encode()
@@ -304,12 +306,12 @@ class SnapshotStore:
                 if stored is not None and stored.sequence != expected_revision:
                     raise WrongLastSequence(f"another snapshot of {head.document_id!r} was first") from error
                 if isinstance(error, WrongLastSequence):
-                    raise OutcomeUnknown(f"nothing is where revision {expected_revision} was") from error
-                # unconfirmed and not there: the same swap again is safe, it can succeed only once
+                    raise OutcomeUnknown(f"revision {expected_revision} is gone") from error
+                # unconfirmed and not stored: repeating the swap is safe, it can succeed only once
         raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored")
 
     async def _read(self, subject: str, size: int) -> bytes | None:
-        """What one replica has of the chunks; None if it is more than `size`."""
+        """Read the chunks from one replica; None if they exceed `size`."""
         parts: list[bytes] = []
         total = 0
         async for stored in self._stream.read(subject):
@@ -319,20 +321,20 @@ class SnapshotStore:
             parts.append(stored.data)
         return b"".join(parts)
 
-    async def _take_back(self, document_id: str, nuid: str) -> None:
-        """Remove our own chunks, unless our swap came through unheard and another's facts are on it now."""
+    async def _remove_own_chunks(self, document_id: str, nuid: str) -> None:
+        """Remove this write's chunks, unless its unconfirmed swap succeeded and later metadata names them."""
         with suppress(TransportError):
             current = await self.head(document_id)
             if current is None or current.nuid != nuid:
                 await self._discard(nuid)
 
     async def _discard(self, nuid: str) -> None:
-        """Try to remove our own chunks; what stays is swept later."""
+        """Try to remove this write's chunks; a sweep removes the rest."""
         with suppress(TransportError):
             await self._stream.purge(self.chunk_subject(nuid))
 
     def chunk_subject(self, nuid: str) -> str:
-        """Where the chunks of one snapshot lie."""
+        """Return the subject of a snapshot's chunks."""
         return f"$O.{self._bucket}.C.{nuid}"
 
     def _metadata_subject(self, document_id: str) -> str:
@@ -385,7 +387,7 @@ def _at(head: SnapshotHead, revision: int) -> SnapshotHead:
 
 
 async def _digest(data: bytes) -> str:
-    """As an ObjectStore writes it. Heavy for large bytes: those leave the loop here."""
+    """Return the digest in ObjectStore format; large snapshots are hashed in a thread."""
     digest = await asyncio.to_thread(_sha256, data) if len(data) > _THREAD_BYTES else _sha256(data)
     return _DIGEST + base64.urlsafe_b64encode(digest).decode()
 

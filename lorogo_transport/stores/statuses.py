@@ -1,7 +1,7 @@
-"""The status bucket: reading it from the leader, moving it by compare-and-swap, hearing of it.
+"""The status bucket: reads from the leader, compare-and-swap writes, and status messages.
 
-Plain code on `Stream`, so JetStream and the in-memory twin behave alike. What may be written when
-is decided in `lorogo_protocol.lease`.
+Plain code on `Stream`, so JetStream and the in-memory twin behave alike. `lorogo_protocol.lease`
+decides which status may be written when.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -20,7 +20,7 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_KV_OPERATION = "KV-Operation"  # DEL or PURGE: somebody removed the key with a KV tool
+_KV_OPERATION = "KV-Operation"  # DEL or PURGE: a KV tool removed the key
 
 
 class Statuses:
@@ -28,10 +28,10 @@ class Statuses:
 
     def __init__(self, transport: Transport) -> None:
         self._stream = transport.stream(subjects.STATUS_STREAM)
-        self.highest = 0  # of the revisions that we have seen: a bucket that is made anew begins above it
+        self.highest = 0  # of the revisions seen: a recreated bucket starts above it
 
     async def read(self, document_id: str, *, timeout: float = 5.0) -> StatusEntry | None:
-        """What the bucket's leader says now."""
+        """Read the status from the bucket's leader."""
         stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
         if stored is None:
             return None
@@ -39,7 +39,7 @@ class Statuses:
         return entry(stored)
 
     async def read_many(self, document_ids: Iterable[str]) -> dict[str, StatusEntry]:
-        """Those of these documents that have a status; a replica may answer."""
+        """Read the statuses of these documents; a replica may answer."""
         keys = [subjects.status_key(document_id) for document_id in document_ids]
         return {
             subjects.document_of(stored.subject): entry(stored)
@@ -47,7 +47,7 @@ class Statuses:
         }
 
     async def names(self) -> list[str]:
-        """Every document that has a status; no bodies are moved."""
+        """Return every document with a status, without reading statuses."""
         keys = await self._stream.subjects(subjects.STATUS_KEYS_ALL)
         return [subjects.document_of(key) for key in keys if key != subjects.EPOCH_KEY]
 
@@ -66,10 +66,10 @@ class Statuses:
         taken_from: str = "",
         timeout: float = 5.0,
     ) -> int:
-        """Move the status by compare-and-swap and return the new revision; WrongLastSequence if it lost.
+        """Write the status by compare-and-swap and return the new revision. Raises WrongLastSequence.
 
-        A write whose outcome is unknown is resolved by reading: if the bucket holds what we wrote,
-        it succeeded. Raises OutcomeUnknown only if that reading fails too.
+        A write whose outcome is unknown is resolved by a read: if the bucket holds the written value,
+        it succeeded. Raises OutcomeUnknown only if that read fails too.
         """
         value = st.encode(status)
         headers = _facts(server, lease, head, tail, trace, failures)
@@ -108,7 +108,7 @@ class Statuses:
         trace: str = "",
         failures: int = 0,
     ) -> None:
-        """Send a renewal, an encoded status, without waiting; its republish tells that it came through."""
+        """Send a renewal, an encoded status, without waiting; its republished copy proves success."""
         await self._stream.append_unconfirmed(
             subjects.status_key(document_id),
             value,
@@ -117,7 +117,7 @@ class Statuses:
         )
 
     async def all(self) -> AsyncIterator[tuple[str, StatusEntry]]:
-        """Every document that has a status, in any order."""
+        """Yield every document that has a status, in any order."""
         async for stored in self._stream.newest(subjects.STATUS_KEYS_ALL):
             document_id = subjects.document_of(stored.subject)
             if stored.subject != subjects.EPOCH_KEY:
@@ -125,16 +125,16 @@ class Statuses:
 
 
 def status_of(message: Message) -> StatusEntry | None:
-    """The entry that a message on `loro.status.{id}` tells of; None if it is not a republished copy."""
+    """Parse a message on `loro.status.{id}`; None if it is not a republished copy."""
     try:
         return entry(republished(message).stored)
     except MalformedMessage as error:
-        log.warning("not a status", subject=message.subject, problem=str(error))
+        log.warning("malformed status", subject=message.subject, problem=str(error))
         return None
 
 
 def entry(stored: StoredMessage) -> StatusEntry:
-    """A stored value as an entry. A removed key, or a value that is no status, counts as DOWN."""
+    """Parse a stored value. A removed key, or a malformed value, counts as DOWN."""
     headers = stored.headers
     try:
         if headers.get(_KV_OPERATION):
@@ -155,7 +155,7 @@ def entry(stored: StoredMessage) -> StatusEntry:
 
 
 def _same(stored: StoredMessage, value: bytes, headers: dict[str, str]) -> bool:
-    """Whether that is exactly what we wrote: two servers may write the same value."""
+    """True if `stored` is this server's own write: two servers may write the same value."""
     return stored.data == value and all(
         stored.headers.get(name) == headers.get(name) for name in (h.SERVER, h.LEASE)
     )

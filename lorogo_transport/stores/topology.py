@@ -1,8 +1,8 @@
-"""What lorogo keeps in NATS: the streams by name, and how an existing one is brought to our settings.
+"""The streams of lorogo, and the migration of existing streams to their settings.
 
-Pure. `specs()` says what we need, `config_of()` writes it as JetStream reads it, and `plan()`
-compares that with what is there: changes that are safe to make, and differences that are not.
-Settings that a spec does not name (placement, compression, description, ...) are the operator's.
+Pure. `specs()` returns the required streams, `config_of()` converts a spec to JetStream's configuration, and
+`plan()` compares it with an existing stream: changes that are safe, and differences that are not.
+Settings that a spec does not name (placement, compression, description, ...) belong to the operator.
 """
 
 from collections.abc import Mapping
@@ -38,16 +38,17 @@ _DEFAULTS: Mapping[str, Any] = {
     "max_age": 0,
 }
 _FOREIGN = ("sealed", "deny_purge", "mirror", "sources", "subject_transform", "allow_msg_counter")
-# What a header may then do to the stream. Everybody with a token for a document publishes to the WAL.
+# Settings that give headers power over the stream. Every client with a token for a document publishes to the
+# WAL.
 _HEADER_POWERS_FOR_EVER = ("allow_msg_ttl", "allow_msg_schedules")
 _HEADER_POWERS = ("allow_atomic", "allow_batched")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdatePlan:
-    """How to get from an existing stream to its spec: all changes together, or no way."""
+    """The migration of an existing stream to its spec: all changes together, or none."""
 
-    config: Mapping[str, Any]  # the existing configuration with the changes made
+    config: Mapping[str, Any]  # the existing configuration with the changes applied
     changes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
 
@@ -60,14 +61,14 @@ def specs(
     status_first_sequence: int = 0,
     guarded: bool | None = False,
 ) -> tuple[StreamSpec, ...]:
-    """Every stream that a lorogo server needs.
+    """Return every stream that a lorogo server needs.
 
     Fencing tokens are revisions of the status bucket: `status_first_sequence` (microseconds since
-    1970 will do) makes a bucket that was lost and made again go on above all that it ever gave out.
+    1970, for example) makes a recreated bucket continue above all revisions of the lost one.
 
-    `guarded`: people with tokens publish to the WAL, so JetStream must not answer them. It would answer to
-    any subject that they name, also to those that they may not publish to (docs/decisions/0016). None
-    leaves that as it is.
+    `guarded`: clients with tokens publish to the WAL, so JetStream must not answer them. It would answer to
+    any reply subject, even those to which the client may not publish (docs/decisions/0016). None
+    leaves the setting unchanged.
     """
     return (
         StreamSpec(
@@ -122,7 +123,7 @@ def specs(
 
 
 def config_of(spec: StreamSpec) -> dict[str, Any]:
-    """The spec as JetStream's stream configuration."""
+    """Convert the spec to JetStream's stream configuration."""
     config: dict[str, Any] = {
         "name": spec.name,
         "subjects": list(spec.subjects),
@@ -148,7 +149,7 @@ def config_of(spec: StreamSpec) -> dict[str, Any]:
 
 
 def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> StreamUpdatePlan:
-    """What separates an existing stream's configuration from `spec`."""
+    """Plan the migration of an existing stream's configuration to `spec`."""
     wanted = config_of(spec)
     updates: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
@@ -157,11 +158,11 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> StreamUpdatePlan:
     if spec.republish is not None and not _same_republish(existing.get("republish"), wanted["republish"]):
         updates["republish"] = wanted["republish"]
     if _limit(existing.get("max_msgs_per_subject")) < _limit(spec.messages_per_subject_max):
-        updates["max_msgs_per_subject"] = spec.messages_per_subject_max  # keeping more than we need is fine
+        updates["max_msgs_per_subject"] = spec.messages_per_subject_max  # a higher limit is fine
     if spec.bytes_max > 0 and existing.get("max_bytes", -1) != spec.bytes_max:
         updates["max_bytes"] = spec.bytes_max
     if existing.get("num_replicas", 1) < spec.replicas:
-        updates["num_replicas"] = spec.replicas  # never fewer: that is the operator's to decide
+        updates["num_replicas"] = spec.replicas  # never fewer: the operator decides that
     if existing.get("discard_new_per_subject"):
         updates["discard_new_per_subject"] = False
     if spec.no_ack and not existing.get("no_ack"):
@@ -175,7 +176,7 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> StreamUpdatePlan:
 
 
 def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:
-    """What cannot be changed on a live stream, or not without endangering what is stored."""
+    """Return the differences that cannot be changed safely on a live stream."""
     found = []
     subjects = existing.get("subjects") or []
     if set(subjects) != set(spec.subjects):
@@ -190,8 +191,8 @@ def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:
         found.append("deny_delete is set")
     if existing.get("no_ack") and spec.no_ack is False:
         found.append(
-            "no_ack is set, so people with tokens write here: start it with --keys, or, if there are none"
-            f" any more, take it back with `nats stream edit {spec.name} --ack`"
+            "no_ack is set, so clients with tokens write here: start the server with --keys; if there are"
+            f" no tokens any more, remove the setting with `nats stream edit {spec.name} --ack`"
         )
     foreign = _FOREIGN + (_HEADER_POWERS_FOR_EVER if spec.name == WAL_STREAM else ())
     return found + [f"{name} is set" for name in foreign if existing.get(name)]
@@ -210,7 +211,7 @@ def _same_republish(existing: Mapping[str, Any] | None, wanted: Mapping[str, str
 
 
 def _limit(value: int | None) -> float:
-    """A limit as a number to compare: none is infinite."""
+    """Return a limit as a number; no limit is infinite."""
     return value if value is not None and value > 0 else float("inf")
 
 

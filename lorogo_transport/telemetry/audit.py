@@ -1,4 +1,4 @@
-"""What was done to documents that cannot be undone by users, and who did it: the logger `lorogo.audit`."""
+"""The audit log `lorogo.audit`: operations on documents that users cannot undo, and their subjects."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ log = get_logger("lorogo.audit", always=True)
 
 
 def record(action: str, *, document: str = "", token: Token | None, outcome: str, **facts: Any) -> None:
-    """One line: the action, whose token, and `outcome`: done, denied or failed."""
+    """Write one line: action, subject, and `outcome`: done, denied or failed."""
     log.info(
         action,
         document=document,

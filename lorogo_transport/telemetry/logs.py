@@ -1,9 +1,9 @@
-"""Logs of a library: quiet in an app that did not ask for them. And of our own processes: JSON lines.
+"""Logs of a library, quiet by default in an app; and JSON lines for lorogo's own processes.
 
-If the app has configured structlog, its configuration counts. Otherwise our events go to the standard
-library's logging under our module's name, as `event key=value ...`: debug and info are silent by
-default there, and warnings go to standard error, never to standard output. A process of ours says
-`to_stderr()` when it begins.
+If the app has configured structlog, its configuration applies. Otherwise events go to the standard
+library's logging under the module's name, as `event key=value ...`: debug and info are off by
+default there, and warnings go to standard error, never to standard output. A lorogo process calls
+`to_stderr()` at its start.
 """
 
 import logging
@@ -22,22 +22,22 @@ _EVERYTHING = structlog.make_filtering_bound_logger(logging.NOTSET)
 
 
 class StructuredLogger:
-    """A logger that looks at the app's configuration each time it has something to say."""
+    """A logger that reads the app's configuration on every event."""
 
     __slots__ = ("_always", "_bound", "_name")
 
     def __init__(self, name: str, bound: dict[str, Any] | None = None, *, always: bool = False) -> None:
         self._name = name
         self._bound = bound or {}
-        self._always = always  # whatever level the app's structlog lets through
+        self._always = always  # regardless of the level of the app's structlog
 
     def bind(self, **facts: Any) -> "StructuredLogger":
-        """The same logger, with facts that every event carries."""
+        """Return a logger that adds these facts to every event."""
         return StructuredLogger(self._name, {**self._bound, **facts}, always=self._always)
 
     @property
     def debugging(self) -> bool:
-        """Whether debug events are let through now: asked once by whoever would say much."""
+        """True if debug events are enabled; check it before expensive events."""
         if structlog.is_configured():
             bound = structlog.get_logger(self._name).bind()
             return not hasattr(type(bound), "is_enabled_for") or bool(bound.is_enabled_for(logging.DEBUG))
@@ -56,7 +56,7 @@ class StructuredLogger:
         self._logger().error(event, **facts)
 
     def exception(self, event: str, **facts: Any) -> None:
-        """An error, with the exception that is being handled."""
+        """Log an error with the current exception."""
         self._logger().exception(event, **facts)
 
     def _logger(self) -> Any:
@@ -71,14 +71,14 @@ class StructuredLogger:
 
 
 def get_logger(name: str, *, always: bool = False) -> StructuredLogger:
-    """The logger of one module; `always`: what it says is not for a level to leave out."""
+    """Return the logger of a module; `always`: ignore the log level."""
     return StructuredLogger(name, always=always)
 
 
 def to_stderr(level: str) -> None:
-    """Everything from this level on to standard error: for people in a terminal, as JSON lines elsewhere.
+    """Write events from this level on to standard error: readable in a terminal, else as JSON lines.
 
-    What libraries say through the standard library's logging, from warnings on, becomes a line like ours.
+    Warnings and errors of libraries through the standard library's logging become such lines, too.
     """
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -101,22 +101,23 @@ def to_stderr(level: str) -> None:
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
-    for handler in [one for one in root.handlers if isinstance(one, _Others)]:
+    for handler in [one for one in root.handlers if isinstance(one, _StdlibHandler)]:
         root.removeHandler(handler)
-    root.addHandler(_Others(logging.WARNING))
+    root.addHandler(_StdlibHandler(logging.WARNING))
 
 
-class _Others(logging.Handler):
-    """Passes on records of the standard library's logging."""
+class _StdlibHandler(logging.Handler):
+    """Forwards records of the standard library's logging to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not structlog.is_configured():  # not any more
+        if not structlog.is_configured():  # the configuration was reset
             if logging.lastResort is not None:
                 logging.lastResort.handle(record)
             return
         try:
-            level = min(record.levelno // 10 * 10, logging.CRITICAL)  # one that structlog has a name for
+            # round down to a level that structlog has
+            level = min(record.levelno // 10 * 10, logging.CRITICAL)
             facts = {"exc_info": record.exc_info} if record.exc_info else {}
             structlog.get_logger(record.name).log(level, record.getMessage(), logger=record.name, **facts)
-        except Exception:  # noqa: BLE001 - as every handler: a line that cannot be said ends nobody
+        except Exception:  # noqa: BLE001 - a failing log line must not raise, as in every handler
             self.handleError(record)

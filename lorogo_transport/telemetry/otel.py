@@ -1,11 +1,11 @@
-"""The border to OpenTelemetry: finished spans of updates, under ids that follow from the log id.
+"""The border to OpenTelemetry: finished spans of updates, with ids derived from the log id.
 
-    lorogo.send     client    from the first try until the answer; its span id follows from the log id, too
-    └ lorogo.accept owner     from its arrival until it is applied and given to the journal, or refused
-      └ lorogo.ack  owner     until the disk has it and the ACK is out
+    lorogo.send     client    from the first attempt until the reply; its span id is derived from the log id,
+    too └ lorogo.accept owner     from its arrival until it is applied and queued for the journal, or refused.
+      └ lorogo.ack  owner     until it is on the disk and the ACK is sent
 
-A span is made when it is over: nothing is open meanwhile, and an update that nobody wants to see costs one
-question to the sampler. docs/decisions/0018 says why nothing of this is on the wire. Needs `lorogo[otel]`.
+A span is created when it has ended: no span is open in between, and an update that is not sampled costs one
+call of the sampler. docs/decisions/0018 explains why no trace data is on the wire. Needs `lorogo[otel]`.
 """
 
 import threading
@@ -38,12 +38,12 @@ ACCEPT: Final = "lorogo.accept"
 ACK: Final = "lorogo.ack"
 
 _KINDS = {SEND: SpanKind.PRODUCER, ACCEPT: SpanKind.CONSUMER, ACK: SpanKind.INTERNAL}
-_NOWHERE = Context()  # else what the app's task happens to be doing would be the parent
+_NOWHERE = Context()  # else the current span of the app's task would be the parent
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 def spans_of(provider: object) -> "Spans | None":
-    """Spans for this TracerProvider; None if it is switched off (OTEL_SDK_DISABLED). Raises TypeError."""
+    """Return the spans of this TracerProvider; None if disabled (OTEL_SDK_DISABLED). Raises TypeError."""
     if not isinstance(provider, TracerProvider):
         raise TypeError(
             f"tracer_provider must be a TracerProvider of opentelemetry-sdk, not {type(provider).__name__}"
@@ -53,42 +53,42 @@ def spans_of(provider: object) -> "Spans | None":
 
 
 class Spans:
-    """Tells spans to one tracer."""
+    """Creates spans of updates on one tracer."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        given = tracer.id_generator  # of a tracer that is ours alone: it goes by our name
+        given = tracer.id_generator  # this tracer has lorogo's name, so no other code uses it
         self._ids = given if isinstance(given, _Ids) else _Ids(given)
         tracer.id_generator = self._ids
 
     def wanted(self, log_id: str) -> bool:
-        """Whether the sampler wants to see this update.
+        """Return whether the sampler wants this update.
 
-        A sampler that goes by the trace id says the same at every end.
+        A sampler that decides by trace id decides alike in client and server.
         """
         verdict = self._tracer.sampler.should_sample(_NOWHERE, trace_id(log_id), SEND)
         return verdict.decision is Decision.RECORD_AND_SAMPLE
 
     def send(self, log_id: str, begun_ns: int, ended_ns: int, facts: Facts, problem: str = "") -> None:
-        """An update was sent, and is answered or given up."""
-        self._ids.told = (trace_id(log_id), send_span_id(log_id))
+        """Emit the span of an update that was sent, and answered or given up."""
+        self._ids.next_ids = (trace_id(log_id), send_span_id(log_id))
         try:
-            self._tell(SEND, _NOWHERE, begun_ns, ended_ns, facts, problem)
+            self._emit(SEND, _NOWHERE, begun_ns, ended_ns, facts, problem)
         finally:
-            self._ids.told = None
+            self._ids.next_ids = None
 
     def accept(
         self, log_id: str, begun_ns: int, ended_ns: int, facts: Facts, problem: str = ""
     ) -> SpanContext:
-        """An owner took an update, or refused it; gives the place of what follows from it."""
+        """Emit the span of an accepted or refused update; return its context for the ACK's span."""
         parent = SpanContext(trace_id(log_id), send_span_id(log_id), is_remote=True, trace_flags=_SAMPLED)
-        return self._tell(ACCEPT, _within(parent), begun_ns, ended_ns, facts, problem)
+        return self._emit(ACCEPT, _within(parent), begun_ns, ended_ns, facts, problem)
 
     def ack(self, parent: SpanContext, begun_ns: int, ended_ns: int, facts: Facts, problem: str = "") -> None:
-        """The ACK is out, or cannot be said."""
-        self._tell(ACK, _within(parent), begun_ns, ended_ns, facts, problem)
+        """Emit the span of an ACK that was sent, or could not be sent."""
+        self._emit(ACK, _within(parent), begun_ns, ended_ns, facts, problem)
 
-    def _tell(
+    def _emit(
         self, name: str, context: Context, begun_ns: int, ended_ns: int, facts: Facts, problem: str
     ) -> SpanContext:
         span = self._tracer.start_span(
@@ -105,22 +105,22 @@ def _within(parent: SpanContext) -> Context:
 
 
 class _Ids(IdGenerator):
-    """Ids that the next span is told to have, and the provider's own else; each thread has its next."""
+    """Generates the ids in `next_ids` for the next span of a thread, else the provider's own."""
 
     def __init__(self, own: IdGenerator) -> None:
         self._own = own
         self._here = threading.local()
 
     @property
-    def told(self) -> tuple[int, int] | None:
+    def next_ids(self) -> tuple[int, int] | None:
         return getattr(self._here, "told", None)
 
-    @told.setter
-    def told(self, ids: tuple[int, int] | None) -> None:
-        self._here.told = ids
+    @next_ids.setter
+    def next_ids(self, ids: tuple[int, int] | None) -> None:
+        self._here.next_ids = ids
 
     def generate_trace_id(self) -> int:
-        return self._own.generate_trace_id() if self.told is None else self.told[0]
+        return self._own.generate_trace_id() if self.next_ids is None else self.next_ids[0]
 
     def generate_span_id(self) -> int:
-        return self._own.generate_span_id() if self.told is None else self.told[1]
+        return self._own.generate_span_id() if self.next_ids is None else self.next_ids[1]

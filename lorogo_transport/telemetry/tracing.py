@@ -1,7 +1,7 @@
-"""Who looks at single updates: debug events, spans of OpenTelemetry, or nobody.
+"""Tracing of single updates by debug events and OpenTelemetry spans.
 
-Client and server each have a `tracing` of their own on top of this, or None: whoever handles updates asks
-`is None`, and does nothing more where nobody looks (docs/decisions/0018).
+Client and server each have a `tracing` object on top of this, or None: code that handles updates checks for
+None first, so that disabled tracing costs nothing (docs/decisions/0018).
 """
 
 from collections import OrderedDict
@@ -16,27 +16,27 @@ T = TypeVar("T")
 
 
 class OtelMissing(ImportError):
-    """A tracer provider was given, and the extra is not installed."""
+    """A tracer provider was given, but the extra `otel` is not installed."""
 
 
 def spans_of(tracer_provider: object | None) -> "Spans | None":
-    """Spans for a provider; None without one, or where it is switched off. Raises TypeError, OtelMissing."""
+    """Return the spans of a provider; None without one or if disabled. Raises TypeError, OtelMissing."""
     if tracer_provider is None:
         return None
     try:
-        from lorogo_transport.telemetry import otel  # noqa: PLC0415 - only where it is asked for
+        from lorogo_transport.telemetry import otel  # noqa: PLC0415 - loaded on demand
     except ModuleNotFoundError:
         raise OtelMissing("spans need OpenTelemetry: pip install 'lorogo[otel]'") from None
     return otel.spans_of(tracer_provider)
 
 
 def events_of(log: StructuredLogger) -> StructuredLogger | None:
-    """The logger, if it says debug events; looked at once, when a client or server begins."""
+    """Return the logger if debug events are enabled; checked once, at the start of a client or server."""
     return log if log.debugging else None
 
 
 class RecentEntries(Generic[T]):
-    """Facts by key, of the newest that are not over: bounded, whatever is never heard of again."""
+    """Facts by key, of the newest unfinished entries; bounded, the oldest are dropped."""
 
     def __init__(self, entries_max: int = 65_536) -> None:
         self._entries_max = entries_max

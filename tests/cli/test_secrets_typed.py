@@ -8,7 +8,13 @@ import pytest
 
 from lorogo_client import tokens
 from lorogo_transport.auth import seeds
-from lorogo_transport.secret_files import SecretUnusable, hidden, itself, read_secret_file, write_secret
+from lorogo_transport.secret_files import (
+    SecretUnusable,
+    misplaced_secret,
+    read_secret_file,
+    redacted,
+    write_secret,
+)
 from tests.cli.support import lorogo, refused
 
 KEY = tokens.new_key(key_id="k1")
@@ -54,8 +60,8 @@ def test_no_error_says_a_secret(
 @pytest.mark.parametrize("text", [TOKEN, SEED, JWK, f"Bearer {TOKEN}", json.dumps({"keys": [KEY.private()]})])
 def test_what_looks_like_a_secret(tmp_path: Path, text: str) -> None:
     """Wherever it is in a text: it is told, hidden, and neither read from nor written to."""
-    assert itself(text)
-    assert not [secret for secret in SECRETS if secret in hidden(f"there is no {text!r} here")]
+    assert misplaced_secret(text)
+    assert not [secret for secret in SECRETS if secret in redacted(f"there is no {text!r} here")]
     for act in (lambda: read_secret_file(text, "it"), lambda: write_secret(text, "s", "it")):
         with pytest.raises(SecretUnusable, match="itself, not a file"):
             act()
@@ -67,5 +73,5 @@ def test_what_looks_like_a_secret(tmp_path: Path, text: str) -> None:
 )
 def test_names_of_files_are_no_secrets(text: str) -> None:
     """And are said as they are."""
-    assert itself(text) == ""
-    assert hidden(text) == text
+    assert misplaced_secret(text) == ""
+    assert redacted(text) == text

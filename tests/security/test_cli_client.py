@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_client.inspection.overview import look
+from lorogo_client.inspection.overview import read_summary
 from lorogo_server import Server, ServerSettings
 from tests.cli.support import lorogo, refused, said, said_json
 from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
@@ -44,7 +44,7 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     as_ann = ("--token-file", file)
     for typed in ("doc delete plan --yes", "doc get plan", "compact plan"):
         assert "there is no document 'plan'" in refused(await _run(closed, tmp_path, *typed.split(), *as_ann))
-    assert not (await look(closed.server, "plan")).known
+    assert not (await read_summary(closed.server, "plan")).known
     said(await _run(closed, tmp_path, "doc", "set", "plan", "title", '"hello"', *as_ann))
     got = said_json(await _run(closed, tmp_path, "doc", "get", "plan", "--json", LOROGO_TOKEN=token))
     assert got["value"] == {"title": "hello"}

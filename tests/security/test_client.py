@@ -280,9 +280,9 @@ async def test_a_revoked_token_is_told_and_edits_wait(closed: Closed) -> None:
     assert not isinstance(session.problem, TokenExpired)
     assert "if the token of 'ann' was revoked, get a new one" in str(session.problem)
     _write(session, "kept")
-    with pytest.raises(Timeout, match="refuses our credentials"):
+    with pytest.raises(Timeout, match="refuses the credentials"):
         await session.flush(0.2)
     with pytest.raises(NotAuthorized):
         await lorogo_client.connect(closed.url, token=token, settings=SETTINGS)
-    with pytest.raises(Unsaved, match="refuses our credentials"):
+    with pytest.raises(Unsaved, match="refuses the credentials"):
         await client.close()

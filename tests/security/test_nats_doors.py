@@ -15,7 +15,7 @@ import structlog.testing
 from lorogo_protocol import tokens
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_MAX
 from lorogo_transport.auth import accounts as closed_config
-from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.anonymous_access import allows_anonymous
 from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
 
@@ -41,7 +41,7 @@ async def test_nats_py_comes_in_with_a_token(closed: Closed) -> None:
 
 async def test_a_stranger_stays_outside(closed: Closed) -> None:
     """Without a token nobody comes in, and the probe says so."""
-    assert not await lets_strangers_in(closed.url)
+    assert not await allows_anonymous(closed.url)
     async with await Raw.open(closed.url) as stranger:
         assert not stranger.welcome
         assert stranger.errors == ["-ERR 'Authorization Violation'"]

@@ -166,7 +166,7 @@ async def test_it_sees_that_nats_takes_its_answers(closed: Closed) -> None:
 
     keys = KeySource.from_file(closed.keys)
     async with running(closed.url, keys, closed.seeds) as second:
-        assert await closed.callout.heeded(knock)
+        assert await closed.callout.answers_accepted(knock)
         await check_issuer(closed.url, second)
     async with await closed.raw(knocked[-1]) as late:
         assert not late.welcome

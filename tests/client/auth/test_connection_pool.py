@@ -193,7 +193,7 @@ async def test_a_refusal_says_that_the_token_has_expired() -> None:
     """On the first connection and on any other."""
     board, clock = Switchboard(), SetClock()
     async with _pool(token_for("ann", {"m-*": "write"}, seconds=100), board, clock=clock) as pool:
-        board.failure = NotAuthorized("refuses our credentials")
+        board.failure = NotAuthorized("refuses the credentials")
         with pytest.raises(NotAuthorized) as no:
             await pool.take("m-1")
         assert not isinstance(no.value, TokenExpired)

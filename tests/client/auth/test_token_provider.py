@@ -169,7 +169,7 @@ async def test_a_source_that_hangs_is_not_waited_for() -> None:
 
 async def test_a_refusal_of_nats_is_explained_by_the_tokens_end() -> None:
     """NATS does not say why; the holder of an expired token knows."""
-    refused = NotAuthorized("nats://x refuses our credentials")
+    refused = NotAuthorized("nats://x refuses the credentials")
     ended = await _holder(token_for("ann", {"plan": "write"}, seconds=-1))
     explained = ended.explained(refused)
     assert isinstance(explained, TokenExpired)

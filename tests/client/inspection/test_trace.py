@@ -158,13 +158,13 @@ async def test_an_update_whose_chunks_did_not_all_come_is_told_as_such() -> None
 
 
 async def test_an_update_that_nobody_has_is_not_known() -> None:
-    """And what is no log id is refused before anybody is asked."""
+    """A text that is not a log id is refused before any request."""
     async with world() as (_, client):
         await write(client, "minutes", "one")
         found = await client.trace("never-sent")
         assert (found.known, found.document, found.unreadable) == (False, "", ())
         for bad in ("", "a b", "x" * 65):
-            with pytest.raises(ValueError, match="no log id"):
+            with pytest.raises(ValueError, match="not a log id"):
                 await client.trace(bad)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.errors import Unreachable
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.nats.tls import TlsFiles, name_files
@@ -18,36 +18,36 @@ _CLOSED = "authorization { user: ann, password: secret }"
 
 async def test_an_open_server_lets_strangers_in(nats_server: EmbeddedNats) -> None:
     """A nats-server without accounts takes anybody, also where the address has a login."""
-    assert await lets_strangers_in(nats_server.url)
-    assert await lets_strangers_in(nats_server.url.replace("nats://", "nats://ann:secret@"))
+    assert await allows_anonymous(nats_server.url)
+    assert await allows_anonymous(nats_server.url.replace("nats://", "nats://ann:secret@"))
 
 
 async def test_a_closed_server_does_not(tmp_path: Path) -> None:
     """A right password in the address changes nothing: a stranger has none."""
     async with EmbeddedNats(tmp_path, configuration=_CLOSED) as nats:
-        assert not await lets_strangers_in(nats.url)
-        assert not await lets_strangers_in(nats.url.replace("nats://", "nats://ann:secret@"))
+        assert not await allows_anonymous(nats.url)
+        assert not await allows_anonymous(nats.url.replace("nats://", "nats://ann:secret@"))
 
 
 async def test_a_user_for_those_who_have_none_counts_as_open(tmp_path: Path) -> None:
     """no_auth_user lets strangers in under a name: that is open."""
     users = "authorization { users: [{ user: ann, password: secret }] }, no_auth_user: ann"
     async with EmbeddedNats(tmp_path, configuration=users) as nats:
-        assert await lets_strangers_in(nats.url)
+        assert await allows_anonymous(nats.url)
 
 
 async def test_one_open_server_among_several_is_enough(tmp_path: Path, nats_server: EmbeddedNats) -> None:
     """And one that cannot be reached hides nothing."""
     async with EmbeddedNats(tmp_path, configuration=_CLOSED) as closed:
-        assert await lets_strangers_in(f"{closed.url},{nats_server.url}")
-        assert await lets_strangers_in(f"nats://127.0.0.1:1,{nats_server.url}")
-        assert not await lets_strangers_in(f"nats://127.0.0.1:1,{closed.url}")
+        assert await allows_anonymous(f"{closed.url},{nats_server.url}")
+        assert await allows_anonymous(f"nats://127.0.0.1:1,{nats_server.url}")
+        assert not await allows_anonymous(f"nats://127.0.0.1:1,{closed.url}")
 
 
 async def test_nobody_there_is_no_answer() -> None:
     """A server that cannot be asked is neither open nor closed."""
     with pytest.raises(Unreachable, match="connection refused"):
-        await lets_strangers_in("nats://127.0.0.1:1")
+        await allows_anonymous("nats://127.0.0.1:1")
 
 
 async def _says(*words: bytes) -> tuple[asyncio.Server, str]:
@@ -73,14 +73,14 @@ async def test_what_is_no_nats_gives_no_answer(words: tuple[bytes, ...]) -> None
     server, url = await _says(*words)
     async with server:
         with pytest.raises(Unreachable, match="does not speak NATS"):
-            await lets_strangers_in(url, timeout=5)
+            await allows_anonymous(url, timeout=5)
 
 
 async def test_who_greets_and_hangs_up_does_not_let_in() -> None:
     """A server that closes the connection when it sees no credentials refused them."""
     server, url = await _says(_INFO)
     async with server:
-        assert not await lets_strangers_in(url, timeout=5)
+        assert not await allows_anonymous(url, timeout=5)
 
 
 async def test_a_server_that_stays_silent_gives_no_answer() -> None:
@@ -97,7 +97,7 @@ async def test_a_server_that_stays_silent_gives_no_answer() -> None:
     try:
         url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(Unreachable, match=r"no answer .* within 0\.2 s"):
-            await lets_strangers_in(url, timeout=0.2)
+            await allows_anonymous(url, timeout=0.2)
     finally:
         done.set()
         server.close()
@@ -115,6 +115,6 @@ async def test_strangers_speak_tls_where_they_must(tmp_path: Path) -> None:
         ((tls, True), (tls + _CLOSED, False), (asking, False), (asking + _CLOSED, False))
     ):
         async with EmbeddedNats(tmp_path / str(number), configuration=configuration) as nats:
-            assert await lets_strangers_in(name_files(nats.url, files)) == expected, configuration
+            assert await allows_anonymous(name_files(nats.url, files)) == expected, configuration
             with pytest.raises(Unreachable, match="no TLS with"):
-                await lets_strangers_in(name_files(nats.url, TlsFiles(ca=str(other.file))))
+                await allows_anonymous(name_files(nats.url, TlsFiles(ca=str(other.file))))

@@ -140,12 +140,12 @@ async def test_without_a_list_a_token_lasts_until_it_ends() -> None:
     async with Authority(KeySource.from_text(json.dumps(ONE.private())), None, clock) as authority:
         text = mint(ONE)
         token = authority.verify(text)
-        assert authority.ready and authority.still(token)
+        assert authority.ready and authority.is_valid(token)
         assert authority.verify(text) is token  # no second verification
         clock.seconds = NOW + 64.9
-        assert authority.verify(text) is token and authority.still(token)
+        assert authority.verify(text) is token and authority.is_valid(token)
         clock.seconds = NOW + 65
-        assert refused(authority, text) == "token-expired" and not authority.still(token)
+        assert refused(authority, text) == "token-expired" and not authority.is_valid(token)
         clock.seconds = NOW
         assert refused(authority, mint(TWO)) == "token-invalid"
         for bad in ("", "\ud800", "a.b.c", "x" * 100_000):
@@ -187,15 +187,15 @@ async def test_keys_that_change_are_heard_of(tmp_path: Path) -> None:
         put(path, ONE_ANEW, TWO)
         async with asyncio.timeout(10):
             await changed.wait()
-        assert not authority.still(one) and authority.still(two)
+        assert not authority.is_valid(one) and authority.is_valid(two)
         assert refused(authority, first) == "token-invalid"
         assert authority.verify(second) == two
-        assert authority.still(authority.verify(mint(ONE_ANEW)))
+        assert authority.is_valid(authority.verify(mint(ONE_ANEW)))
         stop()
         changed.clear()
         put(path, ONE)
         await until(lambda: authority.keys.all == (ONE,))
-        assert not changed.is_set() and not authority.still(two)
+        assert not changed.is_set() and not authority.is_valid(two)
 
 
 async def test_a_look_that_fails_does_not_end_the_looking(
@@ -222,7 +222,7 @@ async def test_a_look_that_fails_does_not_end_the_looking(
 async def test_a_token_that_only_was_peeked_at_is_not_good() -> None:
     """`still` is for tokens that were verified."""
     authority = Authority(KeySource.from_text(json.dumps(ONE.private())), None, HandClock())
-    assert not authority.still(tokens.peek(mint(ONE)))
+    assert not authority.is_valid(tokens.peek(mint(ONE)))
 
 
 async def test_revoked_tokens_are_refused(transport: AnyTransport) -> None:
@@ -236,12 +236,12 @@ async def test_revoked_tokens_are_refused(transport: AnyTransport) -> None:
         a, b, c = mint(ONE, "a"), mint(ONE, "b"), mint(ONE, "c", subject="bob")
         token = authority.verify(a)
         await authority.revoke_token("a", token.expires)
-        assert told and not authority.still(token)
+        assert told and not authority.is_valid(token)
         assert refused(authority, a) == "token-revoked"
-        assert authority.still(authority.verify(b))
+        assert authority.is_valid(authority.verify(b))
         await authority.revoke_subject("ana")
         assert refused(authority, b) == "token-revoked"
-        assert authority.still(authority.verify(c))
+        assert authority.is_valid(authority.verify(c))
 
 
 async def test_a_list_that_was_not_read_refuses_everything() -> None:
@@ -251,12 +251,12 @@ async def test_a_list_that_was_not_read_refuses_everything() -> None:
     async with world.connect() as transport, Authority(keys, transport, HandClock()) as authority:
         assert not authority.ready
         assert refused(authority, mint(ONE)) == "token-unchecked"
-        assert not authority.still(Authority(keys, None, HandClock()).verify(mint(ONE)))
+        assert not authority.is_valid(Authority(keys, None, HandClock()).verify(mint(ONE)))
         for spec in topology.specs():
             await transport.ensure(spec)
         await make_list(transport)
         await until(lambda: authority.ready)
-        assert authority.still(authority.verify(mint(ONE)))
+        assert authority.is_valid(authority.verify(mint(ONE)))
 
 
 async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
@@ -277,7 +277,7 @@ async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
             states.append((authority.ready, authority.known))
             assert states == [(True, True), (False, True)]
             assert refused(authority, text) == "token-unchecked"
-            assert authority.still(good) and not authority.still(revoked)
+            assert authority.is_valid(good) and not authority.is_valid(revoked)
             transport.heal()
             await until(lambda: authority.ready)
             assert authority.verify(text) == good

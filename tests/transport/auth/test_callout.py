@@ -16,7 +16,7 @@ from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.callout import LATE_SECONDS, WAITING_MAX, Callout
 from lorogo_transport.ports import Message
-from lorogo_transport.telemetry.log_throttle import TOLD_AT_ONCE, LogThrottle
+from lorogo_transport.telemetry.log_throttle import BURST_LINES, LogThrottle
 
 SIGNER = seeds.SeedSigner(seeds.new_seed(seeds.ACCOUNT, bytes(32)), seeds.ACCOUNT, "it")
 
@@ -160,7 +160,7 @@ async def test_what_others_answered_says_nothing_about_us() -> None:
         knocked.append(token)
         return False
 
-    assert await World().service.heeded(knock) is None
+    assert await World().service.answers_accepted(knock) is None
     assert len(set(knocked)) == len(knocked) > 1
 
 
@@ -192,12 +192,12 @@ async def test_no_line_of_the_log_has_a_token() -> None:
 def test_a_flood_of_refusals_is_counted_not_told() -> None:
     """So many at once, then one a second, with how many were kept back."""
     refusals = LogThrottle()
-    told = [refusals.tell(0.0) for _ in range(TOLD_AT_ONCE + 100)]
-    assert [one for one in told if one is not None] == [0] * TOLD_AT_ONCE
-    assert refusals.tell(1.0) == 100
-    assert refusals.tell(1.5) is None
-    assert refusals.tell(2.5) == 1
-    assert refusals.count == TOLD_AT_ONCE + 103
+    told = [refusals.admit(0.0) for _ in range(BURST_LINES + 100)]
+    assert [one for one in told if one is not None] == [0] * BURST_LINES
+    assert refusals.admit(1.0) == 100
+    assert refusals.admit(1.5) is None
+    assert refusals.admit(2.5) == 1
+    assert refusals.count == BURST_LINES + 103
 
 
 def test_late_is_before_nats_gives_up() -> None:

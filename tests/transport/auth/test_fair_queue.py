@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_transport.auth.fair_queue import FairQueue, line_of
+from lorogo_transport.auth.fair_queue import FairQueue, address_group
 
 
 def _all(turns: FairQueue[str]) -> list[str]:
@@ -46,7 +46,9 @@ def test_what_is_one_too_many_of_equals_is_the_last() -> None:
 
 def test_a_line_of_ipv6_is_one_address() -> None:
     """Whoever has one has 2^64; IPv4 is itself, however it is written; names and nothing stay as they are."""
-    assert line_of("2001:db8::1") == line_of("2001:db8::ffff:2") != line_of("2001:db8:0:1::1")
-    assert line_of("::ffff:10.0.0.1") == line_of("10.0.0.1") != line_of("10.0.0.2")
-    assert line_of("fe80::1%eth0") == line_of("fe80::2%eth1")
-    assert (line_of("host"), line_of("")) == ("host", "")
+    assert (
+        address_group("2001:db8::1") == address_group("2001:db8::ffff:2") != address_group("2001:db8:0:1::1")
+    )
+    assert address_group("::ffff:10.0.0.1") == address_group("10.0.0.1") != address_group("10.0.0.2")
+    assert address_group("fe80::1%eth0") == address_group("fe80::2%eth1")
+    assert (address_group("host"), address_group("")) == ("host", "")

@@ -351,7 +351,7 @@ async def test_wrong_credentials(start_nats: StartNats) -> None:
     url = await start_nats({"authorization": {"user": "ann", "password": "secret"}})
     place = url.removeprefix("nats://")
     for wrong in (url, f"nats://ann:guess@{place}"):
-        with pytest.raises(Unreachable, match="refuses our credentials") as caught:
+        with pytest.raises(Unreachable, match="refuses the credentials") as caught:
             await connect(wrong)
         assert "guess" not in str(caught.value)
     async with await connect(f"nats://ann:secret@{place}") as transport:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_transport.errors import Unreachable
-from lorogo_transport.nats.addresses import parse_servers, place
+from lorogo_transport.nats.addresses import display_address, parse_servers
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.nats.tls import TlsFiles, context_of, name_files, split
@@ -85,7 +85,7 @@ class TestNames:
         files = TlsFiles("/a b/ca.pem", "/c,d.crt", "/k&e.key")
         named = name_files("one:4222,tls://user:pass@two", files)
         assert split(named) == ("nats://one:4222,tls://user:pass@two", files)
-        assert [place(one) for one in parse_servers(named)] == ["nats://one:4222", "tls://two:4222"]
+        assert [display_address(one) for one in parse_servers(named)] == ["nats://one:4222", "tls://two:4222"]
         assert name_files("one", TlsFiles()) == "one"
         assert split("one,two") == ("one,two", TlsFiles())
 
