@@ -1,4 +1,4 @@
-"""What the in-memory broker and a connection to it know of each other."""
+"""The interface between the in-memory broker and its connections."""
 
 import itertools
 import random
@@ -17,25 +17,25 @@ Handler = Callable[[Message], None]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionIdentity:
-    """Who a connection is to the broker, as the options of `nats.connection.connect` say it."""
+    """The identity of a connection, as given by the options of `nats.connection.connect`."""
 
     inbox_prefix: str = "_INBOX"
     taken_prefix: str = ""
     answering: ReplyRule = field(default_factory=ReplyRule)
-    permissions: Subjects | None = None  # None: everything
+    permissions: Subjects | None = None  # None: all subjects
 
 
 class BrokerConnection(Protocol):
-    """What the broker needs of `bus.MemoryBus`."""
+    """The part of `bus.MemoryBus` that the broker uses."""
 
     @property
     def connected(self) -> bool: ...
 
     def deliver(self, listener: "BrokerSubscription", message: Message) -> None:
-        """Bring a message to its handler."""
+        """Deliver a message to its handler."""
 
     def drop(self) -> None:
-        """Lose the connection, and connect again by oneself when the broker is there."""
+        """Drop the connection, and reconnect when the broker is up."""
 
     def forget(self, listener: "BrokerSubscription") -> None:
         """End a subscription."""
@@ -58,26 +58,26 @@ class BrokerSubscription:
 
 
 class Broker(Protocol):
-    """What a connection needs of `memory_nats.MemoryNats`."""
+    """The part of `memory_nats.MemoryNats` that a connection uses."""
 
     max_payload: int
     broker_id: str
     ids: "itertools.count[int]"
     rng: random.Random
-    weather: FaultModel | None
-    tap: BrokerObserver | None
+    fault_model: FaultModel | None
+    observer: BrokerObserver | None
     context: Context
 
     @property
     def down(self) -> bool:
-        """Whether the broker is not there right now."""
+        """True while the broker is down."""
 
     def publish(self, message: Message, line: str = "") -> list[tuple[str, int]]:
-        """Route to listeners and streams; returns (stream, sequence) where it was stored."""
+        """Route to listeners and streams; return (stream, sequence) where the message was stored."""
 
     def add(self, listener: BrokerSubscription) -> None: ...
 
     def discard(self, listener: BrokerSubscription) -> None: ...
 
     def left(self, connection: BrokerConnection) -> None:
-        """It never comes back."""
+        """Remove a connection permanently."""

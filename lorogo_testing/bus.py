@@ -1,4 +1,4 @@
-"""One connection to the in-memory broker: subscriptions, requests, and how it is lost and found again."""
+"""One connection to the in-memory broker: subscriptions, requests, loss and reconnect."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,28 +24,28 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_RECONNECT_SECONDS_MAX = 2.0  # between two attempts of a connection that was lost
+_RECONNECT_SECONDS_MAX = 2.0  # between two reconnect attempts
 _CLOSE_SECONDS = 1.0
 
 
 class MemoryBus:
     """A `ports.Bus`: one connection to the broker."""
 
-    def __init__(self, world: Broker, name: str, standing: ConnectionIdentity) -> None:
+    def __init__(self, world: Broker, name: str, identity: ConnectionIdentity) -> None:
         self.world = world
         self.name = name
         self.acks_to_drop = 0
-        self._line = SimulatedLink(name, world.weather, world.context)
-        self._standing = standing
-        self._own = f"{name}-{next(world.ids)}"
+        self._link = SimulatedLink(name, world.fault_model, world.context)
+        self._identity = identity
+        self._inbox_token = f"{name}-{next(world.ids)}"
         self._refusal_watchers: dict[int, Callable[[PermissionViolation], None]] = {}
         self._connected = True
         self._closed = False
-        self._met = world.broker_id  # the broker of the last connection
-        self._attempts: asyncio.TimerHandle | None = None  # to connect again
+        self._last_broker_id = world.broker_id  # of the last connection
+        self._attempts: asyncio.TimerHandle | None = None  # the next reconnect attempt
         self._waiting: dict[asyncio.Future[Any], asyncio.TimerHandle] = {}
         self._listeners: dict[int, BrokerSubscription] = {}
-        self._leaving: dict[int, BrokerSubscription] = {}  # ended here, and the broker does not know it yet
+        self._leaving: dict[int, BrokerSubscription] = {}  # closed here, but not yet at the broker
         self._watchers: dict[int, Callable[[bool], None]] = {}
 
     @property
@@ -54,7 +54,7 @@ class MemoryBus:
 
     @property
     def broker_id(self) -> str:
-        return self.world.broker_id if self._connected else self._met
+        return self.world.broker_id if self._connected else self._last_broker_id
 
     @property
     def connected(self) -> bool:
@@ -66,18 +66,18 @@ class MemoryBus:
 
     @property
     def unanswerable(self) -> int:
-        return self._standing.answering.refused
+        return self._identity.answering.refused
 
     @property
     def users_only(self) -> bool:
-        return self._standing.answering.users_only
+        return self._identity.answering.users_only
 
     @property
     def guarded(self) -> bool:
-        return self._standing.permissions is not None or self.users_only
+        return self._identity.permissions is not None or self.users_only
 
     def new_inbox(self) -> str:
-        return f"{self._standing.inbox_prefix}.{self._own}.{next(self.world.ids)}"
+        return f"{self._identity.inbox_prefix}.{self._inbox_token}.{next(self.world.ids)}"
 
     async def publish(
         self, subject: str, data: bytes = b"", *, headers: Headers | None = None, reply: str = ""
@@ -88,7 +88,7 @@ class MemoryBus:
         def serve() -> None:
             self._publish(message)
 
-        self._line.send("publish", subject, len(data), serve)
+        self._link.send("publish", subject, len(data), serve)
 
     async def request(
         self,
@@ -99,10 +99,10 @@ class MemoryBus:
         timeout: float,
         window: bool = False,
     ) -> Message:
-        inbox = f"{self._standing.inbox_prefix}.{self._own}.r.{next(self.world.ids)}"
-        if window and self._standing.taken_prefix:
-            # everybody may publish there, so the receiver alone can know the word
-            inbox = f"{self._standing.taken_prefix}.{self._own}.{self.world.rng.getrandbits(88):022x}"
+        inbox = f"{self._identity.inbox_prefix}.{self._inbox_token}.r.{next(self.world.ids)}"
+        if window and self._identity.taken_prefix:
+            # every client may publish there, so a secret token identifies the receiver's confirmation
+            inbox = f"{self._identity.taken_prefix}.{self._inbox_token}.{self.world.rng.getrandbits(88):022x}"
         message = self.message(subject, data, headers, inbox)
         self._require_connection()
         done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -117,16 +117,16 @@ class MemoryBus:
 
         def serve() -> None:
             if not self._publish(message):
-                self._line.bring_behind(lambda: _fail(done, PermissionDenied(subject)))
+                self._link.receive_in_order(lambda: _fail(done, PermissionDenied(subject)))
 
         try:
-            self._line.send("publish", subject, len(data), serve)
+            self._link.send("publish", subject, len(data), serve)
             answer = await self._wait(done, timeout, f"no answer on {subject!r} in time")
         finally:
             if self._listeners.pop(listener.sid, None) is not None:
                 self.world.discard(listener)
         if answer.headers.get(STATUS) == "503":
-            raise NoResponders(f"nobody listens on {subject!r}")
+            raise NoResponders(f"{subject!r} has no subscriber")
         return answer
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> SubjectSubscription:
@@ -134,13 +134,13 @@ class MemoryBus:
         listener = BrokerSubscription(self, next(self.world.ids), self._moved(subject), queue, handler)
         self._listeners[listener.sid] = listener
         if self._connected:
-            self._line.send_behind(lambda: self._attach(listener))
+            self._link.send_in_order(lambda: self._attach(listener))
         return listener
 
     async def barrier(self, timeout: float = 5.0) -> None:
         self._require_connection()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.send_behind(lambda: self._line.bring_behind(lambda: _succeed(done, None)))
+        self._link.send_in_order(lambda: self._link.receive_in_order(lambda: _succeed(done, None)))
         try:
             await self._wait(done, timeout, "no answer in time")
         except RequestTimeout:
@@ -167,7 +167,7 @@ class MemoryBus:
         return stop
 
     async def call(self, operation: Callable[[], T], *, timeout: float, subject: str, size: int = 0) -> T:
-        """Run `operation`, which asks on `subject`, at the broker and bring its result (or error) back."""
+        """Run `operation`, a request on `subject`, at the broker, and return its result or error."""
         self._require_connection()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -178,91 +178,95 @@ class MemoryBus:
                 result = operation()
             except TransportError as error:
                 failure = error
-                self._line.bring("answer", subject, 0, lambda: _fail(done, failure))
+                self._link.receive("answer", subject, 0, lambda: _fail(done, failure))
             else:
-                self._line.bring("answer", subject, 0, lambda: _succeed(done, result))
+                self._link.receive("answer", subject, 0, lambda: _succeed(done, result))
 
-        self._line.send("ask", subject, size, serve)
+        self._link.send("ask", subject, size, serve)
         return await self._wait(done, timeout, "no answer in time")
 
     def deliver(self, listener: BrokerSubscription, message: Message) -> None:
-        """Bring a message to its handler."""
+        """Deliver a message to its handler."""
         if not self._connected:
-            return  # dropped as a slow consumer by the very same message
-        self._line.bring(
+            return  # this message made the broker drop the slow consumer
+        self._link.receive(
             "deliver", message.subject, len(message.data), lambda: self._handle(listener, message)
         )
-        if self._line.flooded:
+        if self._link.flooded:
             self.drop()
 
     def forget(self, listener: BrokerSubscription) -> None:
         if self._listeners.pop(listener.sid, None) is None or not self._connected:
             return
-        if self.world.weather is None:
+        if self.world.fault_model is None:
             self.world.discard(listener)
-        else:  # as on a socket: what the broker sends it until then, and gives nobody else, is lost
+        else:  # as on a socket: messages that the broker routes here until then are lost
             self._leaving[listener.sid] = listener
-            self._line.send_behind(lambda: self._detach(listener))
+            self._link.send_in_order(lambda: self._detach(listener))
 
     def cut(self) -> None:
-        """Lose the connection, and wait for `heal()`."""
+        """Drop the connection until `heal()`."""
         self._cancel_attempts()
         if not self._connected:
             return
         self._lose()
         for waiting in self._waiting:
             _fail(waiting, RequestTimeout("the connection was lost before an answer came"))
-        asyncio.get_running_loop().call_soon(self._tell, False, context=self._line.home)
+        asyncio.get_running_loop().call_soon(
+            self._notify_watchers, False, context=self._link.connection_context
+        )
 
     def drop(self) -> None:
-        """Lose the connection, and connect again by oneself when the broker is there."""
+        """Drop the connection, and reconnect when the broker is up."""
         self.cut()
         if not self._closed:
             self._attempt_later(0)
 
-    def part(self, notice_seconds: float) -> None:
-        """From now on nothing comes through; the ends notice it only after a while."""
-        self._line.silent = True
-        self._line.lose_outgoing()
-        self._line.lose_incoming()
+    def partition(self, notice_seconds: float) -> None:
+        """Partition the connection: nothing is delivered; both ends notice it after `notice_seconds`."""
+        self._link.silent = True
+        self._link.lose_outgoing()
+        self._link.lose_incoming()
         self._cancel_attempts()
         if not self._closed:
             self._attempts = asyncio.get_running_loop().call_later(
-                notice_seconds, self.drop, context=self._line.home
+                notice_seconds, self.drop, context=self._link.connection_context
             )
 
-    def mend(self) -> None:
-        """Let messages through again: on another connection, for that one has lost some."""
-        if self._line.silent and not self._closed:
-            self._line.silent = False
+    def end_partition(self) -> None:
+        """End a partition by a reconnect, because messages were lost."""
+        if self._link.silent and not self._closed:
+            self._link.silent = False
             self.drop()
 
-    def heal(self, standing: ConnectionIdentity | None = None) -> None:
-        if self._connected and self._line.silent:
-            self.mend()
+    def heal(self, identity: ConnectionIdentity | None = None) -> None:
+        if self._connected and self._link.silent:
+            self.end_partition()
             return
         self._cancel_attempts()
         if self._connected or self._closed:
             return
-        if standing is not None:
-            self._standing = standing
+        if identity is not None:
+            self._identity = identity
         if self.world.down:
             self._attempt_later(0)
             return
         self._connected = True
-        self._line.silent = False
+        self._link.silent = False
         for listener in self._listeners.values():
             listener.subject = self._moved(listener.subject)
             self._attach(listener)
-        asyncio.get_running_loop().call_soon(self._tell, True, context=self._line.home)
+        asyncio.get_running_loop().call_soon(
+            self._notify_watchers, True, context=self._link.connection_context
+        )
 
     def kill(self, *, sent_arrives: bool) -> None:
-        """Whoever had it is gone. What was sent before may still be on its way to the broker."""
+        """Kill the process of the connection; messages sent before may still reach the broker."""
         self._closed = True
         self._cancel_attempts()
         if self._connected:
             self._lose(sent_arrives=sent_arrives)
-        self._line.silent = True
+        self._link.silent = True
         for deadline in self._waiting.values():
             deadline.cancel()
         self._listeners.clear()
@@ -281,12 +285,12 @@ class MemoryBus:
         self.world.left(self)
 
     def _lose(self, *, sent_arrives: bool = False) -> None:
-        """The connection is gone, and the broker has forgotten it."""
+        """Drop the connection at both ends."""
         self._connected = False
-        self._met = self.world.broker_id
+        self._last_broker_id = self.world.broker_id
         if not sent_arrives:
-            self._line.lose_outgoing()
-        self._line.lose_incoming()
+            self._link.lose_outgoing()
+        self._link.lose_incoming()
         for listener in (*self._listeners.values(), *self._leaving.values()):
             self.world.discard(listener)
         self._leaving.clear()
@@ -294,11 +298,11 @@ class MemoryBus:
     def _attempt_later(self, attempt: int) -> None:
         seconds = self.world.rng.uniform(0, min(_RECONNECT_SECONDS_MAX, 0.05 * 2 ** min(attempt, 10)))
         self._attempts = asyncio.get_running_loop().call_later(
-            seconds, self._attempt, attempt, context=self._line.home
+            seconds, self._attempt, attempt, context=self._link.connection_context
         )
 
     def _attempt(self, attempt: int) -> None:
-        if self.world.down or self._line.silent:
+        if self.world.down or self._link.silent:
             self._attempt_later(attempt + 1)
         else:
             self.heal()
@@ -309,22 +313,22 @@ class MemoryBus:
             self._attempts = None
 
     def message(self, subject: str, data: bytes, headers: Headers | None, reply: str = "") -> Message:
-        """The message as the broker will see it. Raises TooLarge."""
+        """Return the message as the broker receives it. Raises TooLarge."""
         check_subject(subject)
         block = encode_headers(headers) if headers else b""
         size = len(data) + len(block)
         if size > self.world.max_payload:
-            raise TooLarge(f"{size} bytes for {subject!r}, but NATS takes {self.world.max_payload} at most")
-        # as `parse_headers` would read the block again, and cheaper
-        heard = {name: value.strip() for name, value in headers.items()} if headers else NO_HEADERS
-        return Message(subject, bytes(data), heard, reply)
+            raise TooLarge(f"{size} bytes for {subject!r}, but NATS accepts at most {self.world.max_payload}")
+        # the result of `parse_headers`, but cheaper
+        parsed = {name: value.strip() for name, value in headers.items()} if headers else NO_HEADERS
+        return Message(subject, bytes(data), parsed, reply)
 
     def _require_connection(self) -> None:
         if not self._connected:
             raise Disconnected("there is no connection to NATS right now")
 
     def _attach(self, listener: BrokerSubscription) -> None:
-        # closed meanwhile: nothing to do
+        # the subscription may have been closed meanwhile
         if listener.sid in self._listeners and self._may(listener.subject, publish=False):
             self.world.add(listener)
 
@@ -333,12 +337,17 @@ class MemoryBus:
         self.world.discard(listener)
 
     def _moved(self, subject: str) -> str:
-        """The subject; of an inbox of ours, where it is now."""
+        """Return the subject, with the current prefix if it is an inbox of this connection."""
         rest = subject.partition(".")[2]
-        return f"{self._standing.inbox_prefix}.{rest}" if rest.startswith(f"{self._own}.") else subject
+        return (
+            f"{self._identity.inbox_prefix}.{rest}" if rest.startswith(f"{self._inbox_token}.") else subject
+        )
 
     def _publish(self, message: Message) -> bool:
-        """At the broker: whether we may. A stream's refusal has no way back without a reply."""
+        """Publish at the broker; False if not permitted.
+
+        Without a reply subject a stream's error is dropped.
+        """
         if not self._may(message.subject, publish=True):
             return False
         with suppress(TransportError):
@@ -346,15 +355,15 @@ class MemoryBus:
         return True
 
     def _may(self, subject: str, *, publish: bool) -> bool:
-        """Whether the broker allows it; if not, those who watch are told."""
-        allowed = self._standing.permissions
-        if allowed is None or subject.startswith(f"{self._standing.taken_prefix or '-'}."):
+        """Check the permissions; a violation is reported to the watchers."""
+        allowed = self._identity.permissions
+        if allowed is None or subject.startswith(f"{self._identity.taken_prefix or '-'}."):
             return True
         if any(matches(one, subject) for one in (allowed.publish if publish else allowed.subscribe)):
             return True
         refusal = PermissionViolation(subject, publish)
         for watcher in list(self._refusal_watchers.values()):
-            self._line.bring_behind(lambda watcher=watcher: watcher(refusal))  # type: ignore[misc]  # this turn's
+            self._link.receive_in_order(lambda watcher=watcher: watcher(refusal))  # type: ignore[misc]  # this turn's
         return False
 
     async def _wait(self, done: "asyncio.Future[T]", timeout: float, words: str) -> T:
@@ -369,22 +378,22 @@ class MemoryBus:
     def _handle(self, listener: BrokerSubscription, message: Message) -> None:
         if listener.sid not in self._listeners:
             return
-        reply = self._standing.answering.to(message.reply)
+        reply = self._identity.answering.to(message.reply)
         if reply != message.reply:
             message = Message(message.subject, message.data, message.headers, reply)
-        if self.world.tap is not None:
-            self.world.tap.delivered(self.name, message)
+        if self.world.observer is not None:
+            self.world.observer.delivered(self.name, message)
         try:
             listener.handler(message)
         except Exception:
-            log.exception("a message handler failed", subject=listener.subject)
+            log.exception("message handler failed", subject=listener.subject)
 
-    def _tell(self, connected: bool) -> None:
+    def _notify_watchers(self, connected: bool) -> None:
         for watcher in list(self._watchers.values()):
             try:
                 watcher(connected)
             except Exception:
-                log.exception("a connection watcher failed")
+                log.exception("connection listener failed")
 
 
 def _succeed(done: "asyncio.Future[T]", result: T) -> None:

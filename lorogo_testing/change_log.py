@@ -1,4 +1,4 @@
-"""The newest changes of a stream of the in-memory twin: for replicas that are behind, and for a tap."""
+"""The newest changes of an in-memory stream, for lagging replicas and an observer."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ _BY_APPEND: Final = ("rollup", "limit")  # a removal that is part of an append
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLag:
-    """How a replica that is behind differs: what it has not got yet, and what it still has."""
+    """The difference of a lagging replica: messages that it lacks, and removed ones that it still has."""
 
     hidden: frozenset[int]
     kept: dict[str, dict[int, StoredMessage]]
 
 
 class ActingBroker(Protocol):
-    """What a ledger needs of `memory_nats.MemoryNats`."""
+    """The part of `memory_nats.MemoryNats` that the change log uses."""
 
     @property
-    def tap(self) -> BrokerObserver | None: ...
+    def observer(self) -> BrokerObserver | None: ...
 
     @property
     def acting(self) -> str:
-        """The line whose wish is served right now."""
+        """The link whose request is being served."""
 
 
 class StreamChangeLog:
@@ -41,25 +41,25 @@ class StreamChangeLog:
 
     def stored(self, stored: StoredMessage, previous: int) -> None:
         self._changes.append((stored, []))
-        if self._world.tap is not None:
-            self._world.tap.stored(self._stream, stored, previous, self._world.acting)
+        if self._world.observer is not None:
+            self._world.observer.stored(self._stream, stored, previous, self._world.acting)
 
     def removed(self, gone: Sequence[StoredMessage], how: str) -> None:
         if how == "loss":
             self.forget()
         elif how in _BY_APPEND and self._changes:
             self._changes[-1][1].extend(gone)
-        elif how != "age":  # every replica knows the time
+        elif how != "age":  # every replica expires messages by itself
             self._changes.append((None, list(gone)))
-        if self._world.tap is not None:
-            self._world.tap.removed(self._stream, gone, how, self._world.acting)
+        if self._world.observer is not None:
+            self._world.observer.removed(self._stream, gone, how, self._world.acting)
 
     def forget(self) -> None:
-        """Something was lost, and no replica has it: none is behind that."""
+        """Clear the log after a data loss, which affects every replica."""
         self._changes.clear()
 
     def behind(self, lag: int) -> ReplicaLag:
-        """How a replica differs that has not seen the newest `lag` changes."""
+        """Return the difference of a replica without the newest `lag` changes."""
         hidden: set[int] = set()
         kept: dict[int, StoredMessage] = {}
         for added, gone in list(self._changes)[-lag:][::-1] if lag > 0 else ():

@@ -1,8 +1,8 @@
-"""What the in-memory twin of NATS asks about every message (Weather), and whom it tells what happened (Tap).
+"""The fault model of the in-memory twin of NATS, and the observer of its events.
 
-Without a weather every message takes one turn of the loop each way and arrives in order. Subscriptions,
-their ends and barriers belong to a connection: a weather may slow them, but they are never lost or overtaken
-on it. It is asked about them with an empty subject, and only the slowest copy counts.
+Without a fault model every message takes one turn of the loop each way and arrives in order. Subscriptions,
+their ends and barriers belong to a connection: a fault model may delay them, but they are never lost or
+reordered on it. `travel` gets an empty subject for them, and only the slowest copy counts.
 """
 
 from collections.abc import Sequence
@@ -11,41 +11,44 @@ from typing import Literal, Protocol
 from lorogo_transport.ports import Message, StoredMessage
 
 Kind = Literal[
-    "publish",  # to the broker: core messages, and appends that nobody confirms
+    "publish",  # to the broker: core messages, and unconfirmed appends
     "deliver",  # from the broker to a subscriber
-    "ask",  # to the broker: appends, gets, purges, and whatever else JetStream answers
-    "answer",  # from the broker: its answers to those
+    "ask",  # to the broker: appends, gets, purges, and other JetStream requests
+    "answer",  # from the broker: the answers to those
 ]
 
 
 class FaultModel(Protocol):
-    """How messages travel."""
+    """Delays, losses and duplicates of messages."""
 
     @property
     def waiting_max(self) -> int:
-        """A connection with more deliveries waiting than this is ended: a slow consumer. 0: no bound."""
+        """Maximum of pending deliveries; beyond it the connection ends as a slow consumer. 0: no bound."""
 
     def travel(self, line: str, kind: Kind, subject: str, size: int) -> tuple[float, ...]:
-        """Seconds until each copy arrives, () if it is lost. `line` is the name given to `connect()`."""
+        """Return the delay of each copy in seconds, () for a loss.
+
+        `line` is the name given to `connect()`.
+        """
 
     def lag(self, stream: str) -> int:
-        """How many of the newest changes the replica that answers this direct get has not seen."""
+        """Return how many of the newest changes the replica of a direct get lacks."""
 
 
 class BrokerObserver(Protocol):
-    """Told by the broker what happens, in order, at once."""
+    """Receives the broker's events, in order and synchronously."""
 
     def published(self, line: str, message: Message) -> None:
-        """It reached the broker."""
+        """A message reached the broker."""
 
     def stored(self, stream: str, stored: StoredMessage, previous: int, line: str) -> None:
-        """A stream took it; `previous` was its subject's last sequence."""
+        """A stream stored a message; `previous` was its subject's last sequence."""
 
     def removed(self, stream: str, gone: Sequence[StoredMessage], how: str, line: str) -> None:
-        """A stream holds these no more. How: purge, delete, rollup, limit, age or loss."""
+        """A stream removed messages. `how`: purge, delete, rollup, limit, age or loss."""
 
     def refused(self, stream: str, message: Message, error: Exception, line: str) -> None:
-        """A stream did not take it: a lost compare-and-swap, no room."""
+        """A stream refused a message: a lost compare-and-swap, or full."""
 
     def delivered(self, line: str, message: Message) -> None:
-        """It is handed to a handler of that connection."""
+        """A handler of that connection gets a message."""

@@ -6,10 +6,10 @@
 Every call goes through its connection's queue to the broker and back, one turn of the event loop
 each way, in order: as on a socket, nothing re-enters and nothing overtakes. Faults belong to a
 connection: `transport.cut()`, `transport.heal()`, `transport.drop_next_ack()`; the loss of stored
-messages belongs to the world: `world.rewind(stream, last)`.
+messages is a fault of the broker: `world.rewind(stream, last)`.
 
-With a weather (`memory_weather`) messages may be lost, doubled, late and overtaken, and direct gets stale;
-a tap is told everything that happens at the broker.
+With a fault model messages may be lost, duplicated, delayed and reordered, and direct gets stale;
+an observer receives every event at the broker.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _MATCHING_MAX = 1000
 
 
 class MemoryNats:
-    """The broker: who listens, and what the streams hold."""
+    """The broker: its subscriptions and streams."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class MemoryNats:
         now_ns: Callable[[], int] = time.time_ns,
         rng: random.Random | None = None,
         max_payload: int = _MAX_PAYLOAD,
-        weather: FaultModel | None = None,
-        tap: BrokerObserver | None = None,
+        fault_model: FaultModel | None = None,
+        observer: BrokerObserver | None = None,
     ) -> None:
         self.now_ns = now_ns
         self.rng = rng if rng is not None else random.Random(0)
@@ -58,42 +58,41 @@ class MemoryNats:
         self.broker_id = "memory"
         self.stores: dict[str, StreamStore] = {}
         self.ids = itertools.count(1)
-        self.weather = weather
-        self.tap = tap
-        self.acting = ""  # the line whose wish is served right now; empty: nobody's
-        self.context = copy_context()  # what arrives at the broker runs here, if there is a weather
+        self.fault_model = fault_model
+        self.observer = observer
+        self.acting = ""  # the link whose request is being served; empty: none
+        self.context = copy_context()  # deliveries to the broker run here, with a fault model
         self._down_until = 0.0
         self._connections: dict[int, BrokerConnection] = {}
         self._literal: dict[str, dict[int, BrokerSubscription]] = {}
         self._patterns: dict[int, BrokerSubscription] = {}
-        self._matching: dict[
-            str, list[BrokerSubscription]
-        ] = {}  # of a subject, as long as no pattern comes or goes
+        # by subject; cleared when a pattern is added or removed
+        self._matching: dict[str, list[BrokerSubscription]] = {}
 
     @property
     def down(self) -> bool:
-        """Whether the broker is not there right now."""
+        """True while the broker is down."""
         return self._down_until > 0 and asyncio.get_running_loop().time() < self._down_until
 
-    def connect(self, name: str = "memory", standing: ConnectionIdentity | None = None) -> "MemoryTransport":
-        """A connection; what arrives on it runs in the caller's context, if there is a weather.
+    def connect(self, name: str = "memory", identity: ConnectionIdentity | None = None) -> "MemoryTransport":
+        """Open a connection; with a fault model its deliveries run in the caller's context.
 
-        While the broker is down it is made when the broker is there again.
+        While the broker is down, the connection opens when it is up again.
         """
-        bus = MemoryBus(self, name, standing or ConnectionIdentity())
+        bus = MemoryBus(self, name, identity or ConnectionIdentity())
         self._connections[id(bus)] = bus
         if self.down:
             bus.drop()
         return MemoryTransport(self, bus)
 
     def left(self, connection: BrokerConnection) -> None:
-        """It never comes back."""
+        """Remove a connection permanently."""
         self._connections.pop(id(connection), None)
 
     def restart(self, down_seconds: float = 0.0, damage: Callable[[], None] | None = None) -> None:
-        """Begin another life of the broker: every connection is lost, and made again at a time of its own.
+        """Restart the broker: every connection is lost, and reconnects after its own delay.
 
-        `damage` is done to the streams meanwhile: `rewind`, `lose_messages`, `lose_stream`.
+        `damage` is called while the broker is down: `rewind`, `lose_messages`, `lose_stream`.
         """
         self._down_until = asyncio.get_running_loop().time() + down_seconds
         for connection in list(self._connections.values()):
@@ -104,36 +103,35 @@ class MemoryNats:
             damage()
 
     def heal(self) -> None:
-        """End a restart now: whoever tries to connect succeeds."""
+        """End a restart now: connection attempts succeed."""
         self._down_until = 0.0
 
     def rewind(self, stream: str, last: int) -> None:
-        """Lose what `stream`, if it is there, stored after sequence `last`: sequences go backwards."""
+        """Lose the messages of `stream` after sequence `last`, if it exists: sequences go backwards."""
         self.acting = ""
         if stream in self.stores:
             self.stores[stream].rewind(last)
 
     def rewind_to(self, stream: str, time_ns: int) -> None:
-        """Lose what `stream`, if it is there, stored after that time."""
+        """Lose the messages that `stream` stored after a time, if it exists."""
         if stream in self.stores:
             self.rewind(stream, self.stores[stream].last_until(time_ns))
 
     def lose_messages(self, stream: str, sequences: Iterable[int]) -> int:
-        """Lose these messages of `stream`, if it is there; returns how many there were."""
+        """Lose these messages of `stream`, if it exists; return their number."""
         self.acting = ""
         return self.stores[stream].lose(sequences) if stream in self.stores else 0
 
     def lose_stream(self, stream: str) -> None:
-        """Lose all of `stream`, itself included, if it is there: who needs it makes it anew."""
+        """Lose `stream` completely, if it exists: clients must recreate it."""
         self.rewind(stream, 0)
         self.stores.pop(stream, None)
 
     def make(self, config: Mapping[str, object]) -> None:
-        """Add a stream with these settings."""
-        ledger = (
-            None if self.weather is None and self.tap is None else StreamChangeLog(str(config["name"]), self)
-        )
-        self.stores[str(config["name"])] = StreamStore(config, self.now_ns(), ledger)
+        """Create a stream with these settings."""
+        unobserved = self.fault_model is None and self.observer is None
+        change_log = None if unobserved else StreamChangeLog(str(config["name"]), self)
+        self.stores[str(config["name"])] = StreamStore(config, self.now_ns(), change_log)
 
     def store(self, name: str) -> StreamStore:
         try:
@@ -142,15 +140,15 @@ class MemoryNats:
             raise StreamMissing(name) from None
 
     def publish(self, message: Message, line: str = "") -> list[tuple[str, int]]:
-        """Route to listeners and streams; returns (stream, sequence) where it was stored.
+        """Route to listeners and streams; return (stream, sequence) where the message was stored.
 
-        Raises what the stream raises. With a reply subject, the stream's answer (or word that
-        nobody listens) goes there, as NATS does it.
+        Raises the stream's errors. With a reply subject, the stream's answer or a "no responders" status is
+        published there, as NATS does.
         """
         self.acting = line
-        if self.tap is not None:
-            self.tap.published(line, message)
-        heard = self.route(message)
+        if self.observer is not None:
+            self.observer.published(line, message)
+        receivers_count = self.route(message)
         acks: list[tuple[str, int]] = []
         for store in list(self.stores.values()):
             if store.covers(message.subject):
@@ -160,12 +158,12 @@ class MemoryNats:
         if message.reply and acks:
             answer = {"stream": acks[0][0], "seq": acks[0][1]}
             self.route(Message(message.reply, json.dumps(answer).encode()))
-        elif message.reply and not heard:
+        elif message.reply and not receivers_count:
             self.route(Message(message.reply, b"", {STATUS: "503"}))
         return acks
 
     def route(self, message: Message) -> int:
-        """Hand to everyone who listens, one of each queue group; returns to how many."""
+        """Deliver to all subscribers, one per queue group; return their number."""
         receivers: list[BrokerSubscription] = []
         groups: dict[tuple[str, str], list[BrokerSubscription]] = {}
         for listener in (*self._literal.get(message.subject, {}).values(), *self._match(message.subject)):
@@ -181,7 +179,7 @@ class MemoryNats:
         return len(receivers)
 
     def _match(self, subject: str) -> list[BrokerSubscription]:
-        """Those who listen to a pattern that covers the subject."""
+        """Return the subscriptions with a pattern that matches the subject."""
         found = self._matching.get(subject)
         if found is None:
             if len(self._matching) >= _MATCHING_MAX:
@@ -208,8 +206,8 @@ class MemoryNats:
         try:
             return store.store(message.subject, message.data, message.headers, self.now_ns())
         except TransportError as error:
-            if self.tap is not None:
-                self.tap.refused(store.name, message, error, line)
+            if self.observer is not None:
+                self.observer.refused(store.name, message, error, line)
             raise
 
     def _republish(self, store: StreamStore, message: Message, stored: StoredMessage, previous: int) -> None:
@@ -228,7 +226,7 @@ class MemoryNats:
 
 
 class MemoryTransport:
-    """A `ports.Transport` in one process, and its faults."""
+    """A `ports.Transport` in one process, with fault injection."""
 
     def __init__(self, world: MemoryNats, bus: MemoryBus) -> None:
         self._world = world
@@ -254,30 +252,30 @@ class MemoryTransport:
         )
 
     def cut(self) -> None:
-        """Lose the connection: what is under way is lost, in both directions."""
+        """Drop the connection with all messages in transit, in both directions."""
         self._bus.cut()
 
-    def heal(self, standing: ConnectionIdentity | None = None) -> None:
-        """Connect again, as somebody else if wished: subscriptions go on, what was missed is missed."""
-        self._bus.heal(standing)
+    def heal(self, identity: ConnectionIdentity | None = None) -> None:
+        """Reconnect, optionally with another identity; subscriptions continue, missed messages are lost."""
+        self._bus.heal(identity)
 
-    def part(self, notice_seconds: float = 10.0) -> None:
-        """Nothing comes through in either direction; the ends notice it after so many seconds."""
-        self._bus.part(notice_seconds)
+    def partition(self, notice_seconds: float = 10.0) -> None:
+        """Partition the connection in both directions; the ends notice it after so many seconds."""
+        self._bus.partition(notice_seconds)
 
-    def mend(self) -> None:
-        """End `part()`: the connection is made anew, at a time of its own."""
-        self._bus.mend()
+    def end_partition(self) -> None:
+        """End `partition()`: the connection reconnects after a delay."""
+        self._bus.end_partition()
 
     def kill(self, *, sent_arrives: bool = False) -> None:
-        """Whoever had it is gone: nobody is told, nothing of it runs again.
+        """Kill the process of the connection: no callback of it runs again.
 
-        With `sent_arrives` the broker still gets what was under way to it, as from a socket's buffer.
+        With `sent_arrives` the broker still gets its messages in transit, as from a socket's buffer.
         """
         self._bus.kill(sent_arrives=sent_arrives)
 
     def drop_next_ack(self, count: int = 1) -> None:
-        """The next `count` appends are stored, and their confirmation never comes."""
+        """Store the next `count` appends, but lose their confirmations."""
         self._bus.acks_to_drop += count
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A stream as one connection sees it: every question travels to the in-memory broker and back."""
+"""A stream over one connection: every request travels to the in-memory broker and back."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeVar
@@ -18,13 +18,13 @@ _READ_SECONDS = 5.0
 
 
 class BrokerStreams(Protocol):
-    """What a stream needs of `memory_nats.MemoryNats`."""
+    """The part of `memory_nats.MemoryNats` that a stream uses."""
 
     @property
     def now_ns(self) -> Callable[[], int]: ...
 
     @property
-    def weather(self) -> FaultModel | None: ...
+    def fault_model(self) -> FaultModel | None: ...
 
     acting: str
 
@@ -138,12 +138,12 @@ class MemoryStream:
             raise OutcomeUnknown(f"no confirmation of the deletion of {sequence}") from error
 
     def _append(self, message: Message) -> int | None:
-        """At the broker: None when a fault takes the confirmation away."""
+        """Append at the broker; None if a fault drops the confirmation."""
         world = self._world
         world.store(self._name)
         acks = world.publish(message, self._bus.name)
         if not acks:
-            raise NoResponders(f"nobody listens on {message.subject!r}")
+            raise NoResponders(f"{message.subject!r} has no subscriber")
         stream, sequence = acks[0]
         if stream != self._name:
             raise StreamMismatch(self._name, [f"{message.subject!r} is stored by stream {stream!r}"])
@@ -166,9 +166,9 @@ class MemoryStream:
         )
 
     def _lag(self) -> int:
-        """At the broker: how far behind the replica is that answers a direct get."""
-        weather = self._world.weather
-        return 0 if weather is None else weather.lag(self._name)
+        """Return the lag of the replica that answers a direct get, in changes."""
+        fault_model = self._world.fault_model
+        return 0 if fault_model is None else fault_model.lag(self._name)
 
     async def _ask(self, question: Callable[[StreamStore, int], T], timeout: float) -> T:
         world = self._world

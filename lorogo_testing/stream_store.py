@@ -1,4 +1,7 @@
-"""One stream of the in-memory twin: sequences, limits, compare-and-swap, rollup. Pure; time comes in."""
+"""One stream of the in-memory twin: sequences, limits, compare-and-swap, rollup.
+
+Pure; time is an argument.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -14,18 +17,18 @@ from lorogo_transport.rpc.subject_patterns import matches
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 ROLLUP = "Nats-Rollup"
 _ROLLUP_DENIED = 10111
-_COVERED_MAX = 1000  # answers kept
-_RECORD_BYTES = 30  # what NATS adds to each message on disk
+_COVERED_MAX = 1000  # cached answers
+_RECORD_BYTES = 30  # added by NATS to each message on disk
 
 
 class StreamStore:
-    """What a stream holds, and the rules by which it takes more."""
+    """The messages of a stream, and its rules for appends."""
 
     def __init__(
-        self, config: Mapping[str, Any], created_ns: int = 0, ledger: StreamChangeLog | None = None
+        self, config: Mapping[str, Any], created_ns: int = 0, change_log: StreamChangeLog | None = None
     ) -> None:
         self.config = config
-        self.ledger = ledger
+        self.change_log = change_log
         self._created_ns = created_ns
         self._messages: dict[int, StoredMessage] = {}  # in order of sequence
         self._sizes: dict[int, int] = {}
@@ -56,7 +59,7 @@ class StreamStore:
         return covered
 
     def store(self, subject: str, data: bytes, headers: Headers, now_ns: int) -> tuple[StoredMessage, int]:
-        """Store; returns the message and its subject's last sequence before it. Raises as `Stream.append`."""
+        """Store a message; return it and its subject's previous sequence. Raises as `Stream.append`."""
         self._expire(now_ns)
         previous = self.last_sequence(subject)
         if EXPECTED_LAST in headers and headers[EXPECTED_LAST] != str(previous):
@@ -72,8 +75,8 @@ class StreamStore:
         self._sizes[self._last] = size
         self._by_subject.setdefault(subject, []).append(self._last)
         self._bytes += size
-        if self.ledger is not None:
-            self.ledger.stored(stored, previous)
+        if self.change_log is not None:
+            self.change_log.stored(stored, previous)
         if rollup == "sub":
             self.purge(subject, self._last, how="rollup")
         per_subject = self.config.get("max_msgs_per_subject", -1)
@@ -97,7 +100,7 @@ class StreamStore:
     def batch(
         self, subject: str, first: int, now_ns: int, *, messages_max: int, bytes_max: int, lag: int = 0
     ) -> tuple[list[StoredMessage], int]:
-        """Messages from `first` on, and how many remain; of a replica that is `lag` changes behind."""
+        """Return messages from `first` on, and how many remain; from a replica that lags by `lag` changes."""
         self._expire(now_ns)
         behind = self._behind(lag)
         messages: list[StoredMessage] = []
@@ -130,23 +133,23 @@ class StreamStore:
         return {subject: len(self._by_subject[subject]) for subject in self._matching(pattern)}
 
     def purge(self, pattern: str, before: int | None, how: str = "purge") -> int:
-        doomed = [
+        expired = [
             sequence
             for subject in self._matching(pattern)
             for sequence in self._by_subject[subject]
             if before is None or sequence < before
         ]
-        return self._remove(doomed, how)
+        return self._remove(expired, how)
 
     def remove(self, sequence: int) -> bool:
         return self._remove((sequence,), "delete") > 0
 
     def lose(self, sequences: Iterable[int]) -> int:
-        """Lose these, as a damaged store does; returns how many there were."""
+        """Lose these messages, as a damaged store does; return their number."""
         return self._remove(sequences, "loss")
 
     def last_until(self, time_ns: int) -> int:
-        """The sequence of the last message that was stored by then, or else one below the first of now."""
+        """Return the last sequence stored by then, else one below the first current message."""
         older = [sequence for sequence, one in self._messages.items() if one.time_ns <= time_ns]
         return max(older, default=min(self._messages, default=self._last + 1) - 1)
 
@@ -154,8 +157,8 @@ class StreamStore:
         """Lose every message after `last`, as a damaged store does: the next one gets `last` + 1."""
         self.lose([sequence for sequence in self._messages if sequence > last])
         self._last = min(self._last, last)
-        if self.ledger is not None:
-            self.ledger.forget()  # also of what was removed before: no replica has it
+        if self.change_log is not None:
+            self.change_log.forget()  # also removals before: no replica has those messages
 
     def state(self, now_ns: int) -> StreamState:
         self._expire(now_ns)
@@ -171,10 +174,10 @@ class StreamStore:
         return [subject for subject in held if matches(pattern, subject)]
 
     def _behind(self, lag: int) -> ReplicaLag | None:
-        return self.ledger.behind(lag) if lag > 0 and self.ledger is not None else None
+        return self.change_log.behind(lag) if lag > 0 and self.change_log is not None else None
 
     def _from(self, subject: str, first: int, behind: ReplicaLag | None) -> list[StoredMessage]:
-        """The subject's messages from `first` on, in order."""
+        """Return the subject's messages from `first` on, in order."""
         own = self._by_subject.get(subject, [])
         found = [self._messages[sequence] for sequence in own[bisect_left(own, first) :]]
         if behind is not None:
@@ -196,8 +199,8 @@ class StreamStore:
             del own[bisect_left(own, sequence)]
             if not own:
                 del self._by_subject[stored.subject]
-        if gone and self.ledger is not None:
-            self.ledger.removed(gone, how)
+        if gone and self.change_log is not None:
+            self.change_log.removed(gone, how)
         return len(gone)
 
     def _make_room(self, size: int) -> None:

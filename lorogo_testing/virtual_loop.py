@@ -20,23 +20,23 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 BEGIN = 1000.0
-#: what a callback takes: a wait for less than a clock can tell must end, too
+#: duration of a callback, so that waits below the clock's resolution end
 _TURN_SECONDS = 1e-7
-_THREAD_SECONDS = 0.002  # at most, for a small piece of work in a thread
+_THREAD_SECONDS = 0.002  # maximum duration of work in a thread
 
 
 class Deadlock(Exception):
-    """Nothing can run, and nothing will."""
+    """No callback is ready and no timer is set."""
 
 
 class TurnLimitExceeded(Exception):
-    """Far more was done than such a run takes: something turns in circles without waiting."""
+    """The run exceeded its limit of callbacks, probably in an endless loop."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Virtual time, and processes that can be held back or dropped."""
+    """An event loop on virtual time, with processes that can be paused or dropped."""
 
-    # what asyncio's own class has, and its types do not tell
+    # attributes of asyncio's class that its type stubs lack
     _ready: deque[Any]  # of Handle
     _scheduled: list[Any]  # a heap of (when, order, TimerHandle)
     _stopping: bool
@@ -46,12 +46,12 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.rng = rng
         self.turns = 0
-        self.strays: list[dict[str, Any]] = []  # what nobody caught
+        self.uncaught: list[dict[str, Any]] = []  # uncaught exceptions
         self._turns_max = turns_max
         self._now = BEGIN
         self._order = 0
         self.set_task_factory(_make_task)
-        self.set_exception_handler(self._stray)
+        self.set_exception_handler(self._on_uncaught)
 
     def time(self) -> float:
         return self._now
@@ -74,7 +74,7 @@ class SimLoop(asyncio.BaseEventLoop):
             handle._run()
             self._now += _TURN_SECONDS
         if self.turns > self._turns_max:
-            raise TurnLimitExceeded(f"{self.turns} callbacks, and no end")
+            raise TurnLimitExceeded(f"{self.turns} callbacks without an end")
 
     def _to_the_next_timer(self) -> None:
         scheduled = self._scheduled
@@ -89,7 +89,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 continue
             self._now = max(self._now, handle._when)
             self._ready.append(handle)
-            # all whose time has come too: in the order of their times
+            # all other due timers, in the order of their times
             while scheduled and scheduled[0][0] <= self._now:
                 other = heapq.heappop(scheduled)[2]
                 other._scheduled = False
@@ -101,10 +101,10 @@ class SimLoop(asyncio.BaseEventLoop):
         raise Deadlock("nothing can run, and no timer is set")
 
     def resume(self, process: SimulatedProcess) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         self._ready.extend(process.resume())
 
-    # --- what asyncio asks of a loop ------------------------------------------------------------------
+    # --- the interface of asyncio ------------------------------------------------------------------
 
     def call_at(
         self,
@@ -113,7 +113,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> events.TimerHandle:
-        """As asyncio's, but equal times keep their order, and to compare them is cheap."""
+        """Like asyncio's, but equal times keep their order, and comparing timers is cheap."""
         timer: Any = events.TimerHandle(when, callback, args, self, context)
         self._order += 1
         heapq.heappush(self._scheduled, (when, self._order, timer))
@@ -133,7 +133,7 @@ class SimLoop(asyncio.BaseEventLoop):
         def work() -> None:
             try:
                 result = func(*args)
-            except Exception as error:  # noqa: BLE001  # whoever waits gets it, as from a thread
+            except Exception as error:  # noqa: BLE001  # raised in the waiting task, as from a thread
                 if not done.cancelled():
                     done.set_exception(error)
             else:
@@ -144,17 +144,17 @@ class SimLoop(asyncio.BaseEventLoop):
         return done
 
     def _process_events(self, event_list: object) -> None:
-        """There are none."""
+        """Do nothing: there are no I/O events."""
 
     def _write_to_self(self) -> None:
-        """Nobody else's thread is there to wake us."""
+        """Do nothing: no other thread wakes the loop."""
 
-    def _stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception that nobody caught: of a living process it is a bug."""
+    def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record an uncaught exception; it is a bug unless the process was killed."""
         if isinstance(context.get("exception"), SimulatedCrash):
             return
         if "was destroyed but it is pending" not in context.get("message", ""):
-            self.strays.append(context)
+            self.uncaught.append(context)
 
 
 def _make_task(

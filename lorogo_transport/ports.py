@@ -216,7 +216,7 @@ class Stream(Protocol):
         """Return the subject's first message from sequence `first` on, from the leader; allows wildcards."""
 
     def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[StoredMessage]:
-        """Yield the subject's messages from `first` to `last` in order, by batched direct get; allows wildcards.
+        """Yield the subject's messages from `first` to `last` in order, by batched direct get; wildcards too.
 
         Ends when the stream has no more (a lagging replica may end early: compare with `last()` or `next()`).
         Memory is bounded: at most a few MiB are in flight.

@@ -32,7 +32,7 @@ class TokenVerifier(Protocol):
     def verify(self, text: str) -> Token:
         """What it says, if it is good. Raises TokenRefused."""
 
-    def still(self, token: Token) -> bool:
+    def is_valid(self, token: Token) -> bool:
         """Whether it is good now."""
 
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:

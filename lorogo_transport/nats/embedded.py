@@ -183,7 +183,7 @@ class EmbeddedNats:
         self._unlock()
 
     async def kill(self) -> None:
-        """Kill the server (kill -9), like a power failure; `start()` restarts it on the same port and store."""
+        """Kill the server (kill -9), like a power failure; `start()` restarts it on the same port."""
         if self._server is not None and self.running:
             with suppress(ProcessLookupError):
                 self._server.kill()

@@ -113,7 +113,7 @@ class _Ids(IdGenerator):
 
     @property
     def next_ids(self) -> tuple[int, int] | None:
-        return getattr(self._here, "told", None)
+        return getattr(self._here, "next_ids", None)
 
     @next_ids.setter
     def next_ids(self, ids: tuple[int, int] | None) -> None:

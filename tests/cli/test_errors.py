@@ -115,7 +115,9 @@ async def test_a_nats_without_jetstream_is_told(no_jetstream: str, tmp_path: Pat
         ("serve", "--workers", "2"),
     ):
         result = await asyncio.to_thread(lorogo, *command, "--nats", no_jetstream, cwd=tmp_path)
-        assert "has no JetStream: enable it (nats-server -js)" in refused(result), command
+        assert "JetStream is not enabled on this NATS server: enable it (nats-server -js)" in refused(
+            result
+        ), command
 
 
 async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def run(main: Coroutine[Any, Any, T], seed: int = 1) -> T:
     loop = SimLoop(random.Random(seed))
     try:
         done = loop.run_until_complete(main)
-        assert loop.strays == []
+        assert loop.uncaught == []
         return done
     finally:
         loop.close()
@@ -99,7 +99,7 @@ def test_what_was_acknowledged_outlives_the_machine(seed: int) -> None:
             await asyncio.sleep(rng.uniform(0.0, 0.3))
             crashes += not one.process.alive
             (one.power_off if rng.random() < 0.5 else one.kill)()
-            one.process.bury()
+            one.process.discard_tasks()
             found = values(disk)
             assert acked <= set(found)
             assert len(found) == len(set(found))
@@ -276,7 +276,7 @@ def test_a_seed_gives_the_same_disk_again() -> None:
             disk.stop_in(40, one.power_off)
             await asyncio.sleep(0.2)
             one.kill()
-            one.process.bury()
+            one.process.discard_tasks()
         entries = disk.folders["log"].folder.entries
         return disk.calls, {name: bytes(inode.data) for name, inode in entries.items()}
 

@@ -19,7 +19,7 @@ def test_a_killed_connection_is_silent() -> None:
 
     async def main() -> None:
         weather, notes = Told(), Notes()
-        world = MemoryNats(weather=weather, tap=notes, rng=random.Random(2))
+        world = MemoryNats(fault_model=weather, observer=notes, rng=random.Random(2))
         one, two = world.connect("one"), world.connect("two")
         dead, alive, words = Collector(), Collector(), list[bool]()
         one.bus.watch_connection(words.append)
@@ -63,7 +63,7 @@ def test_a_killed_connection_is_silent() -> None:
         third.bus.watch_connection(words.append)
         third.cut()
         third.kill()
-        third.mend()
+        third.end_partition()
         await asyncio.sleep(60)
         assert (words, third.bus.connected) == ([], False)
 
@@ -74,7 +74,7 @@ def test_what_arrives_runs_in_the_process_that_connected() -> None:
     """A paused process hears nothing until it goes on; the broker and the others do not wait for it."""
     loop = SimLoop(random.Random(1))
     process = SimulatedProcess("two", loop, random.Random(1))
-    world = MemoryNats(weather=Told())
+    world = MemoryNats(fault_model=Told())
     one, got, answers = world.connect("one"), Collector(), list[int]()
 
     async def life() -> None:
@@ -105,7 +105,7 @@ def test_what_arrives_runs_in_the_process_that_connected() -> None:
         assert (len(answers), len(got.messages)) == (count, 1)
 
     loop.run_until_complete(main())
-    process.bury()
+    process.discard_tasks()
     loop.close()
 
 
@@ -115,7 +115,7 @@ def test_a_slow_consumer_is_cut_and_comes_back() -> None:
     async def main() -> None:
         weather = Told()
         weather.waiting_max = 10
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         one, two = world.connect("one"), world.connect("two")
         got, words = Collector(), list[bool]()
         await two.bus.subscribe("news", got)
@@ -141,13 +141,13 @@ def test_a_line_that_is_silent() -> None:
     """Nothing comes through and nobody knows; then it is noticed, and later connected again."""
 
     async def main() -> None:
-        world = MemoryNats(weather=Told())
+        world = MemoryNats(fault_model=Told())
         one, two = world.connect("one"), world.connect("two")
         got, words = Collector(), list[bool]()
         await two.bus.subscribe("news", got)
         await two.bus.barrier()
         two.bus.watch_connection(words.append)
-        two.part(notice_seconds=8)
+        two.partition(notice_seconds=8)
         await one.bus.publish("news", b"unheard")
         await two.bus.publish("news", b"unsaid")
         with pytest.raises(RequestTimeout):
@@ -155,12 +155,12 @@ def test_a_line_that_is_silent() -> None:
         assert (two.bus.connected, words) == (True, [])
         await asyncio.sleep(60)
         assert (two.bus.connected, words) == (False, [False])
-        two.mend()
+        two.end_partition()
         await asyncio.sleep(3)
         await one.bus.publish("news", b"heard")
         await got.wait(1)
         assert (got.bodies, words) == ([b"heard"], [False, True])
-        two.part(notice_seconds=1000)
+        two.partition(notice_seconds=1000)
         two.heal()  # it has lost messages: it is another connection
         await asyncio.sleep(3)
         await one.bus.publish("news", b"heard again")
@@ -175,7 +175,7 @@ def test_the_broker_restarts() -> None:
 
     async def main() -> None:
         notes = Notes()
-        world = MemoryNats(weather=Told(), tap=notes, rng=random.Random(3))
+        world = MemoryNats(fault_model=Told(), observer=notes, rng=random.Random(3))
         one, two = await a_stream(world), world.connect("two")
         times: dict[str, list[float]] = {"one": [], "two": []}
         for name, transport in (("one", one), ("two", two)):

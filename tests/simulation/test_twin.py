@@ -16,7 +16,7 @@ def test_a_message_is_lost_doubled_or_late() -> None:
 
     async def main() -> None:
         weather = Told()
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         one, two = world.connect("one"), world.connect("two")
         got, times = Collector(), list[float]()
         await two.bus.subscribe("news", got)
@@ -39,7 +39,7 @@ def test_messages_overtake_each_other() -> None:
 
     async def main() -> None:
         weather = Told()
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         one = world.connect("one")
         got = Collector()
         await one.bus.subscribe("news", got)
@@ -58,7 +58,7 @@ def test_a_barrier_waits_for_the_slowest() -> None:
 
     async def main() -> None:
         weather = Told()
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         one, two = world.connect("one"), world.connect("two")
         mine, theirs = Collector(), Collector()
         await one.bus.subscribe("news", mine)
@@ -82,7 +82,7 @@ def test_a_subscription_is_not_overtaken() -> None:
 
     async def main() -> None:
         weather = Told()
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         one = world.connect("one")
         early, late = Collector(), Collector()
         first = await one.bus.subscribe("news", early)
@@ -104,7 +104,7 @@ def test_the_end_of_a_subscription_that_is_cut_leaves_no_ghost() -> None:
     """A member that left its queue group just before its connection was lost is given nothing afterwards."""
 
     async def main() -> None:
-        world = MemoryNats(weather=Told(), rng=random.Random(1))
+        world = MemoryNats(fault_model=Told(), rng=random.Random(1))
         one, two = world.connect("one"), world.connect("two")
         got = Collector()
         leaving = await one.bus.subscribe("work", Collector(), queue="q")
@@ -126,7 +126,7 @@ def test_an_append_with_an_unknown_outcome() -> None:
 
     async def main() -> None:
         weather = Told()
-        one = await a_stream(MemoryNats(weather=weather))
+        one = await a_stream(MemoryNats(fault_model=weather))
         stream = one.stream("s")
         weather.next["ask"] = [()]
         with pytest.raises(OutcomeUnknown):
@@ -160,7 +160,7 @@ def test_a_direct_get_of_a_replica_that_is_behind() -> None:
 
     async def main() -> None:
         weather = Told()
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         stream = (await a_stream(world)).stream("s")
         for subject in ("s.a", "s.b", "s.a", "s.c"):
             await stream.append(subject, b"")
@@ -207,7 +207,7 @@ def test_the_tap_is_told_everything_in_order() -> None:
 
     async def main() -> None:
         notes = Notes()
-        world = MemoryNats(weather=Told(), tap=notes)
+        world = MemoryNats(fault_model=Told(), observer=notes)
         one, two = await a_stream(world), world.connect("two")
         await two.bus.subscribe("done.a", lambda _: None)
         await two.bus.barrier()

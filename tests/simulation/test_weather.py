@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def _publish_and_wait(weather: StormyWeather, count: int, seconds: float) -> list[int]:
-    world = MemoryNats(weather=weather)
+    world = MemoryNats(fault_model=weather)
     one, two = world.connect("one"), world.connect("two")
     got = Collector()
     await two.bus.subscribe("news", got)
@@ -57,7 +57,7 @@ def test_held() -> None:
 
     async def main() -> list[float]:
         weather = StormyWeather(random.Random(1), everywhere(Climate()))
-        one = await a_stream(MemoryNats(weather=weather))
+        one = await a_stream(MemoryNats(fault_model=weather))
         weather.hold("one", "ask", "s.held", 10.0)
 
         async def seconds(subject: str, later: float) -> float:
@@ -97,7 +97,7 @@ def test_storms_end(seed: int) -> None:
     async def main() -> None:
         weather = StormyWeather(random.Random(seed))
         weather.storm(1.0)
-        world = MemoryNats(weather=weather)
+        world = MemoryNats(fault_model=weather)
         one = await _in_spite(lambda: a_stream(world))
         appended = sum([await _stored(one, number) for number in range(10)])
         weather.calm()

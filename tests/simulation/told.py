@@ -63,7 +63,7 @@ def simulate(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     loop = SimLoop(random.Random(1))
     try:
         result = loop.run_until_complete(main())
-        assert loop.strays == []
+        assert loop.uncaught == []
         return result
     finally:
         loop.close()

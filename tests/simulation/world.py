@@ -56,8 +56,8 @@ class World:
             now_ns=lambda: chance.WALL_BEGIN_NS + int(self.loop.time() * 1e9),
             rng=self._chance(),
             max_payload=self.plan.max_payload,
-            weather=self.weather,
-            tap=self.record,
+            fault_model=self.weather,
+            observer=self.record,
         )
         self.machines = [Machine(self, number, self._chance()) for number in range(self.plan.servers)]
         self.people = [
@@ -110,7 +110,7 @@ class World:
         if server is None or process is None or machine.line is None or server.recovery is None:
             return None
         bus = machine.line._bus
-        answers = process.runs and server.ready and bus.connected and not bus._line.silent
+        answers = process.runs and server.ready and bus.connected and not bus._link.silent
         return (id(server), server.recovery._connections) if answers else None
 
     def crashed(self, who: str, error: BaseException) -> None:
@@ -150,7 +150,7 @@ class World:
         current = None
         for process in self.processes:
             process.kill()
-            process.bury()
+            process.discard_tasks()
         self.loop.close()
 
     async def _main(self) -> None:
@@ -175,8 +175,8 @@ class World:
             raise self.record.violation
         if self.trace.crashes:
             raise Violation("crash", self.trace.crashes[0])
-        if self.loop.strays:
-            stray = self.loop.strays[0]
+        if self.loop.uncaught:
+            stray = self.loop.uncaught[0]
             raise Violation("crash", f"{stray.get('message')}: {stray.get('exception')!r}")
 
     def _calm(self) -> None:
@@ -190,14 +190,14 @@ class World:
                 self.loop.resume(machine.process)
             machine.start()
             if machine.line is not None:
-                machine.line.mend()
+                machine.line.end_partition()
                 machine.line.heal()
         for person in self.people:
             if person.process is not None and person.process.paused:
                 self.loop.resume(person.process)
             person.start()
             if person.line is not None:
-                person.line.mend()
+                person.line.end_partition()
                 person.line.heal()
         self.resting = True
 
@@ -354,8 +354,8 @@ class World:
     def _part(self, line: MemoryTransport | None, fault: Fault) -> None:
         """As a switch that has died: the ends notice after a while, or when it works again."""
         if line is not None:
-            line.part(fault.seconds * 2 * fault.roll)
-            self.loop.call_later(fault.seconds, line.mend)
+            line.partition(fault.seconds * 2 * fault.roll)
+            self.loop.call_later(fault.seconds, line.end_partition)
 
     def _lose(self, fault: Fault) -> None:
         """The broker stops, its files are damaged, and it starts again."""

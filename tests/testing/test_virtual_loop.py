@@ -127,7 +127,7 @@ def test_a_killed_process_does_not_even_clean_up() -> None:
     loop.run_until_complete(main())
     assert seen == []
     loop.close()
-    process.bury()
+    process.discard_tasks()
 
 
 def test_a_wait_for_next_to_nothing_ends() -> None:

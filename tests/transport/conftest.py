@@ -28,7 +28,7 @@ def world(request: pytest.FixtureRequest) -> MemoryNats | str:
     if request.param == "memory":
         return MemoryNats()
     if request.param == "slow memory":
-        return MemoryNats(weather=Slow())
+        return MemoryNats(fault_model=Slow())
     server: EmbeddedNats = request.getfixturevalue("nats_server")
     return server.url
 

@@ -100,8 +100,9 @@ def test_files_that_hold_no_secret(content: bytes, problem: str, tmp_path: Path)
 MODES = [
     (0o600, ""), (0o400, ""), (0o700, ""), (0o711, ""), (0o601, ""),
     (0o640, "its group may read it"), (0o440, "its group may read it"), (0o660, "its group may change it"),
-    (0o620, "its group may change it"), (0o644, "others may read"), (0o604, "others may read"),
-    (0o602, "others may read or change"), (0o666, "others may read"), (0o777, "others may read"),
+    (0o620, "its group may change it"), (0o644, "other users may read"), (0o604, "other users may read"),
+    (0o602, "other users may read or change"), (0o666, "other users may read"),
+    (0o777, "other users may read"),
 ]  # fmt: skip
 
 
@@ -149,7 +150,7 @@ def test_links(tmp_path: Path) -> None:
     made(tmp_path / "target")
     assert read(link) == SECRET
     (tmp_path / "target").chmod(0o644)
-    assert "others may read" in refused(link)
+    assert "other users may read" in refused(link)
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert "symbolic links" in refused(tmp_path / "a")
@@ -163,7 +164,7 @@ def test_a_file_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Monke
 
     path = made(tmp_path / "f")
     monkeypatch.setattr("os.open", denied)
-    assert "we may not open" in refused(path)
+    assert "permission denied for" in refused(path)
 
 
 def test_a_file_that_fails_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,7 @@ def test_the_variable_s_file_is_checked_like_any(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(f"{NAME}_FILE", str(tmp_path / "missing"))
     assert "there is no" in refused()
     monkeypatch.setenv(f"{NAME}_FILE", str(made(tmp_path / "open", mode=0o644)))
-    assert "others may read" in refused()
+    assert "other users may read" in refused()
 
 
 def test_a_secret_is_written_for_its_owner_only(tmp_path: Path) -> None:

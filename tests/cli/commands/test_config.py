@@ -141,7 +141,7 @@ def test_files_that_are_named_are_looked_into(lorogo: Command, tmp_path: Path) -
     assert result.returncode == 1
     for line in (
         "serve]: the key set in",
-        "serve]: the secret of journals in .* is not secret, others may read or change it: chmod 600",
+        "serve]: the secret of journals in .* is not secret, other users may read or change it: chmod 600",
         "serve]: nats_seed_file .* is not an nkey seed",
         "gateway]: the nkey seed cannot be read: there is no",
         "auth]: the key set in",

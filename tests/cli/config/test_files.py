@@ -218,7 +218,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ("open = true", 0o664, ""),
         ("open = true", 0o666, "everybody may change this file: chmod o-w"),
         (f"nats = 'nats://ann:{PASSWORD}@host'", 0o600, ""),
-        (f"nats = 'nats://ann:{PASSWORD}@host'", 0o644, "others may read or change it: chmod 600"),
+        (f"nats = 'nats://ann:{PASSWORD}@host'", 0o644, "other users may read or change it: chmod 600"),
         (f"nats = 'ann:{PASSWORD}@host'", 0o604, "is not secret"),
         (f"nats = 'ann:{PASSWORD}@host,nats://other'", 0o644, "is not secret"),
         (f"nats = 'nats://ann:{PASSWORD}@host'", 0o640, "is not secret, its group may read it: chmod 600"),

@@ -135,10 +135,10 @@ async def test_auth_does_not_run_on_a_nats_that_is_open_or_anothers(
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
-        ("auth", "auth-list", "knows auth.seed and auth-list.seed as another"),
-        ("auth", "system", "knows auth.seed and system.seed as another"),
-        ("auth-list", "system", "knows auth-list.seed and system.seed as another"),
-        ("issuer", None, "does not take what issuer.seed signs"),
+        ("auth", "auth-list", "has the key of auth.seed and auth-list.seed for another user"),
+        ("auth", "system", "has the key of auth.seed and system.seed for another user"),
+        ("auth-list", "system", "has the key of auth-list.seed and system.seed for another user"),
+        ("issuer", None, "rejects answers signed with issuer.seed"),
     ],
 )
 async def test_auth_does_not_say_that_it_runs_with_the_wrong_seeds(

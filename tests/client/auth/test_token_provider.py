@@ -39,7 +39,7 @@ async def test_a_token_says_what_its_holder_may_do() -> None:
     with pytest.raises(NotAllowed, match="the token of 'ann' only grants read on 'plan'; write is") as no:
         token_provider.require("plan", Access.WRITE)
     assert (no.value.code, no.value.document_id) == ("permission-denied", "plan")
-    with pytest.raises(NotAllowed, match="the token of 'ann' does not grant 'other', and read is needed"):
+    with pytest.raises(NotAllowed, match="the token of 'ann' does not grant 'other'; read is needed"):
         token_provider.require("other", Access.READ)
     assert token_provider.text not in str(no.value)
     assert token_provider.text not in repr(token_provider)

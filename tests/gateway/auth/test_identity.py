@@ -164,7 +164,7 @@ class Keys:
             raise TokenRefused("token-revoked", "it was revoked")
         return Token("s", grants.parse({"doc": "read"}), Clock.at + 1000.0, None, text[:5], "k", text)
 
-    def still(self, _token: Token) -> bool:
+    def is_valid(self, _token: Token) -> bool:
         return self.good
 
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:

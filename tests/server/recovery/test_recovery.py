@@ -139,7 +139,7 @@ async def test_the_server_that_had_a_document_is_waited_for_although_it_was_neve
     await world._stack.enter_async_context(writer)
     await writer.take("doc")
     await world.write(5)
-    line.part(60.0)  # it does not notice, and answers no ask
+    line.partition(60.0)  # it does not notice, and answers no ask
     world.lose(WAL, SNAPSHOTS)
     owner = await elsewhere(world, "owner", settings)
     assert owner.recovery is not None
@@ -154,7 +154,7 @@ async def test_the_server_that_had_a_document_is_waited_for_although_it_was_neve
     await until(taken)
     assert owner.stats()["servers_absent"] == [writer.server_id]
     assert owner.stats()["documents_incomplete"] == 1
-    line.mend()
+    line.end_partition()
 
     async def unmarked() -> bool:
         return owner.stats()["documents_incomplete"] == 0
@@ -174,7 +174,7 @@ async def test_a_worker_beside_this_one_is_met(world: World) -> None:
     await until(settled)
     await beside.take("doc")
     await world.write(5)
-    line.part(60.0)
+    line.partition(60.0)
 
     async def taken() -> bool:  # when the lease is stale
         with suppress(NotAcquired):

@@ -185,7 +185,7 @@ async def test_no_line_of_the_log_has_a_token() -> None:
             await world.until(2)
     assert events
     assert "very-secret" not in repr(events)
-    refusal = next(event for event in events if event["event"] == "a connection to NATS was refused")
+    refusal = next(event for event in events if event["event"] == "NATS connection refused")
     assert (refusal["reason"], refusal["address"]) == ("token-invalid", "10.0.0.7")
 
 

@@ -26,7 +26,7 @@ class FakeAuthority:
         self.bad: set[str] = set()
         self.listeners: list[Callable[[], None]] = []
 
-    def still(self, token: Token) -> bool:
+    def is_valid(self, token: Token) -> bool:
         return token.token_id not in self.bad
 
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -109,9 +109,9 @@ async def test_every_server_and_every_page_is_looked_at() -> None:
     servers.connections["N2"][3] = "U" + "A" * 55
     authority.bad.add("bad")
     kicker = _kicker(servers, authority)
-    assert await kicker.look() == 2
+    assert await kicker.check() == 2
     assert sorted(servers.kicked) == [("N1", PAGE + 5), ("N2", 1)]
-    assert await kicker.look() == 0
+    assert await kicker.check() == 0
 
 
 async def test_nobody_is_closed_while_it_is_not_known_what_is_revoked() -> None:
@@ -121,7 +121,7 @@ async def test_nobody_is_closed_while_it_is_not_known_what_is_revoked() -> None:
     servers.add("N1", 1, "bad")
     authority.bad.add("bad")
     authority.known = False
-    assert await _kicker(servers, authority).look() == 0
+    assert await _kicker(servers, authority).check() == 0
     assert servers.kicked == []
 
 
@@ -129,7 +129,7 @@ async def test_who_was_coming_in_is_found_by_a_second_look() -> None:
     """Verified before the revocation, listed after it: nobody is told of it again, and it is closed."""
     servers, authority = FakeServers("N1"), FakeAuthority()
     await servers.start()
-    async with asyncio.timeout(30), _kicker(servers, authority, again_seconds=0.05, look_seconds=3600):
+    async with asyncio.timeout(30), _kicker(servers, authority, recheck_seconds=0.05, check_seconds=3600):
         servers.add("N1", 1, "bad")
         authority.revoke("bad")
         await servers.closed.wait()
@@ -147,7 +147,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
     servers.garbage = b"{"
     servers.add("N1", 1, "bad")
     authority.bad.add("bad")
-    async with asyncio.timeout(30), _kicker(servers, authority, again_seconds=3600, look_seconds=3600):
+    async with asyncio.timeout(30), _kicker(servers, authority, recheck_seconds=3600, check_seconds=3600):
         await servers.closed.wait()
     assert servers.kicked == [("N1", 1)]
 
@@ -169,7 +169,7 @@ async def test_a_server_that_does_not_answer_keeps_nobody_from_the_others(
     servers.dumb.add(dumb)
     kicker = _kicker(servers, authority)
     with pytest.raises(TransportError, match="1 of 2 nats-servers"):
-        await kicker.look()
+        await kicker.check()
     assert ("N2", 1) in servers.kicked
     assert (("N1", 0) in servers.kicked) is (dumb != "N1 kick")
     servers.dumb.clear()
@@ -186,4 +186,4 @@ async def test_silence_is_not_taken_for_nobody() -> None:
     await servers.start()
     kicker = _kicker(servers, authority)
     with pytest.raises(RequestTimeout):
-        await kicker.look()
+        await kicker.check()

@@ -32,7 +32,7 @@ from tests.transport.support import Collector, StartNats, until
         (
             lambda: NatsCredentials("t", tuple(f"d{n}" for n in range(33))),
             TooLarge,
-            "33 documents, and 32 at most",
+            "33 documents, at most 32 are allowed",
         ),
         (
             lambda: NatsCredentials("t", tuple(f"document-{n:060}" for n in range(20))),

@@ -112,7 +112,7 @@ class TestNames:
         for files, why in (
             (TlsFiles(ca="/none"), "there is no"),
             (TlsFiles(ca=str(garbage)), "no certificate in PEM"),
-            (TlsFiles(cert=cert), "go together"),
+            (TlsFiles(cert=cert), "a certificate for NATS needs its key"),
             (TlsFiles(cert=cert, key=str(authority.sign("two")[1])), "does not belong"),
             (TlsFiles(cert=cert, key=str(open_key)), "chmod 600"),
             (TlsFiles(cert=str(garbage), key=key), "cannot be used"),
