@@ -49,7 +49,7 @@ class Keys:
     def verify(self, text: str) -> Token:
         return self._keys.verify(text, now=time.time())
 
-    def still(self, token: Token) -> bool:
+    def is_valid(self, token: Token) -> bool:
         return token.expires > time.time()
 
     def watch(self, _listener: Callable[[], None]) -> Callable[[], None]:

@@ -105,7 +105,7 @@ def _time_ns(text: str) -> None:
 
 def _servers(text: str) -> None:
     for server in addresses.parse_servers(text):
-        assert "@" not in addresses.place(server)
+        assert "@" not in addresses.display_address(server)
 
 
 def _origin(text: str) -> None:

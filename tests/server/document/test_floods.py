@@ -201,7 +201,7 @@ async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pyte
         responder.on_message(Message(subjects.call("version", "doc"), b"", {}, reply))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert waiting <= 1024 + 64 + calls._SAYING_MAX
+    assert waiting <= 1024 + 64 + calls._SENDING_MAX
     stats = tight.server.stats()
     assert stats["pings_dropped"] == 3000 - 1024
     refused = stats["calls_refused"]
