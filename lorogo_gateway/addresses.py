@@ -1,7 +1,7 @@
-"""Who a request comes from: the peer of the socket, or what a proxy that we were told of says. Pure.
+"""The client address of a request: the socket's peer, or the address that a trusted proxy forwards. Pure.
 
-A header is believed only if the peer is one of `--trusted-proxy`; of the addresses in it the rightmost that
-is no such proxy counts, since everything left of it may be the client's own invention.
+A forwarding header counts only if the peer is a `--trusted-proxy`. The client is the rightmost address in
+the header that is not a trusted proxy, because the client can forge everything to the left of it.
 """
 
 import ipaddress
@@ -13,30 +13,33 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _HOPS_MAX = 32  # more than any chain of proxies has
-_HEADER_BYTES_MAX = 8 * 1024  # of its end: nearer hops stand there, and what a proxy's line holds
+_HEADER_BYTES_MAX = 8 * 1024  # read from the end, where the nearest hops are
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.%]+)\](?::[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """From where."""
+    """The client address of a request and how it reached the gateway."""
 
-    address: str  # as people write it
-    https: bool | None = None  # None: nobody said
-    forwarded: bool = False  # by a proxy that we trust; its connection is not the client's
-    local: bool = False  # from this machine itself
+    address: str  # in text form
+    https: bool | None = None  # None: unknown
+    forwarded: bool = False  # by a trusted proxy, which owns the TCP connection
+    local: bool = False  # a loopback peer without a proxy
 
 
 def check_network(text: str) -> str:
-    """A network as 10.0.0.0/8, or one address. Raises ValueError."""
+    """Return the network or address in canonical form, as in 10.0.0.0/8. Raises ValueError."""
     try:
         return str(ipaddress.ip_network(text.strip(), strict=False))
     except ValueError:
-        raise ValueError(f"{text[:60]!r} is no network, as 10.0.0.0/8 or 192.0.2.7 are") from None
+        raise ValueError(f"{text[:60]!r} is not a network; write 10.0.0.0/8 or 192.0.2.7") from None
 
 
 def key_of(address: str) -> str:
-    """What limits are counted by: an IPv4 address, the /64 of an IPv6 address (one line has all of it)."""
+    """Return the key of the per-address limits: an IPv4 address, or the /64 of an IPv6 address.
+
+    One subscriber line usually has a whole /64.
+    """
     found = _parse(address)
     if found is None:
         return address[:64]
@@ -46,28 +49,28 @@ def key_of(address: str) -> str:
 
 
 class TrustedProxies:
-    """The proxies that may say who comes."""
+    """The proxies whose forwarding headers count."""
 
     def __init__(self, networks: Sequence[str] = ()) -> None:
         self._networks: tuple[Network, ...] = tuple(ipaddress.ip_network(one) for one in networks)
 
     def trusts(self, address: str) -> bool:
-        """Whether what it says is believed."""
+        """Return whether the address is a trusted proxy."""
         found = _parse(address)
         return found is not None and any(found in network for network in self._networks)
 
-    def came(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> RequestOrigin:
-        """Who it is, with headers as ASGI has them (names in small letters)."""
+    def origin(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> RequestOrigin:
+        """Return the origin of a request with these ASGI headers (names in lower case)."""
         if not self._networks or not self.trusts(peer):
             return RequestOrigin(peer, local=_is_local(peer))
         plain = _hops(headers, b"x-forwarded-for")
         standard, protocol = _forwarded(headers)
-        said = (_last(headers, b"x-forwarded-proto") or protocol).lower()
-        https = {"https": True, "wss": True, "http": False, "ws": False}.get(said)
+        scheme = (_last(headers, b"x-forwarded-proto") or protocol).lower()
+        https = {"https": True, "wss": True, "http": False, "ws": False}.get(scheme)
         if not plain and not standard:
             return RequestOrigin(peer, https=https, local=_is_local(peer))
         found = {self._client(peer, hops) for hops in (plain, standard) if hops}
-        # A proxy sets one of the two headers; where the other disagrees, somebody made it up.
+        # A proxy sets one of the two headers. If they disagree, the client forged the other one: use neither.
         return RequestOrigin(found.pop() if len(found) == 1 else peer, https=https, forwarded=True)
 
     def _client(self, peer: str, hops: Sequence[str]) -> str:
@@ -75,7 +78,7 @@ class TrustedProxies:
         for hop in reversed(hops):
             address = _parse(hop)
             if address is None:
-                return nearest  # "unknown", or garbage: nobody vouches for more
+                return nearest  # "unknown" or malformed: hops further left are unverified
             nearest = str(address)
             if not any(address in network for network in self._networks):
                 break
@@ -83,7 +86,7 @@ class TrustedProxies:
 
 
 def _parse(text: str) -> Address | None:
-    """An address; what is IPv4 in the clothes of IPv6 comes out as IPv4."""
+    """Parse an address; IPv4-mapped IPv6 becomes IPv4. Returns None if it is malformed."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -103,12 +106,12 @@ def _last(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
 
 
 def _hops(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """The last values of all headers of that name, in order, without ports."""
+    """Return the last values of all headers of that name, in order, without ports."""
     return [_bare(one.strip()) for one in _parts(headers, name)]
 
 
 def _forwarded(headers: Sequence[tuple[bytes, bytes]]) -> tuple[list[str], str]:
-    """RFC 7239: the `for` of each of the last hops, and the `proto` of the last one."""
+    """Return the `for` of each of the last hops and the `proto` of the last one (RFC 7239)."""
     hops: list[str] = []
     protocol = ""
     for hop in _parts(headers, b"forwarded"):
@@ -119,10 +122,10 @@ def _forwarded(headers: Sequence[tuple[bytes, bytes]]) -> tuple[list[str], str]:
 
 
 def _parts(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """What stands between commas in all headers of that name, the last few; without anything: none.
+    """Return the last comma-separated values of all headers of that name.
 
-    Clients write what they like in front of what proxies add, so only the end is looked at. A value that
-    is cut counts as empty: half an address might be another's.
+    Proxies append to what the client sent, so only the end is parsed. A value cut by the size limit counts
+    as empty: half an address could be a different valid address.
     """
     whole = b",".join(value for header, value in headers if header == name)
     parts = whole[-_HEADER_BYTES_MAX:].decode("latin-1").rsplit(",", _HOPS_MAX)
@@ -132,7 +135,7 @@ def _parts(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """`name=value` or `name="value"`, read once from left to right; what has other quotes is empty."""
+    """Parse `name=value` or `name="value"`; a value with other quotes is empty."""
     name, _, value = (one.strip() for one in text.partition("="))
     if len(value) >= 2 and value[0] == value[-1] == '"':
         value = value[1:-1]
@@ -140,7 +143,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _bare(text: str) -> str:
-    """An address without its port."""
+    """Return the address without its port."""
     bracketed = _BRACKETED.fullmatch(text)
     if bracketed is not None:
         return bracketed[1]

@@ -1,10 +1,10 @@
-"""Which pages may use this gateway: its own, and those of origins that it was told of.
+"""Checks of the headers Origin and Host: which pages may use this gateway, and which host names it has.
 
-Browsers let any page open a WebSocket to any address, and send simple requests anywhere: only we can say no.
-Programs send no Origin, and are not asked for one.
+Browsers let any page open a WebSocket to any address and send simple requests anywhere, so the gateway must
+check the Origin. Programs other than browsers send none.
 
-A page of evil.example whose name points at 127.0.0.1 by now looks like our own: Origin and Host agree. So a
-gateway on loopback also asks whether it goes by the name that the request is for.
+DNS rebinding: a page of evil.example whose name resolves to 127.0.0.1 sends an Origin that matches its Host.
+So a gateway on loopback also checks that the Host is one of its own names.
 """
 
 import ipaddress
@@ -17,8 +17,8 @@ _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 def check(origin: str) -> str:
-    """The origin as browsers write it, without a usual port. Raises ValueError."""
-    wrong = f"{origin[:100]!r} is not an origin, as https://app.example.org is"
+    """Return the origin as browsers write it, without a default port. Raises ValueError."""
+    wrong = f"{origin[:100]!r} is not an origin; write it as https://app.example.org"
     try:
         parts = urlsplit(origin.strip().rstrip("/").lower())
         port = parts.port
@@ -31,8 +31,8 @@ def check(origin: str) -> str:
     return f"{parts.scheme}://{host}" if port in (None, usual) else f"{parts.scheme}://{host}:{port}"
 
 
-def welcome(headers: Mapping[str, str], origins: Collection[str]) -> bool:
-    """Whether what sends these headers may use us: no browser, our own page, or one of these origins."""
+def origin_allowed(headers: Mapping[str, str], origins: Collection[str]) -> bool:
+    """Return whether these headers come from a program, from the gateway's own page or from an allowed origin."""
     origin = headers.get("origin")
     if origin is None:
         return headers.get("sec-fetch-site") in (None, "same-origin", "none")
@@ -46,17 +46,17 @@ def welcome(headers: Mapping[str, str], origins: Collection[str]) -> bool:
 
 
 def check_name(name: str) -> str:
-    """The name of a host, in small letters. Raises ValueError."""
+    """Return the host name in lower case. Raises ValueError."""
     made = name.strip().lower().removesuffix(".")
     if _NAME.fullmatch(made) is None:
-        raise ValueError(f"{name[:100]!r} is not the name of a host, as docs.example.org is")
+        raise ValueError(f"{name[:100]!r} is not a host name; write it as docs.example.org")
     return made
 
 
-def ours(host: str, bound: str, names: Collection[str], origins: Collection[str]) -> bool:
-    """Whether a request with this Host is for a gateway that listens on `bound` and has these names.
+def host_allowed(host: str, bound: str, names: Collection[str], origins: Collection[str]) -> bool:
+    """Return whether this Host may address a gateway that listens on `bound` and has these names.
 
-    No page can have an address, or a name below localhost, point elsewhere. Without a Host it is no browser.
+    DNS rebinding cannot use an address or a name below localhost. A request without a Host is not a browser's.
     """
     if not host or not (names or loopback(bound)):
         return True
@@ -70,7 +70,7 @@ def ours(host: str, bound: str, names: Collection[str], origins: Collection[str]
 
 
 def loopback(bound: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Return whether the address is reachable from this machine only."""
     return bound.lower() == "localhost" or (_is_address(bound) and ipaddress.ip_address(bound).is_loopback)
 
 

@@ -9,7 +9,7 @@ from lorogo_protocol.errors import LorogoError
 
 
 class HttpProblem(LorogoError):
-    """An answer other than what was asked for: a status, our reason code, and a sentence for people."""
+    """An error response: an HTTP status, a reason code for programs and a detail for people."""
 
     def __init__(
         self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None

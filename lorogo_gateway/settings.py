@@ -57,7 +57,7 @@ class GatewaySettings:
     unacked_updates_max: int = count(256, "Updates of a room without an ACK, before no more are read.")
     unacked_bytes_max: int = size(8 * MIB, "Their bytes.")
     frames_per_second: float = rate(2_000.0, "Frames of every kind.")
-    stranger_frames_per_second: float = rate(
+    anonymous_frames_per_second: float = rate(
         20.0, "Frames while it has shown no token, where tokens are asked for."
     )
     updates_per_second: float = rate(1_000.0, "Updates.")

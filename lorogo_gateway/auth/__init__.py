@@ -2,11 +2,11 @@
 
 from lorogo_gateway.auth.guard import TokenGuard, TokenVerifier, missing
 from lorogo_gateway.auth.presented_token import COOKIE, PresentedToken, presented
-from lorogo_gateway.auth.principal import NOBODY, OPEN, UNCHECKED, AccessDenied, NotSignedIn, Principal
+from lorogo_gateway.auth.principal import ANONYMOUS, OPEN, UNCHECKED, AccessDenied, NotSignedIn, Principal
 
 __all__ = [
+    "ANONYMOUS",
     "COOKIE",
-    "NOBODY",
     "OPEN",
     "UNCHECKED",
     "AccessDenied",

@@ -1,4 +1,4 @@
-"""What operators did through this gateway, who they were and from where, as audit lines."""
+"""The audit log: operators' actions through this gateway, with subject and address."""
 
 from collections import OrderedDict
 from typing import Final
@@ -8,13 +8,16 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.telemetry import audit
 
-LOOKING: Final = "dashboard"  # asked for every few seconds: one line an hour is enough
+DASHBOARD: Final = "dashboard"  # requested every few seconds: one line an hour is enough
 _AGAIN_SECONDS: Final = 3600.0
-_KEPT_MAX: Final = 4_096  # who looked; the one that looked longest ago is forgotten
+_KEPT_MAX: Final = 4_096  # keys remembered; the least recently logged are dropped
 
 
 class AuditLog:
-    """Writes lines; of those who only look, and of strangers, one an hour for each address and outcome."""
+    """Writes audit lines.
+
+    Dashboard reads and denied requests without a token are logged once an hour per address and outcome.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -30,19 +33,19 @@ class AuditLog:
         document: str = "",
         problem: LorogoError | None = None,
     ) -> None:
-        """`outcome`: done, denied or failed."""
-        if action == LOOKING and principal is OPEN:
-            return  # everybody may look
+        """Write a line for the action; `outcome` is done, denied or failed."""
+        if action == DASHBOARD and principal is OPEN:
+            return  # without keys the dashboard is public
         token = None if principal is None else principal.token
-        stranger = token is None and outcome == "denied"
-        if action == LOOKING or stranger:
+        anonymous = token is None and outcome == "denied"
+        if action == DASHBOARD or anonymous:
             user = "" if token is None else token.user
-            if not self._is_news(action, user, address, outcome):
+            if not self._is_due(action, user, address, outcome):
                 return
         why = {} if problem is None else {"reason": problem.code}
         audit.record(action, document=document, token=token, outcome=outcome, address=address, **why)
 
-    def _is_news(self, *key: str) -> bool:
+    def _is_due(self, *key: str) -> bool:
         now = self._clock.now()
         last = self._last.get(key)
         if last is not None and now - last < _AGAIN_SECONDS:

@@ -1,4 +1,4 @@
-"""The guard at every door: turns a token into a Principal, and says when it has ended."""
+"""Token verification: turns a presented token into a Principal and reports when the token ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,83 +16,83 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-Ended = Callable[[TokenRefused], None]
+OnTokenEnd = Callable[[TokenRefused], None]
 
-_LOOK_SECONDS_MAX = 60.0  # the wall clock may be set while we wait
-_LOOK_SECONDS_MIN = 0.2  # a token that just expired may be good a moment longer
+_CHECK_SECONDS_MAX = 60.0  # the wall clock may be changed while the timer runs
+_CHECK_SECONDS_MIN = 0.2  # the tolerance for clock skew keeps a token valid after its expiry
 
 
 class TokenVerifier(Protocol):
-    """Who knows keys and what is revoked (lorogo_transport.auth.authority.Authority)."""
+    """Verifies tokens by keys and revocations (lorogo_transport.auth.authority.Authority)."""
 
     @property
     def ready(self) -> bool:
-        """Whether tokens can be verified now."""
+        """True if tokens can be verified now."""
 
     def verify(self, text: str) -> Token:
-        """What it says, if it is good. Raises TokenRefused."""
+        """Return the claims of a valid token. Raises TokenRefused."""
 
     def is_valid(self, token: Token) -> bool:
-        """Whether it is good now."""
+        """Return whether a verified token is still valid."""
 
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Be called when tokens may have ended; what is returned ends that."""
+        """Call the listener when tokens may have ended; returns a function that stops it."""
 
 
 @dataclass(slots=True)
-class _Life:
-    """One token in use, and who is told when it ends."""
+class _FollowedToken:
+    """One token in use, and the listeners for its end."""
 
     principal: Principal
-    told: dict[object, Ended] = field(default_factory=dict)
+    listeners: dict[object, OnTokenEnd] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
 
 
 class TokenGuard:
-    """Asks for tokens if there are keys; without, everybody is OPEN."""
+    """Requires tokens if there are keys; without keys every request has the principal OPEN."""
 
     def __init__(self, authority: TokenVerifier | None = None, clock: Clock | None = None) -> None:
         self._authority = authority
         self._clock = clock or SystemClock()
-        self._lives: dict[str, _Life] = {}  # by the token's user
-        self._stop: Callable[[], None] | None = None if authority is None else authority.watch(self._look)
+        self._tokens: dict[str, _FollowedToken] = {}  # by the token's user
+        self._stop: Callable[[], None] | None = None if authority is None else authority.watch(self._recheck)
 
     @property
     def open(self) -> bool:
-        """Whether nobody is asked."""
+        """True if no token is required."""
         return self._authority is None
 
     @property
     def ready(self) -> bool:
-        """Whether tokens can be checked now."""
+        """True if tokens can be verified now."""
         return self._authority is None or self._authority.ready
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop following tokens."""
         if self._stop is not None:
             self._stop()
-        for life in self._lives.values():
-            if life.timer is not None:
-                life.timer.cancel()
-        self._lives.clear()
+        for followed in self._tokens.values():
+            if followed.timer is not None:
+                followed.timer.cancel()
+        self._tokens.clear()
 
-    # --- who it is
+    # --- principals of requests
 
     def known(self, headers: Headers) -> Principal | None:
-        """Whose request it is; None if it has no token. Raises NotSignedIn, TokenRefused."""
+        """Return the principal of the request; None if it has no token. Raises NotSignedIn, TokenRefused."""
         if self._authority is None:
             return OPEN
         found = presented(headers)
         return None if found is None else self.verified(found)
 
     def needed(self, headers: Headers) -> Principal:
-        """Whose request it is. Raises NotSignedIn, TokenRefused."""
+        """Return the principal of the request. Raises NotSignedIn, TokenRefused."""
         if (principal := self.known(headers)) is None:
             raise missing()
         return principal
 
     def verified(self, found: PresentedToken) -> Principal:
-        """Whose token it is. Raises TokenRefused."""
+        """Return the principal of the token. Raises TokenRefused."""
         if self._authority is None:
             return OPEN
         text = shaped(found.text)
@@ -100,67 +100,70 @@ class TokenGuard:
         return Principal(token.grants, token, text)
 
     def still(self, principal: Principal) -> bool:
-        """Whether the token is good now."""
+        """Return whether the principal's token is still valid."""
         return self._authority is None or principal.token is None or self._authority.is_valid(principal.token)
 
-    # --- until when
+    # --- the end of tokens
 
     def left(self, principal: Principal) -> float:
-        """For how many seconds the token is good by what it says; never ends: for ever."""
+        """Return the seconds until the token expires; inf without a token."""
         return inf if principal.token is None else principal.token.expires - self._clock.wall_ns() / 1e9
 
-    def follow(self, principal: Principal, ended: Ended) -> Callable[[], None]:
-        """Call `ended` once, when the token ends: expired, revoked, its key gone. Returns what stops that."""
+    def follow(self, principal: Principal, ended: OnTokenEnd) -> Callable[[], None]:
+        """Call `ended` once, when the token expires, is revoked or loses its key.
+
+        Returns a function that removes the listener.
+        """
         if self._authority is None or principal.token is None:
             return lambda: None
         user, handle = principal.token.user, object()
-        life = self._lives.get(user)
-        if life is None:
-            life = self._lives[user] = _Life(principal)
-            self._schedule(life)
-        life.told[handle] = ended
+        followed = self._tokens.get(user)
+        if followed is None:
+            followed = self._tokens[user] = _FollowedToken(principal)
+            self._schedule(followed)
+        followed.listeners[handle] = ended
         return lambda: self._forget(user, handle)
 
     @property
     def followed(self) -> int:
-        """How many tokens are in use."""
-        return len(self._lives)
+        """The number of tokens that are followed."""
+        return len(self._tokens)
 
     def _forget(self, user: str, handle: object) -> None:
-        life = self._lives.get(user)
-        if life is None or life.told.pop(handle, None) is None or life.told:
+        followed = self._tokens.get(user)
+        if followed is None or followed.listeners.pop(handle, None) is None or followed.listeners:
             return
-        del self._lives[user]
-        if life.timer is not None:
-            life.timer.cancel()
+        del self._tokens[user]
+        if followed.timer is not None:
+            followed.timer.cancel()
 
-    def _schedule(self, life: _Life) -> None:
-        seconds = min(max(self.left(life.principal), _LOOK_SECONDS_MIN), _LOOK_SECONDS_MAX)
-        life.timer = asyncio.get_running_loop().call_later(seconds, self._due, life)
+    def _schedule(self, followed: _FollowedToken) -> None:
+        seconds = min(max(self.left(followed.principal), _CHECK_SECONDS_MIN), _CHECK_SECONDS_MAX)
+        followed.timer = asyncio.get_running_loop().call_later(seconds, self._due, followed)
 
-    def _due(self, life: _Life) -> None:
-        if self.still(life.principal):
-            self._schedule(life)
+    def _due(self, followed: _FollowedToken) -> None:
+        if self.still(followed.principal):
+            self._schedule(followed)
         else:
-            self._end(life)
+            self._end(followed)
 
-    def _look(self) -> None:
-        """Something was revoked, or keys changed."""
-        for life in list(self._lives.values()):
-            if not self.still(life.principal):
-                self._end(life)
+    def _recheck(self) -> None:
+        """Check every followed token after a revocation or a change of keys."""
+        for followed in list(self._tokens.values()):
+            if not self.still(followed.principal):
+                self._end(followed)
 
-    def _end(self, life: _Life) -> None:
-        assert life.principal.token is not None
-        self._lives.pop(life.principal.token.user, None)
-        if life.timer is not None:
-            life.timer.cancel()
-        why = self._why(life.principal)
-        for ended in list(life.told.values()):
+    def _end(self, followed: _FollowedToken) -> None:
+        assert followed.principal.token is not None
+        self._tokens.pop(followed.principal.token.user, None)
+        if followed.timer is not None:
+            followed.timer.cancel()
+        why = self._why(followed.principal)
+        for ended in list(followed.listeners.values()):
             try:
                 ended(why)
             except Exception:
-                log.exception("the end of a token could not be told")
+                log.exception("a listener for the end of a token failed")
 
     def _why(self, principal: Principal) -> TokenRefused:
         assert self._authority is not None
@@ -168,11 +171,11 @@ class TokenGuard:
             self._authority.verify(principal.text)
         except TokenRefused as refused:
             return refused
-        return TokenRefused("token-invalid", "the token is not good any more: get a new one")
+        return TokenRefused("token-invalid", "the token is no longer valid: get a new one")
 
 
 def missing() -> NotSignedIn:
-    """Nothing was presented."""
+    """Return the error for a request without a token."""
     return NotSignedIn(
         "token-missing", "this needs a token: Authorization: Bearer ..., or sign in on the page"
     )

@@ -1,4 +1,4 @@
-"""What an operation needs of whoever asks, declared beside it. Pure."""
+"""The rights that an operation needs, declared beside it. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,44 +10,44 @@ from lorogo_protocol.grants import Access
 
 @dataclass(frozen=True, slots=True)
 class NoToken:
-    """Everybody may, with a token or without: it tells nothing of documents."""
+    """No token is needed: the response reveals nothing about documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyToken:
-    """Whoever has a token, whatever it allows."""
+    """A valid token is needed, whatever it grants."""
 
 
 @dataclass(frozen=True, slots=True)
 class SomeDocument:
-    """Who may read any document at all; the answer has only what they may read."""
+    """`read` on at least one document is needed; the response covers readable documents only."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnDocument:
-    """So much on the document in the path (`id`)."""
+    """`access` on the document in the path (`id`) is needed."""
 
     access: Access
-    flags: Mapping[str, Access] = field(default_factory=dict)  # so much, if this parameter is true
-    others: Mapping[str, Access] = field(default_factory=dict)  # so much on the document in the body
+    flags: Mapping[str, Access] = field(default_factory=dict)  # needed if this parameter is true
+    others: Mapping[str, Access] = field(default_factory=dict)  # needed on the document in this body field
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who may do everything."""
+    """An operator's token is needed: admin on every document."""
 
 
 Need = NoToken | AnyToken | SomeDocument | OnDocument | Operator
 
 
 def check(need: Need, principal: Principal, values: Mapping[str, Any]) -> None:
-    """Raise NotAllowed unless the principal may do this, by the parameters alone."""
+    """Check the need against the principal's grants, by the parameters alone. Raises NotAllowed."""
     match need:
         case NoToken() | AnyToken():
             return
         case SomeDocument():
             if not any(access >= Access.READ for _, access in principal.grants.table):
-                raise AccessDenied("this needs read on some document; the token allows none")
+                raise AccessDenied("this needs read on some document; the token grants none")
             for document_id in values.get("document") or ():
                 principal.need(document_id, Access.READ)
         case OnDocument():
@@ -61,7 +61,7 @@ def check(need: Need, principal: Principal, values: Mapping[str, Any]) -> None:
 
 
 def check_body(need: Need, principal: Principal, body: object) -> None:
-    """Raise NotAllowed unless the principal may do this to the documents that the body names."""
+    """Check the need for the documents that the body names. Raises NotAllowed."""
     if isinstance(need, OnDocument) and isinstance(body, Mapping):
         for name, access in need.others.items():
             if isinstance(other := body.get(name), str):
@@ -69,14 +69,14 @@ def check_body(need: Need, principal: Principal, body: object) -> None:
 
 
 def words(need: Need) -> str:
-    """For people: what a token must allow; empty: nothing."""
+    """Describe the rights that a token must grant, for people; empty if none."""
     match need:
         case NoToken():
             return ""
         case AnyToken():
             return "a token"
         case SomeDocument():
-            return "`read` on some document; only what the token may read is told"
+            return "`read` on some document; the response has only what the token may read"
         case OnDocument():
             more = [f"`{access.word}` with `{flag}`" for flag, access in need.flags.items()]
             more += [f"`{access.word}` on `{name}`" for name, access in need.others.items()]

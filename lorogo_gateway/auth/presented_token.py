@@ -1,6 +1,6 @@
-"""Where a token comes from: `Authorization: Bearer`, or the cookie that our pages set. Pure.
+"""Extraction of the token from a request: `Authorization: Bearer`, or the pages' cookie. Pure.
 
-Never the address: those end up in logs, histories and `Referer`; a token in one is not looked at.
+A token in the URL is ignored: URLs end up in logs, browser histories and `Referer`.
 """
 
 import re
@@ -15,20 +15,20 @@ from lorogo_protocol.tokens import TokenRefused
 
 COOKIE: Final = "lorogo_token"
 
-#: nothing that could end a header, and one way to write each token: `=` at the end would be another
+#: no characters that could end a header, and one spelling of each token: no `=` padding
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class PresentedToken:
-    """A token that nobody has verified yet."""
+    """A token that is not verified yet."""
 
     text: str = field(repr=False)
     place: Literal["bearer", "cookie", "message"]
 
 
 def presented(headers: Headers) -> PresentedToken | None:
-    """The token of a request or a handshake; a bearer wins over the cookie. Raises NotSignedIn."""
+    """Return the token of a request or a handshake; a bearer wins over the cookie. Raises NotSignedIn."""
     bearers = [found for one in headers.getlist("authorization") if (found := _bearer(one)) is not None]
     if bearers:
         return PresentedToken(_only(bearers, "Authorization headers"), "bearer")
@@ -37,7 +37,7 @@ def presented(headers: Headers) -> PresentedToken | None:
 
 
 def in_message(data: bytes) -> PresentedToken:
-    """The token that a JoinRequest brings. Raises TokenRefused."""
+    """Return the token in the `auth` field of a JoinRequest. Raises TokenRefused."""
     try:
         return PresentedToken(data.decode("ascii").strip(), "message")
     except UnicodeDecodeError:
@@ -45,7 +45,7 @@ def in_message(data: bytes) -> PresentedToken:
 
 
 def shaped(text: str) -> str:
-    """The text, if it could be a token at all. Raises TokenRefused."""
+    """Return the text if it has the form of a JWT. Raises TokenRefused."""
     if len(text) > TOKEN_BYTES_MAX or _SHAPE.fullmatch(text) is None:
         raise _no_token()
     return text
@@ -66,7 +66,7 @@ def _cookies(header: str) -> list[str]:
 
 
 def _only(found: list[str], what: str) -> str:
-    """One of them; others beside it may be somebody else's."""
+    """Return the only token; several different ones may belong to different users. Raises NotSignedIn."""
     if len(set(found)) > 1:
         raise NotSignedIn("token-ambiguous", f"there are {len(found)} {what} with different tokens")
     return found[0]

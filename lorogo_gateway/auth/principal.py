@@ -1,4 +1,4 @@
-"""Somebody who asks for something, and what they may do. Pure."""
+"""The principal of a request: its token and grants. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,12 +7,12 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import EVERYTHING, Access, Grants
 from lorogo_protocol.tokens import Token
 
-#: the code of a token that cannot be judged yet: it is we who are not ready
+#: the code of a token that cannot be verified yet, because the gateway is not ready
 UNCHECKED: Final = "token-unchecked"
 
 
 class NotSignedIn(LorogoError):
-    """There is no token where one is needed, or not one that can be read."""
+    """A required token is missing or cannot be read."""
 
     def __init__(self, code: str, problem: str) -> None:
         super().__init__(problem)
@@ -20,44 +20,47 @@ class NotSignedIn(LorogoError):
 
 
 class AccessDenied(LorogoError):
-    """The token is good and does not allow this. Says the same of a document whether it exists or not."""
+    """The token is valid and does not grant this.
+
+    The message is the same whether the document exists or not.
+    """
 
     code = "permission-denied"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever has this token; without keys, everybody."""
+    """The holder of a token; without keys, every client."""
 
     grants: Grants
-    token: Token | None = None  # None: there are no keys here
-    text: str = field(default="", repr=False, compare=False)  # for owners, who verify it themselves
+    token: Token | None = None  # None: this gateway has no keys, or the client no token
+    text: str = field(default="", repr=False, compare=False)  # passed to owners, which verify it again
 
     @property
     def subject(self) -> str:
-        """Whose token it is."""
+        """The token's subject; empty without a token."""
         return "" if self.token is None else self.token.subject
 
     @property
     def operator(self) -> bool:
-        """Whether everything is allowed on every document."""
+        """True if the token grants admin on every document."""
         return self.grants.everywhere >= Access.ADMIN
 
     @property
     def sees_all(self) -> bool:
-        """Whether every document there is may be read."""
+        """True if the token grants read on every document."""
         return self.grants.everywhere >= Access.READ
 
     def access(self, document_id: str) -> Access:
-        """What is allowed on this document."""
+        """Return the access to this document."""
         return self.grants.access(document_id)
 
     def reads(self, document_id: str) -> bool:
-        """Whether this document may be read."""
+        """Return whether the token grants read on this document."""
         return self.grants.access(document_id) >= Access.READ
 
     def need(self, document_id: str, access: Access) -> None:
-        """Raise NotAllowed unless so much is allowed on this document."""
+        """Check for this access to the document. Raises NotAllowed."""
         has = self.grants.access(document_id)
         if has < access:
             allows = "nothing" if has is Access.NONE else f"only {has.word}"
@@ -66,7 +69,7 @@ class Principal:
             )
 
 
-#: everybody, where there are no keys
+#: every client, where there are no keys
 OPEN: Final = Principal(EVERYTHING)
-#: somebody without a token, where that is enough
-NOBODY: Final = Principal(Grants())
+#: a client without a token, where none is needed
+ANONYMOUS: Final = Principal(Grants())

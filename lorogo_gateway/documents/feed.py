@@ -1,8 +1,8 @@
-"""`GET /v1/feed`: accepted updates as server-sent events, from any point, and exactly on from there.
+"""`GET /v1/feed`: accepted updates as server-sent events, from any position, resumable without a gap.
 
-An event's id is the position behind it. A position names every document that the feed has given something
-of, so it grows; where it would not fit in a header any more, the id is a time a minute before the event:
-whoever resumes is then given the last minute again.
+An event's id is the feed position after it. A position names every document that the feed has sent an
+event of, so it grows. Once it no longer fits in a header, the id is a time one minute before the event:
+a client that resumes receives the last minute again.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from lorogo_client.versions import parse_time, show_time, show_time_down
 from lorogo_gateway.auth import Principal, TokenGuard
 from lorogo_gateway.auth.needs import SomeDocument
 from lorogo_gateway.documents.schemas import DOCUMENT_ID
-from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, asked, principal
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, checked_request, principal
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.middleware import rate_limited
 from lorogo_gateway.limits.reasons import LimitReason
-from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.limits.request_quota import request_quota
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.transport.uvicorn_http import FinalMessage, last_words
+from lorogo_gateway.transport.uvicorn_http import FinalMessage, final_message
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
 from lorogo_transport.telemetry.logs import get_logger
@@ -41,17 +41,17 @@ log = get_logger(__name__)
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 _POSITION_MARK = "lf1-"
 _ID_CHARS_MAX = 6_000  # proxies take headers of 8 KiB
-_BACK_NS = 60 * 1_000_000_000  # journals may be so far apart
-_SINCE_CHARS_MAX = _ID_CHARS_MAX  # longer ones are not ours
-_POSITION_BYTES_MAX = 512 * 1024  # unpacked: long ids that are alike come to 200 KiB
-_JOURNALS_MAX = 1_000  # that a position may name; about 200 of ours fit
-_DOCUMENTS_MAX = 1_000  # that one feed may name
-_RETRY_MS = 1_000  # after which a browser comes again
+_BACK_NS = 60 * 1_000_000_000  # allows for the lag between journals
+_SINCE_CHARS_MAX = _ID_CHARS_MAX  # the gateway never sends a longer id
+_POSITION_BYTES_MAX = 512 * 1024  # decompressed: similar long ids decompress to 200 KiB
+_JOURNALS_MAX = 1_000  # in one position; an id of the maximum length has about 200
+_DOCUMENTS_MAX = 1_000  # named by one request
+_RETRY_MS = 1_000  # until a browser reconnects
 _FULL_RETRY_SECONDS = 5
 
 
 class Feeds:
-    """The feeds that readers of one gateway have open."""
+    """The open feeds of one gateway."""
 
     def __init__(
         self,
@@ -74,22 +74,22 @@ class Feeds:
 
     @property
     def open(self) -> int:
-        """How many there are."""
+        """The number of open feeds."""
         return self._open
 
     def operations(self) -> list[Operation]:
-        """What this adds to `/v1`."""
+        """Return the operations of `/v1/feed`."""
         return [
             Operation(
                 "GET",
                 "/v1/feed",
                 "feed",
-                "Accepted updates as server-sent events, of all documents or of those named. An event's id"
-                " is the position behind it; with it as Last-Event-ID the feed goes on exactly there.",
+                "Stream accepted updates as server-sent events, of all documents or of those named. An"
+                " event's id is the position after it; send it as Last-Event-ID to resume from there.",
                 self._answer,
                 {
                     200: ResponseSpec(
-                        "Events `update`, `deleted`, `restored`, `erased`, `gap`, until one of us ends it.",
+                        "Events `update`, `deleted`, `restored`, `erased`, `gap`, until either side closes.",
                         {"text/event-stream": {"type": "string"}},
                     )
                 },
@@ -97,20 +97,20 @@ class Feeds:
                     Parameter(
                         "since",
                         "query",
-                        "Where to begin: now; 0, for everything that journals have; a sequence of the WAL; a"
-                        " time, or how long ago (10m); or the id of an event.",
+                        "Where to begin: now; 0 for everything in the journals; a sequence of the WAL; a"
+                        " time, or an age (10m); or the id of an event.",
                         {"type": "string", "default": "now"},
                     ),
                     Parameter(
                         "document",
                         "query",
-                        "Only of this document; may be repeated.",
+                        "Only events of this document; may be repeated.",
                         {"type": "array", "items": DOCUMENT_ID, "maxItems": _DOCUMENTS_MAX},
                     ),
                     Parameter(
                         "last-event-id",
                         "header",
-                        "The id of the last event that was read. It wins over `since`.",
+                        "The id of the last event that the client received. It wins over `since`.",
                         {"type": "string"},
                     ),
                 ),
@@ -120,7 +120,7 @@ class Feeds:
         ]
 
     async def close(self) -> None:
-        """End every feed, and take no more; readers resume elsewhere."""
+        """End every feed and accept no more; clients resume at another gateway."""
         self._ended.set()
         try:
             async with asyncio.timeout(self._settings.close_seconds):
@@ -129,21 +129,22 @@ class Feeds:
             log.warning("feeds did not end in time", feeds=self._open)
 
     async def _answer(self, request: Request) -> Response:
-        """Open the feed first, so that what is wrong is a problem and not a broken stream."""
+        """Open the feed before the response begins, so that an error is a problem and not a broken stream."""
         if self._ended.is_set():
-            raise HttpProblem(503, "closing", "this gateway stops; ask again", headers={"Retry-After": "1"})
-        values = asked(request).values
+            detail = "this gateway is shutting down; try again"
+            raise HttpProblem(503, "closing", detail, headers={"Retry-After": "1"})
+        values = checked_request(request).values
         since = _since(values.get("last-event-id", "").strip() or values["since"])
         if self._open >= self._settings.feeds_max:
             self._refusals.count(LimitReason.FEEDS)
             raise HttpProblem(
                 503,
                 "too-many-feeds",
-                f"{self._open} feeds are open here, which is the most; try again, or ask another gateway",
+                f"{self._open} feeds are open, the limit of this gateway; try again or use another gateway",
                 headers={"Retry-After": str(_FULL_RETRY_SECONDS)},
             )
         async with AsyncExitStack() as undo:
-            key = visit_of(request.scope, self._limiter).key
+            key = request_quota(request.scope, self._limiter).key
             if (no := self._limiter.enter_feed(key)) is not None:
                 raise rate_limited(no)
             undo.callback(self._limiter.leave_feed, key)
@@ -159,7 +160,10 @@ class Feeds:
     def _opened(
         self, who: Principal, since: Since, documents: list[str] | None
     ) -> AwaitableContext[UpdateFeed]:
-        """The feed as this principal may read it; a position goes on with what it began with."""
+        """Return the feed of the documents that this principal may read.
+
+        A feed position keeps the documents that the feed began with.
+        """
         if who.sees_all:
             return self._client.feed(since, documents)
         named = {pattern for pattern, access in who.grants.table if access >= Access.READ}
@@ -182,12 +186,14 @@ class Feeds:
         who: Principal,
         receive: Receive,
         send: Send,
-        words: FinalMessage | None = None,
+        final: FinalMessage | None = None,
     ) -> None:
-        """Send events until the reader is gone, takes nothing any more, its token ends, or we end."""
+        """Send events until the client disconnects or stalls, its token ends, or the gateway stops."""
         self.opened += 1
-        if words is not None:  # who comes back to read finds out why it ended
-            words.text, words.why = _STALLED, LimitReason.FEED_STALLED
+        if (
+            final is not None
+        ):  # sent after the unread data, so that a client that resumes reading sees the reason
+            final.text, final.why = _STALLED, LimitReason.FEED_STALLED
         over = asyncio.Event()
         forget = self._guard.follow(who, lambda _: over.set())
         if not self._guard.still(who):  # while the feed was opened
@@ -206,19 +212,19 @@ class Feeds:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if failure is not None and not left:
-            _tell(failure)
+            _log_end(failure)
         if isinstance(failure, _Slow) and not left:
-            if words is None:
+            if final is None:
                 self._refusals.count(LimitReason.FEED_STALLED)
             else:
-                words.say()
+                final.send()
         if not left and not isinstance(failure, _Slow | OSError):
             with suppress(_Slow, OSError):
                 await self._put(send, b"", more=False)
 
     async def _send(self, feed: UpdateFeed, send: Send) -> None:
         ids = _Ids(feed)
-        begun = ids.exact()  # "now" is a place, too
+        begun = ids.exact()  # "now" has a position, too
         await self._put(send, f"retry: {_RETRY_MS}\n{f'id: {begun}' if begun else ''}\n\n".encode())
         while True:
             try:
@@ -233,7 +239,7 @@ class Feeds:
             self.events_sent += 1
 
     async def _put(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        """Hand it to the reader's connection; one that takes nothing for so long is too slow."""
+        """Send the bytes. Raises _Slow if the client takes nothing for `feed_stall_seconds`."""
         deadline = asyncio.timeout(self._settings.feed_stall_seconds)
         try:
             async with deadline:
@@ -245,11 +251,11 @@ class Feeds:
 
 
 class _Slow(Exception):
-    """The reader takes nothing any more."""
+    """The client stopped reading."""
 
 
 class _Stream(Response):
-    """The answer, once the feed is open."""
+    """The response, once the feed is open."""
 
     def __init__(self, feeds: Feeds, feed: UpdateFeed, who: Principal, undo: AsyncExitStack) -> None:
         super().__init__(media_type="text/event-stream")
@@ -261,37 +267,36 @@ class _Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._undo:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._feeds.stream(self._feed, self._who, receive, send, last_words(scope))
+            await self._feeds.stream(self._feed, self._who, receive, send, final_message(scope))
 
 
 _STALLED = (
-    b"event: ended\ndata: "
-    b'{"code":"slow-reader","detail":"you took nothing for too long; go on with Last-Event-ID"}\n\n'
+    b'event: ended\ndata: {"code":"slow-reader","detail":"slow consumer; resume with Last-Event-ID"}\n\n'
 )
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx would keep events back
+    (b"x-accel-buffering", b"no"),  # nginx would buffer events
 ]
 
 
 class _Ids:
-    """Where to go on behind an event."""
+    """The ids of events: where a client resumes."""
 
     def __init__(self, feed: UpdateFeed) -> None:
         self._feed = feed
         self._large = False
 
     def behind(self, item: FeedItem) -> str:
-        """The position behind the item that was just given, or a time safely before it."""
+        """Return the position after the item just read, or a time safely before it."""
         return self.exact() or show_time_down(max(0, item.time_ns - _BACK_NS), UTC)
 
     def exact(self) -> str:
-        """The position; empty if it is too large."""
+        """Return the current position; empty if it is too large."""
         if self._large:
             return ""
         position = str(self._feed.position)
-        self._large = len(position) > _ID_CHARS_MAX  # then for good: it only grows
+        self._large = len(position) > _ID_CHARS_MAX  # permanently: a position only grows
         return "" if self._large else position
 
 
@@ -300,25 +305,25 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _tell(error: BaseException) -> None:
+def _log_end(error: BaseException) -> None:
     match error:
         case _Slow():
-            log.info("a feed was ended: its reader is too slow")
+            log.info("feed closed: slow consumer")
         case LorogoError():
-            log.warning("a feed was ended", problem=str(error))
+            log.warning("feed closed", problem=str(error))
         case OSError():
-            log.debug("a feed's reader is gone", problem=str(error))
+            log.debug("feed client disconnected", problem=str(error))
         case _:
-            log.error("a feed failed", exc_info=error)
+            log.error("feed failed", exc_info=error)
 
 
 def _since(text: str) -> Since:
-    """As the query says it. Raises InvalidPosition, Problem."""
+    """Parse the `since` parameter. Raises InvalidPosition, Problem."""
     if text == "now":
         return text
     if len(text) > _SINCE_CHARS_MAX:
         raise HttpProblem(
-            400, "invalid-parameter", f"a place in the feed has at most {_SINCE_CHARS_MAX} characters"
+            400, "invalid-parameter", f"a feed position has at most {_SINCE_CHARS_MAX} characters"
         )
     if text.startswith(_POSITION_MARK):
         return FeedPosition.parse(text, bytes_max=_POSITION_BYTES_MAX, journals_max=_JOURNALS_MAX)
@@ -331,18 +336,18 @@ def _since(text: str) -> Since:
         raise HttpProblem(
             400,
             "invalid-moment",
-            f"{text[:60]!r} is no place in the feed: since is now, 0 (everything), a sequence, a time"
-            " (2026-11-16T10:30:00Z), how long ago (10m), or the id of an event",
+            f"{text[:60]!r} is not a feed position: since is now, 0 (everything), a sequence, a time"
+            " (2026-11-16T10:30:00Z), an age (10m), or the id of an event",
         ) from None
 
 
 def _event(item: FeedItem, position: str) -> bytes:
-    name, facts = told(item)
+    name, facts = event_data(item)
     return f"id: {position}\nevent: {name}\ndata: {json.dumps(facts, separators=(',', ':'))}\n\n".encode()
 
 
-def told(item: FeedItem) -> tuple[str, Mapping[str, object]]:
-    """An item as the name of an event and its data. Peers are text: JSON's numbers end before theirs."""
+def event_data(item: FeedItem) -> tuple[str, Mapping[str, object]]:
+    """Return the event name and data of an item. Peers are strings: JSON numbers cannot hold 64 bits."""
     facts: dict[str, object] = {"document": item.document, "time": show_time(item.time_ns, UTC)}
     match item:
         case Update():
@@ -368,5 +373,5 @@ def told(item: FeedItem) -> tuple[str, Mapping[str, object]]:
         case Gap():
             missing = [[str(peer), first, end] for peer, first, end in item.missing]
             count = sum(end - first for _, first, end in item.missing)
-            why = "no journal that answers has these operations; what follows builds on them"
+            why = "none of the journals that answer has these operations, and later updates depend on them"
             return "gap", facts | {"operations": count, "missing": missing, "why": why}

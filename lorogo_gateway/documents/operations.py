@@ -1,4 +1,4 @@
-"""The operations on documents: what they take and what they answer. `reads` and `writes` do it."""
+"""The operations on documents: their parameters, bodies and responses. `reads` and `writes` handle them."""
 
 from lorogo_client import Client
 from lorogo_gateway.auth.needs import OnDocument, SomeDocument
@@ -17,7 +17,7 @@ SNAPSHOT = "application/octet-stream"
 
 _ALL = "/v1/documents"
 _ONE = "/v1/documents/{id}"
-SMALL_BYTES_MAX = 64 * KIB  # of a body that is a few words
+SMALL_BYTES_MAX = 64 * KIB  # of a body that names a document or a version
 _ETAG = {"ETag": "The version, in quotes."}
 
 _ID = Parameter("id", "path", "The document.", schemas.DOCUMENT_ID, required=True, parse=check_document_id)
@@ -33,12 +33,14 @@ _TAGS: Schema = {
 def operations(
     client: Client, settings: GatewaySettings, *, clock: Clock | None = None
 ) -> tuple[Operation, ...]:
-    """Everything that can be asked of documents."""
+    """Return all operations on documents."""
     chosen = clock or SystemClock()
     moment = versions.parser(chosen.wall_ns)
     reading = DocumentReads(client, settings, chosen)
     writing = DocumentWrites(client, settings, moment)
-    at = Parameter("at", "query", "As of then, instead of now.", versions.SCHEMA, parse=moment)
+    at = Parameter(
+        "at", "query", "Read this version instead of the current one.", versions.SCHEMA, parse=moment
+    )
     return (*_reads(reading, settings, at), *_writes(writing))
 
 
@@ -49,16 +51,16 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
             path=_ALL,
             name="list",
             need=SomeDocument(),
-            about="A page of documents, by id.",
+            about="List documents by id, one page at a time.",
             handler=reading.page,
             parameters=(
                 Parameter(
-                    "after", "query", "Only those after this id.", {"type": "string", "maxLength": 128}
+                    "after", "query", "Only documents after this id.", {"type": "string", "maxLength": 128}
                 ),
                 Parameter(
                     "limit",
                     "query",
-                    "How many.",
+                    "Number of documents.",
                     {
                         "type": "integer",
                         "minimum": 1,
@@ -67,7 +69,10 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
                     },
                 ),
                 Parameter(
-                    "prefix", "query", "Only those that begin so.", {"type": "string", "maxLength": 128}
+                    "prefix",
+                    "query",
+                    "Only documents whose id has this prefix.",
+                    {"type": "string", "maxLength": 128},
                 ),
             ),
             answers={200: ResponseSpec("A page.", {JSON: schemas.PAGE})},
@@ -77,14 +82,14 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
             path=_ONE,
             name="get",
             need=_READS,
-            about="The document's value, what JSONPath expressions select, or a Loro snapshot.",
+            about="Read the document's value, the matches of JSONPath expressions, or a Loro snapshot.",
             handler=reading.get,
             parameters=(
                 _ID,
                 Parameter(
                     "path",
                     "query",
-                    "A JSONPath (RFC 9535); may be repeated.",
+                    "A JSONPath expression (RFC 9535); may be repeated.",
                     {
                         "type": "array",
                         "items": {
@@ -97,7 +102,7 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
                     },
                 ),
                 at,
-                Parameter("If-None-Match", "header", "Versions that you have.", _TAGS),
+                Parameter("If-None-Match", "header", "Versions that the client has.", _TAGS),
             ),
             answers={
                 200: ResponseSpec(
@@ -105,7 +110,7 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
                     {JSON: {"anyOf": [schemas.VALUE, schemas.MATCHES]}, SNAPSHOT: schemas.SNAPSHOT},
                     _ETAG | {"Vary": "Accept"},
                 ),
-                304: ResponseSpec("You have it.", headers=_ETAG),
+                304: ResponseSpec("The client has this version.", headers=_ETAG),
             },
             problems=(404, 410, 413, 422),
         ),
@@ -114,14 +119,14 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
             path=f"{_ONE}/history",
             name="history",
             need=_READS,
-            about="Its versions, newest first.",
+            about="List the document's dated versions, newest first.",
             handler=reading.history,
             parameters=(
                 _ID,
                 Parameter(
                     "limit",
                     "query",
-                    "How many.",
+                    "Number of versions.",
                     {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100},
                 ),
             ),
@@ -133,10 +138,10 @@ def _reads(reading: DocumentReads, settings: GatewaySettings, at: Parameter) -> 
             path=f"{_ONE}/status",
             name="status",
             need=_READS,
-            about="What is stored of it, and what its owner says of it. Starts nothing.",
+            about="Read what is stored of the document and its owner's state. Does not start the document.",
             handler=reading.status,
             parameters=(_ID,),
-            answers={200: ResponseSpec("Facts.", {JSON: schemas.STATUS})},
+            answers={200: ResponseSpec("The status.", {JSON: schemas.STATUS})},
             problems=(404,),
         ),
     )
@@ -150,11 +155,13 @@ def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
             path=_ONE,
             name="patch",
             need=_WRITES,
-            about="Apply a JSON Patch, all of it or nothing. The document is created if there is none.",
+            about="Apply a JSON Patch, all of it or nothing. Creates the document if it does not exist.",
             handler=writing.patch,
             parameters=(
                 _ID,
-                Parameter("If-Match", "header", "Only if it has one of these versions.", _TAGS),
+                Parameter(
+                    "If-Match", "header", "Apply only if the document has one of these versions.", _TAGS
+                ),
             ),
             body={"application/json-patch+json": schemas.PATCH, JSON: schemas.PATCH},
             answers={200: receipt},
@@ -182,13 +189,11 @@ def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
             need=OnDocument(Access.WRITE, flags={"purge": Access.ADMIN}),
             audit="erase",
             audit_if="purge",
-            about="Delete it; `restore` brings it back, unless it was purged.",
+            about="Delete the document; `restore` undoes this unless it was purged.",
             handler=writing.delete,
             parameters=(
                 _ID,
-                Parameter(
-                    "purge", "query", "For good: nothing is kept.", {"type": "boolean", "default": False}
-                ),
+                Parameter("purge", "query", "Erase it permanently.", {"type": "boolean", "default": False}),
             ),
             answers={200: ResponseSpec("Deleted.", {JSON: schemas.DELETED})},
             problems=(404,),
@@ -198,12 +203,14 @@ def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
             path=f"{_ONE}/fork",
             name="fork",
             need=OnDocument(Access.READ, others={"to": Access.WRITE}),
-            about="A new document with the content of this one.",
+            about="Create a document with the content of this one.",
             handler=writing.fork,
             parameters=(_ID,),
             body={JSON: schemas.FORK},
             body_bytes_max=SMALL_BYTES_MAX,
-            answers={201: ResponseSpec("Made.", {JSON: schemas.FORKED}, {"Location": "The new document."})},
+            answers={
+                201: ResponseSpec("Created.", {JSON: schemas.FORKED}, {"Location": "The new document."})
+            },
             problems=(404, 409, 410, 507),
         ),
         Operation(
@@ -211,7 +218,7 @@ def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
             path=f"{_ONE}/revert",
             name="revert",
             need=_WRITES,
-            about="Bring the content back to a version or a time, as a new change.",
+            about="Revert the content to a version or a time, as a new change.",
             handler=writing.revert,
             parameters=(_ID,),
             body={JSON: schemas.REVERT},
@@ -227,7 +234,7 @@ def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
             about="Undo a deletion.",
             handler=writing.restore,
             parameters=(_ID,),
-            answers={200: ResponseSpec("It is back.", {JSON: schemas.RESTORED})},
+            answers={200: ResponseSpec("Restored.", {JSON: schemas.RESTORED})},
             problems=(404, 409, 507),
         ),
         Operation(
@@ -236,10 +243,10 @@ def _writes(writing: DocumentWrites) -> tuple[Operation, ...]:
             name="reset",
             need=OnDocument(Access.ADMIN),
             audit="reset",
-            about="Take it out of ERROR, so that servers try again.",
+            about="Clear the state ERROR, so that servers load the document again.",
             handler=writing.reset,
             parameters=(_ID,),
-            answers={200: ResponseSpec("Done, or nothing to do.", {JSON: schemas.RESET})},
+            answers={200: ResponseSpec("Reset, or not in ERROR.", {JSON: schemas.RESET})},
             problems=(404,),
         ),
     )

@@ -1,4 +1,4 @@
-"""Looking at documents. Nothing here creates one: what is not stored is 404 before anybody is asked."""
+"""Handlers of the read operations. A read never creates a document: one that is not stored is 404 at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,8 +15,8 @@ from lorogo_client.versions import show_version
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags, schemas
 from lorogo_gateway.documents import versions as moments
-from lorogo_gateway.http.json_encoder import rendered, rendered_aside
-from lorogo_gateway.http.operations import CheckedRequest, asked, principal
+from lorogo_gateway.http.json_encoder import rendered, rendered_in_thread
+from lorogo_gateway.http.operations import CheckedRequest, checked_request, principal
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.calls import Refused
@@ -29,21 +29,21 @@ _SNAPSHOT = "application/octet-stream"
 _VARIES = {"Vary": "Accept"}  # two representations at one address
 
 
-async def known(transport: Transport, document_id: str) -> DocumentSummary:
-    """What is stored of a document. Raises Problem 404."""
+async def stored_document(transport: Transport, document_id: str) -> DocumentSummary:
+    """Return what is stored of a document. Raises Problem 404."""
     sight = await overview.read_summary(transport, document_id)
     if not sight.known:
         raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
     return sight
 
 
-def said(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """The value as JSON."""
+def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return the value as a JSON response."""
     return Response(rendered(value), status, headers=headers, media_type=_JSON)
 
 
 class DocumentReads:
-    """The operations that change nothing."""
+    """Handlers of the operations that change nothing."""
 
     def __init__(self, client: Client, settings: GatewaySettings, clock: Clock) -> None:
         self._client = client
@@ -53,7 +53,7 @@ class DocumentReads:
         self._catalogue = overview.Catalogue(client.transport, clock)
 
     async def page(self, request: Request) -> Response:
-        values = asked(request).values
+        values = checked_request(request).values
         who = principal(request)
         page = await self._catalogue.page(
             after=values.get("after", ""),
@@ -61,28 +61,28 @@ class DocumentReads:
             limit=values["limit"],
             only=None if who.sees_all else who.reads,
         )
-        return said({"documents": [schemas.summary(row) for row in page.rows], "next": page.next})
+        return json_response({"documents": [schemas.summary(row) for row in page.rows], "next": page.next})
 
     async def get(self, request: Request) -> Response:
-        what = asked(request)
+        what = checked_request(request)
         document_id, at = what.values["id"], what.values.get("at")
         have = what.values.get("If-None-Match", "")
-        sight = await known(self._client.transport, document_id)
+        sight = await stored_document(self._client.transport, document_id)
         sight.check()
         document = document_of(self._client, document_id, principal(request))
-        # asked first, so that nobody waits for a document to start while others wait for a turn
+        # outside of the read slot: a document that is starting must not hold a slot
         here: Any = await document.version(timeout=self._seconds)
         if have and at is None and etags.names(have, here["frontiers"]):
             return _unchanged(here["frontiers"])
-        async with self._turn():
+        async with self._read_slot():
             try:
                 return await self._content(document, what, at, have)
             except Refused as no:
-                raise _asked_for(no) from None
+                raise _path_problem(no) from None
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Read one of a few documents at once: NATS cuts off who is sent too much. Raises Problem 503."""
+    async def _read_slot(self) -> AsyncIterator[None]:
+        """Hold one of `reads_max` slots. NATS disconnects a client that falls behind. Raises Problem 503."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._turns.acquire()
@@ -104,7 +104,7 @@ class DocumentReads:
                     400, "invalid-parameter", "a snapshot is of the whole document: leave out path"
                 )
             payload, frontiers = await document.snapshot(at, timeout=self._seconds)
-            # one of the past is made anew each time: it has no version that could be asked for again
+            # a snapshot of an earlier version is built for each request and has no stable entity tag
             headers = _VARIES if at is not None else {"ETag": etags.tag(frontiers), **_VARIES}
             return Response(payload, headers=headers, media_type=_SNAPSHOT)
         answer: Any = await document.get(paths, at, timeout=self._seconds)
@@ -112,12 +112,12 @@ class DocumentReads:
             return _unchanged(answer["frontiers"])
         value = answer["value"] if paths is None else answer["matches"]
         headers = {"ETag": etags.tag(answer["frontiers"]), **_VARIES}
-        return Response(await rendered_aside(value), headers=headers, media_type=_JSON)
+        return Response(await rendered_in_thread(value), headers=headers, media_type=_JSON)
 
     async def history(self, request: Request) -> Response:
-        values = asked(request).values
+        values = checked_request(request).values
         document_id = values["id"]
-        (await known(self._client.transport, document_id)).check()
+        (await stored_document(self._client.transport, document_id)).check()
         document = document_of(self._client, document_id, principal(request))
         versions: Any = await document.history(values["limit"], timeout=self._seconds)
         shown = [
@@ -128,24 +128,24 @@ class DocumentReads:
             }
             for one in versions
         ]
-        return said({"document": document_id, "versions": shown})
+        return json_response({"document": document_id, "versions": shown})
 
     async def status(self, request: Request) -> Response:
-        document_id = asked(request).values["id"]
+        document_id = checked_request(request).values["id"]
         transport = self._client.transport
-        sight = await known(transport, document_id)
+        sight = await stored_document(transport, document_id)
         row = await overview.of_one(transport, sight, now_ns=self._clock.wall_ns())
         row["edited_ns"] = overview.edited_ns(sight.last, sight.snapshot)
         owner = await overview.ask_owner(transport, document_id) if row["state"] == "UP" else None
-        return said(schemas.summary(row) | {"owner": schemas.owner(owner)})
+        return json_response(schemas.summary(row) | {"owner": schemas.owner(owner)})
 
 
 def _unchanged(frontiers: bytes) -> Response:
     return Response(status_code=304, headers={"ETag": etags.tag(frontiers), **_VARIES})
 
 
-def _asked_for(no: Refused) -> Exception:
-    """What the owner does not understand is in `path`: an unknown `at` has a reason of its own."""
+def _path_problem(no: Refused) -> Exception:
+    """Return the owner's refusal as an error; INVALID_REQUEST means a bad `path`: `at` has its own reason."""
     if no.reason is not Reason.INVALID_REQUEST:
         return no
     return HttpProblem(422, "invalid-path", str(no))

@@ -1,4 +1,4 @@
-"""The shapes that documents have over HTTP, as JSON Schema."""
+"""JSON schemas of documents over HTTP."""
 
 from lorogo_client.inspection.overview import Row
 from lorogo_gateway.documents import versions
@@ -35,19 +35,22 @@ def _object(title: str, required: dict[str, Schema], optional: dict[str, Schema]
 _ROW: dict[str, Schema] = {
     "document": DOCUMENT_ID,
     "state": {"type": "string", "enum": ["DOWN", "STARTING", "UP", "ERROR"]},
-    "server": {"type": "string", "description": "Who owns it; empty: nobody."},
-    "changed": {**_maybe(TIME), "description": "When its owner last said so."},
-    "lease": {**_COUNT, "description": "The fencing token; 0: nobody owns it."},
+    "server": {"type": "string", "description": "The owner's id; empty: no owner."},
+    "changed": {**_maybe(TIME), "description": "When the owner last wrote the status."},
+    "lease": {**_COUNT, "description": "The fencing token; 0: no owner."},
     "deleted": {"type": "boolean"},
-    "erased": {"type": "boolean", "description": "Deleted for good."},
+    "erased": {"type": "boolean", "description": "Deleted permanently."},
     "snapshot_bytes": _COUNT,
-    "wal_messages": {**_COUNT, "description": "Not yet in the snapshot."},
-    "last_edit": {**_maybe(TIME), "description": "By the clock of the stream; null: never."},
+    "wal_messages": {
+        **_COUNT,
+        "description": "Messages in the WAL; compaction moves them into the snapshot.",
+    },
+    "last_edit": {**_maybe(TIME), "description": "By the stream's clock; null: never."},
 }
 _ROW_MORE: dict[str, Schema] = {
-    "stale": {"type": "boolean", "description": "UP, and not renewed for too long: its server may be gone."},
-    "retries": {**_COUNT, "description": "While STARTING."},
-    "trace": {"type": "string", "description": "In ERROR: where its logs are."},
+    "stale": {"type": "boolean", "description": "UP, but not renewed in time: the owner may have failed."},
+    "retries": {**_COUNT, "description": "Attempts to load it, while STARTING."},
+    "trace": {"type": "string", "description": "In ERROR: the trace id to search logs for."},
 }
 SUMMARY = _object("Summary", _ROW, _ROW_MORE)
 PAGE = _object(
@@ -70,14 +73,17 @@ OWNER = _object(
         "operations": _COUNT,
         "changes": _COUNT,
         "wal_bytes": _COUNT,
-        "present": {**_COUNT, "description": "How many have told their presence."},
+        "present": {**_COUNT, "description": "Clients that show presence."},
         "idle_seconds": {"type": "number"},
         "durability": {"type": "string", "enum": ["stream", "journal", "replicated"]},
     },
 )
 STATUS = _object(
     "Status",
-    {**_ROW, "owner": {"anyOf": [OWNER, {"type": "null"}], "description": "null: it does not answer."}},
+    {
+        **_ROW,
+        "owner": {"anyOf": [OWNER, {"type": "null"}], "description": "null: the owner does not answer."},
+    },
     _ROW_MORE,
 )
 RECEIPT = {
@@ -91,11 +97,11 @@ RECEIPT = {
             "durability": {"type": "string", "enum": ["stream", "journal", "replicated"]},
             "log_id": {
                 "type": "string",
-                "description": "Of the update in logs, journals and tables; empty: nothing was to change.",
+                "description": "The update's id in logs, journals and tables; empty: nothing changed.",
             },
         },
     ),
-    "description": "The change is stored, applied and recoverable: the promise of an ACK.",
+    "description": "The change is stored, applied and recoverable: the guarantee of an ACK.",
 }
 VALUE: Schema = {
     "title": "Value",
@@ -106,7 +112,7 @@ VALUE: Schema = {
 MATCHES: Schema = {
     "title": "Matches",
     "type": "array",
-    "description": "With `path`: for each of them the values that it selects.",
+    "description": "With `path`: one list of matches per expression.",
     "items": {"type": "array"},
 }
 CONTENT: Schema = {
@@ -118,11 +124,11 @@ CONTENT: Schema = {
     "propertyNames": {
         "pattern": "^[^/\\x00]+$",
         "maxLength": 1_024,
-        "description": "names of roots are: no / in it",
+        "description": "a root name without /",
     },
     "examples": [{"body": "hello", "tasks": [{"title": "write", "done": False}]}],
 }
-POINTER_CHARS_MAX = 65_536  # to match one takes memory, some hundred bytes for each of its slashes
+POINTER_CHARS_MAX = 65_536  # matching takes some hundred bytes of memory per slash
 _POINTER: Schema = {
     "type": "string",
     "pattern": "^(/[^~/]*(~[01][^~/]*)*)*$",
@@ -188,7 +194,7 @@ RESET = _object(
     "Reset",
     {
         "document": DOCUMENT_ID,
-        "reset": {"type": "boolean", "description": "false: it was not in ERROR."},
+        "reset": {"type": "boolean", "description": "false: the document was not in ERROR."},
     },
 )
 HISTORY = _object(
@@ -205,7 +211,7 @@ SNAPSHOT: Schema = {"type": "string", "format": "binary", "description": "A Loro
 
 
 def summary(row: Row) -> Row:
-    """A row of the overview as HTTP shows it: times as text."""
+    """Return a row of the overview with times as text."""
     shown = {name: value for name, value in row.items() if not name.endswith("_ns")}
     return shown | {
         "changed": versions.show(row["changed_ns"]),
@@ -214,7 +220,7 @@ def summary(row: Row) -> Row:
 
 
 def owner(facts: Row | None) -> Row | None:
-    """What an owner says of its document, as HTTP shows it."""
+    """Return the owner's state of its document with times as text."""
     if facts is None:
         return None
     shown = {name: facts[name] for name in OWNER["required"] if name in facts}

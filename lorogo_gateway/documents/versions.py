@@ -1,4 +1,4 @@
-"""Times and versions as HTTP takes and shows them."""
+"""Parsing and formatting of times and versions over HTTP."""
 
 import re
 from collections.abc import Callable
@@ -17,15 +17,15 @@ PATTERN = (
 SCHEMA = {
     "type": "string",
     "pattern": PATTERN,
-    "description": "a version (v...), a time with its zone (2026-11-16T10:30:00Z), or how long ago (10m)",
+    "description": "a version (v...), a time with its zone (2026-11-16T10:30:00Z), or an age (10m)",
 }
 
 _WHAT = re.compile(PATTERN)
-_SPACE = re.compile(r"(T[0-9:.]+) ([0-9]{2}:[0-9]{2})")  # a `+` that nobody encoded
+_SPACE = re.compile(r"(T[0-9:.]+) ([0-9]{2}:[0-9]{2})")  # a `+` that was not percent-encoded
 
 
 def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
-    """A function that reads the text of a moment: Unix nanoseconds, or frontiers. Raises Problem."""
+    """Return a parser of version texts to Unix nanoseconds or frontiers; it raises Problem."""
 
     def parse(text: str) -> int | bytes:
         words = _SPACE.sub(r"\1+\2", text)
@@ -37,12 +37,14 @@ def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
             if words.startswith("v"):
                 raise HttpProblem(404, "unknown-version", str(error)) from None
             if isinstance(error, TooOldMoment):
-                raise HttpProblem(404, "unknown-version", "no document is as old as that") from None
-            raise HttpProblem(422, "invalid-moment", f"there is no such day or time: {text[:60]!r}") from None
+                raise HttpProblem(404, "unknown-version", "the time is before every document") from None
+            raise HttpProblem(
+                422, "invalid-moment", f"this day or time does not exist: {text[:60]!r}"
+            ) from None
 
     return parse
 
 
 def show(time_ns: int | None) -> str | None:
-    """ISO 8601 in UTC."""
+    """Return the time in ISO 8601, in UTC."""
     return None if time_ns is None else show_time(time_ns, UTC)

@@ -1,4 +1,4 @@
-"""Changing documents, always through their owner: each answer is its receipt."""
+"""Handlers of the write operations. The document's owner applies each change; the response is its receipt."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ from lorogo_client.inspection.overview import read_summary
 from lorogo_client.versions import show_version
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags
-from lorogo_gateway.documents.reads import known, said
-from lorogo_gateway.http.operations import asked, principal
+from lorogo_gateway.documents.reads import json_response, stored_document
+from lorogo_gateway.http.operations import checked_request, principal
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import crdt
@@ -23,7 +23,7 @@ _JSON = "application/json"
 
 
 class DocumentWrites:
-    """The operations that change something."""
+    """Handlers of the operations that change something."""
 
     def __init__(
         self, client: Client, settings: GatewaySettings, moment: Callable[[str], int | bytes]
@@ -33,11 +33,11 @@ class DocumentWrites:
         self._moment = moment
 
     def _document(self, request: Request) -> DocumentApi:
-        """The document in the path, called in the name of whoever asks."""
-        return document_of(self._client, asked(request).values["id"], principal(request))
+        """Return the API of the document in the path, with the principal's token."""
+        return document_of(self._client, checked_request(request).values["id"], principal(request))
 
     async def patch(self, request: Request) -> Response:
-        what = asked(request)
+        what = checked_request(request)
         document_id = what.values["id"]
         document = self._document(request)
         expected = await self._matched(document, what.values.get("If-Match"))
@@ -50,12 +50,15 @@ class DocumentWrites:
         return _receipt(document_id, receipt)
 
     async def _matched(self, document: DocumentApi, header: str | None) -> bytes | None:
-        """The version that If-Match asks for, if the document has it. Raises Problem 412."""
+        """Return the version that the patch must apply to; None without If-Match or for `*`.
+
+        Raises Problem 412 if the document has none of the versions in the header.
+        """
         if header is None:
             return None
         sight = await read_summary(self._client.transport, document.document_id)
         if not sight.known:
-            raise HttpProblem(412, "precondition-failed", "If-Match: there is no such document")
+            raise HttpProblem(412, "precondition-failed", "If-Match: the document does not exist")
         sight.check()
         if header == "*":
             return None
@@ -66,7 +69,7 @@ class DocumentWrites:
         return frontiers
 
     async def put(self, request: Request) -> Response:
-        what = asked(request)
+        what = checked_request(request)
         document_id = what.values["id"]
         sight = await read_summary(self._client.transport, document_id)
         sight.check()
@@ -80,9 +83,9 @@ class DocumentWrites:
         return _receipt(document_id, receipt, 200 if sight.known else 201)
 
     async def _fill(self, document: DocumentApi, content: dict[str, object]) -> Receipt:
-        """JSON becomes containers by the rules of a JSON Patch: there is one conversion.
+        """Import JSON through a JSON Patch, so that both use the same conversion to containers.
 
-        Loro keeps no empty roots: what would leave nothing is not called saved.
+        Loro does not store empty roots: content of empty roots alone is refused instead of ACKed.
         """
         if content and not any(content.values()):
             names = ", ".join(repr(name[:60]) for name in list(content)[:5])
@@ -102,40 +105,40 @@ class DocumentWrites:
         return await document.patch([whole], frontiers, timeout=self._seconds)
 
     async def revert(self, request: Request) -> Response:
-        what = asked(request)
+        what = checked_request(request)
         document_id, at = what.values["id"], self._moment(what.body["at"])
-        (await known(self._client.transport, document_id)).check()
+        (await stored_document(self._client.transport, document_id)).check()
         receipt = await self._document(request).revert(at, timeout=self._seconds)
         return _receipt(document_id, receipt)
 
     async def fork(self, request: Request) -> Response:
-        what = asked(request)
+        what = checked_request(request)
         document_id, to = what.values["id"], what.body["to"]
         at = self._moment(what.body["at"]) if "at" in what.body else None
-        (await known(self._client.transport, document_id)).check()
+        (await stored_document(self._client.transport, document_id)).check()
         made = await self._document(request).fork(to, at, timeout=self._seconds)
-        return said(
+        return json_response(
             {"document": made, "forked_from": document_id}, 201, {"Location": f"/v1/documents/{made}"}
         )
 
     async def delete(self, request: Request) -> Response:
-        values = asked(request).values
+        values = checked_request(request).values
         document_id, purge = values["id"], values["purge"]
-        sight = await known(self._client.transport, document_id)
+        sight = await stored_document(self._client.transport, document_id)
         sight.check(deleted=True)
         await self._document(request).delete(purge=purge, timeout=self._seconds)
-        return said({"document": document_id, "deleted": True, "erased": purge or sight.erased})
+        return json_response({"document": document_id, "deleted": True, "erased": purge or sight.erased})
 
     async def restore(self, request: Request) -> Response:
-        document_id = asked(request).values["id"]
-        (await known(self._client.transport, document_id)).check(deleted=True)
+        document_id = checked_request(request).values["id"]
+        (await stored_document(self._client.transport, document_id)).check(deleted=True)
         await self._document(request).restore(timeout=self._seconds)
-        return said({"document": document_id, "restored": True})
+        return json_response({"document": document_id, "restored": True})
 
     async def reset(self, request: Request) -> Response:
-        document_id = asked(request).values["id"]
-        await known(self._client.transport, document_id)
-        return said({"document": document_id, "reset": await self._client.reset(document_id)})
+        document_id = checked_request(request).values["id"]
+        await stored_document(self._client.transport, document_id)
+        return json_response({"document": document_id, "reset": await self._client.reset(document_id)})
 
 
 def _receipt(document_id: str, receipt: Receipt, status: int = 200) -> Response:
@@ -147,8 +150,8 @@ def _receipt(document_id: str, receipt: Receipt, status: int = 200) -> Response:
         "durability": receipt.durability,
         "log_id": receipt.log_id,
     }
-    return said(facts, status, {"ETag": etags.tag(receipt.frontiers)})
+    return json_response(facts, status, {"ETag": etags.tag(receipt.frontiers)})
 
 
 def _changed() -> HttpProblem:
-    return HttpProblem(412, "precondition-failed", "If-Match: the document has another version by now")
+    return HttpProblem(412, "precondition-failed", "If-Match: the document has another version now")

@@ -1,13 +1,13 @@
-"""Bytes of fragments that wait for the rest of their update, of all connections together. Pure."""
+"""The memory budget of received fragments whose update is incomplete, over all connections. Pure."""
 
 from collections import Counter
 from typing import Final
 
-EVERYBODY: Final = ""  # the key of those who are not told apart
+UNKEYED: Final = ""  # a key without a limit of its own
 
 
 class FragmentBudget:
-    """So many bytes may wait, and no key has more than its part of them: others find room."""
+    """A budget of `bytes_max` bytes, of which one key gets at most `key_bytes_max`."""
 
     __slots__ = ("_bytes_max", "_key_bytes_max", "_keys", "bytes")
 
@@ -18,10 +18,10 @@ class FragmentBudget:
         self._keys: Counter[str] = Counter()
 
     def take(self, key: str, size: int) -> bool:
-        """Whether there is room for it; who gets True gives it back."""
+        """Take `size` bytes if they are free; returns whether they were taken. Pair with `give_back`."""
         if self.bytes + size > self._bytes_max:
             return False
-        if key != EVERYBODY:
+        if key != UNKEYED:
             if self._keys[key] + size > self._key_bytes_max:
                 return False
             self._keys[key] += size
@@ -29,9 +29,9 @@ class FragmentBudget:
         return True
 
     def give_back(self, key: str, size: int) -> None:
-        """They do not wait any more."""
+        """Return `size` bytes to the budget."""
         self.bytes -= size
-        if key != EVERYBODY:
+        if key != UNKEYED:
             self._keys[key] -= size
             if not self._keys[key]:
                 del self._keys[key]

@@ -1,14 +1,14 @@
-"""Updates above the size of a frame: cut for sending, put together again when they come.
+"""Fragmentation of updates that are larger than a frame, and reassembly.
 
-The header names a batch, how many fragments there are and how many bytes in all; fragments may come in any
-order. What is refused or too late is gone: fragments of it that still come are ignored.
+The header names the batch, the number of fragments and the total bytes. Fragments may arrive in any order.
+Fragments of a batch that was refused or timed out are ignored.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from lorogo_gateway.frames.fragment_budget import EVERYBODY, FragmentBudget
+from lorogo_gateway.frames.fragment_budget import UNKEYED, FragmentBudget
 from lorogo_gateway.frames.frame import (
     Crdt,
     Fragment,
@@ -19,16 +19,16 @@ from lorogo_gateway.frames.frame import (
 )
 from lorogo_protocol.limits import KIB
 
-_FRAGMENT_BYTES_MIN = KIB  # on average; smaller ones cost more memory than they carry
-_FRAGMENTS_SPARE = 64  # so many may be as small as they like
+_FRAGMENT_BYTES_MIN = KIB  # on average; the memory overhead of smaller ones exceeds their data
+_FRAGMENTS_SPARE = 64  # exempt from that average
 _BATCHES_MAX = 64
-NO_ROOM: Final = "too many fragments of all connections wait"
+NO_ROOM: Final = "the gateway holds too many unfinished fragments"
 
 
 def update_frames(
     crdt: Crdt, room: str, payload: bytes, batch: bytes, *, fragment_bytes: int
 ) -> Iterator[bytes]:
-    """One DocUpdate, or a header and fragments, ready to be sent."""
+    """Yield the encoded frames of an update: one DocUpdate, or a header and its fragments."""
     prefix = room_prefix(crdt, room)
     if len(payload) <= fragment_bytes:
         yield b"%b\x03\x01%b%b%b" % (prefix, uleb128(len(payload)), payload, batch)
@@ -43,7 +43,7 @@ def update_frames(
 
 
 class BatchKey(NamedTuple):
-    """A batch of one connection."""
+    """The identity of a batch within its connection."""
 
     crdt: Crdt
     room: str
@@ -51,7 +51,7 @@ class BatchKey(NamedTuple):
 
 
 class FragmentRefusal(NamedTuple):
-    """The batch was dropped; its sender gets this status."""
+    """A dropped batch, and the status to answer its sender with."""
 
     key: BatchKey
     status: Status
@@ -70,8 +70,8 @@ class _Unfinished:
 class FragmentAssembler:
     """The unfinished batches of one connection, bounded in bytes, number and time.
 
-    What was announced counts for the connection, what has come for `pool`, which is everybody's: nobody takes
-    room from others with announcements alone.
+    Announced bytes count for the connection, received bytes for the shared `pool`: an announcement alone takes
+    no memory from other connections.
     """
 
     __slots__ = ("_bytes_max", "_key", "_pool", "_reserved", "_seconds", "_unfinished", "_update_bytes_max")
@@ -83,7 +83,7 @@ class FragmentAssembler:
         update_bytes_max: int,
         seconds: float,
         pool: FragmentBudget | None = None,
-        key: str = EVERYBODY,
+        key: str = UNKEYED,
     ) -> None:
         self._pool = pool or FragmentBudget(bytes_max, bytes_max)
         self._key = key
@@ -91,26 +91,26 @@ class FragmentAssembler:
         self._update_bytes_max = update_bytes_max
         self._seconds = seconds
         self._unfinished: dict[BatchKey, _Unfinished] = {}
-        self._reserved = 0  # bytes that were announced
+        self._reserved = 0  # announced bytes
 
     @property
     def deadline(self) -> float | None:
-        """When the oldest batch is too late; None if there is none."""
+        """The deadline of the oldest batch; None if there is none."""
         return next((batch.deadline for batch in self._unfinished.values()), None)
 
     def knows(self, header: FragmentHeader) -> bool:
-        """Whether the batch was announced before, and is not over."""
+        """Return whether the batch of this header is already in progress."""
         return BatchKey(header.crdt, header.room, header.batch) in self._unfinished
 
     def begin(self, header: FragmentHeader, *, now: float) -> FragmentRefusal | None:
-        """A batch was announced. The same header again changes nothing."""
+        """Begin the announced batch; repeating the same header has no effect."""
         key = BatchKey(header.crdt, header.room, header.batch)
         if (known := self._unfinished.get(key)) is not None:
             if (known.count, known.total) == (header.count, header.total):
                 return None
-            return self._refuse(key, Status.INVALID_UPDATE, "a second header says something else")
+            return self._refuse(key, Status.INVALID_UPDATE, "a second header contradicts the first")
         if header.total > self._update_bytes_max:
-            return FragmentRefusal(key, Status.PAYLOAD_TOO_LARGE, f"it has {header.total} bytes")
+            return FragmentRefusal(key, Status.PAYLOAD_TOO_LARGE, f"the update has {header.total} bytes")
         fair = header.total // _FRAGMENT_BYTES_MIN + _FRAGMENTS_SPARE
         if not 1 <= header.count <= min(header.total, fair):
             return FragmentRefusal(
@@ -123,45 +123,49 @@ class FragmentAssembler:
         return None
 
     def add(self, fragment: Fragment) -> bytes | FragmentRefusal | None:
-        """The whole update, if this was its last fragment."""
+        """Return the whole update if this was its last missing fragment."""
         key = BatchKey(fragment.crdt, fragment.room, fragment.batch)
         batch = self._unfinished.get(key)
         if batch is None:
             return None
         if fragment.index >= batch.count:
-            return self._refuse(key, Status.INVALID_UPDATE, f"{fragment.index} is no fragment of it")
+            return self._refuse(key, Status.INVALID_UPDATE, f"index {fragment.index} is out of range")
         if (known := batch.parts.get(fragment.index)) is not None:
             if known == fragment.data:
                 return None
-            return self._refuse(key, Status.INVALID_UPDATE, "a fragment came twice, and differs")
+            return self._refuse(key, Status.INVALID_UPDATE, "a repeated fragment differs from the first")
         if not self._pool.take(self._key, len(fragment.data)):
             return self._refuse(key, Status.RATE_LIMITED, NO_ROOM)
         batch.parts[fragment.index] = fragment.data
         batch.received += len(fragment.data)
         whole = len(batch.parts) == batch.count
         if batch.received > batch.total or (whole and batch.received != batch.total):
-            return self._refuse(key, Status.INVALID_UPDATE, "the fragments have not the bytes announced")
+            return self._refuse(
+                key, Status.INVALID_UPDATE, "the fragments do not add up to the announced bytes"
+            )
         if not whole:
             return None
         self._drop(key)
         return b"".join([batch.parts[index] for index in range(batch.count)])
 
     def expire(self, *, now: float) -> list[FragmentRefusal]:
-        """Drop what is too late."""
+        """Drop the batches whose deadline has passed."""
         late = [key for key, batch in self._unfinished.items() if batch.deadline <= now]
-        return [self._refuse(key, Status.FRAGMENT_TIMEOUT, "fragments did not come in time") for key in late]
+        return [
+            self._refuse(key, Status.FRAGMENT_TIMEOUT, "fragments did not arrive in time") for key in late
+        ]
 
     def forget(self, crdt: Crdt, room: str) -> None:
-        """The room was left, or is joined anew: nothing of it is waited for any more."""
+        """Drop the batches of a room that was left or joined again."""
         for key in [key for key in self._unfinished if key.crdt is crdt and key.room == room]:
             self._drop(key)
 
     def drop(self, header: FragmentHeader) -> None:
-        """Wait no more for a batch that was announced."""
+        """Drop an announced batch."""
         self._drop(BatchKey(header.crdt, header.room, header.batch))
 
     def close(self) -> None:
-        """The connection is over: give everything back."""
+        """Drop every batch and return its bytes to the pool."""
         for key in list(self._unfinished):
             self._drop(key)
 

@@ -30,13 +30,13 @@ _ULEB_MAX: Final = (1 << 32) - 1
 
 
 class MalformedFrame(LorogoError):
-    """The bytes are not a frame of the loro-protocol; their sender is at fault."""
+    """The bytes are not a frame of the loro-protocol: a fault of the sender."""
 
     code = "malformed-frame"
 
 
 class Crdt(StrEnum):
-    """What kind of room it is: the first four bytes."""
+    """The kind of a room: the first four bytes of its frames."""
 
     LORO = "%LOR"
     EPHEMERAL = "%EPH"
@@ -48,7 +48,7 @@ class Crdt(StrEnum):
 
 
 class JoinErrorCode(IntEnum):
-    """Why a join was refused."""
+    """The reason of a refused join."""
 
     UNKNOWN = 0
     VERSION_UNKNOWN = 1
@@ -57,7 +57,7 @@ class JoinErrorCode(IntEnum):
 
 
 class RoomErrorCode(IntEnum):
-    """Why a room is not what it was."""
+    """The reason of a RoomError."""
 
     REJOIN_SUGGESTED = 1
     EVICTED = 2
@@ -65,7 +65,7 @@ class RoomErrorCode(IntEnum):
 
 
 class Status(IntEnum):
-    """What became of a batch."""
+    """The result of a batch."""
 
     OK = 0
     UNKNOWN = 1
@@ -79,7 +79,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A client wants into a room; `version` is what it has."""
+    """A client's request to join a room; `version` is the version that it has."""
 
     crdt: Crdt
     room: str
@@ -89,7 +89,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinOk:
-    """It is in; `version` is what the server has."""
+    """The join succeeded; `version` is the server's version."""
 
     crdt: Crdt
     room: str
@@ -100,7 +100,7 @@ class JoinOk:
 
 @dataclass(frozen=True, slots=True)
 class JoinError:
-    """It is not in."""
+    """The join was refused."""
 
     crdt: Crdt
     room: str
@@ -122,7 +122,7 @@ class DocUpdate:
 
 @dataclass(frozen=True, slots=True)
 class OversizedBatch:
-    """A batch of more updates than may be; they were not looked at."""
+    """A batch with more updates than the limit; the updates are not decoded."""
 
     crdt: Crdt
     room: str
@@ -132,7 +132,7 @@ class OversizedBatch:
 
 @dataclass(frozen=True, slots=True)
 class FragmentHeader:
-    """A batch of one update comes in so many fragments."""
+    """The announcement of a batch of one update in `count` fragments."""
 
     crdt: Crdt
     room: str
@@ -143,7 +143,7 @@ class FragmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One of them."""
+    """One fragment of an announced batch."""
 
     crdt: Crdt
     room: str
@@ -154,7 +154,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class RoomError:
-    """The room is over, or must be joined again."""
+    """The room has ended, or the client must join it again."""
 
     crdt: Crdt
     room: str
@@ -172,7 +172,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class AckFrame:
-    """What became of the batch `ref`."""
+    """The result of the batch `ref`."""
 
     crdt: Crdt
     room: str
@@ -194,7 +194,7 @@ _ROOM_ERRORS: Final = {int(code): code for code in RoomErrorCode}
 
 
 def uleb128(number: int) -> bytes:
-    """The number in as few bytes as can be."""
+    """Return the shortest ULEB128 encoding of the number."""
     assert 0 <= number <= _ULEB_MAX
     if number < 0x80:
         return bytes((number,))
@@ -207,24 +207,24 @@ def uleb128(number: int) -> bytes:
 
 
 def var_bytes(data: bytes) -> bytes:
-    """The bytes behind their length."""
+    """Return the bytes prefixed with their length."""
     return uleb128(len(data)) + data
 
 
 def room_prefix(crdt: Crdt, room: str) -> bytes:
-    """How every frame of this room begins."""
+    """Return the common prefix of all frames of this room."""
     name = room.encode()
     assert len(name) <= ROOM_ID_BYTES_MAX
     return crdt.value.encode() + var_bytes(name)
 
 
 def ack_frame(prefix: bytes, ref: bytes, status: Status) -> bytes:
-    """An Ack in the room of that prefix."""
+    """Return an encoded Ack for the room with that prefix."""
     return b"%b\x08%b%c" % (prefix, ref, status)
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame as bytes. Its parts must be within the limits: larger updates go in fragments."""
+    """Encode a frame. Its parts must be within the limits: larger updates go in fragments."""
     prefix = room_prefix(frame.crdt, frame.room)
     match frame:
         case JoinRequest():
@@ -262,12 +262,15 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode_few(data: bytes, updates_max: int) -> Frame | OversizedBatch:
-    """The frame in these bytes, without unpacking 260,000 updates of nothing. Raises MalformedFrame."""
+    """Decode a frame; a batch above `updates_max` updates is not unpacked. Raises MalformedFrame.
+
+    One frame has room for 260,000 empty updates.
+    """
     return _decoded(data, updates_max)
 
 
 def decode(data: bytes) -> Frame:
-    """The frame in these bytes. Raises MalformedFrame."""
+    """Decode a frame. Raises MalformedFrame."""
     frame = _decoded(data, FRAME_BYTES_MAX)
     assert not isinstance(frame, OversizedBatch)  # no frame has room for so many
     return frame
@@ -275,17 +278,17 @@ def decode(data: bytes) -> Frame:
 
 def _decoded(data: bytes, updates_max: int) -> Frame | OversizedBatch:
     if len(data) > FRAME_BYTES_MAX:
-        raise _bad(f"a frame has {len(data)} bytes, at most {FRAME_BYTES_MAX} are allowed")
+        raise _bad(f"the frame has {len(data)} bytes, at most {FRAME_BYTES_MAX} are allowed")
     crdt = _MAGICS.get(data[:4])
     if crdt is None:
-        raise _bad("it does not begin with the magic bytes of a room")
+        raise _bad("the first bytes are not the magic of a room")
     reader = _Reader(data, 4)
     name = reader.var_bytes()
     if len(name) > ROOM_ID_BYTES_MAX:
-        raise _bad(f"a room id has {len(name)} bytes, at most {ROOM_ID_BYTES_MAX} are allowed")
+        raise _bad(f"the room id has {len(name)} bytes, at most {ROOM_ID_BYTES_MAX} are allowed")
     frame = _body(reader, crdt, _text(name), updates_max)
     if reader.at != len(data):
-        raise _bad(f"{len(data) - reader.at} bytes follow its last field")
+        raise _bad(f"{len(data) - reader.at} bytes follow the last field")
     return frame
 
 
@@ -294,7 +297,7 @@ def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame |
         case 3:
             count = reader.uleb128()
             if count > reader.left:
-                raise _bad("it has fewer updates than it says")
+                raise _bad("the frame has fewer updates than announced")
             if count > updates_max:
                 reader.take(max(0, reader.left - BATCH_ID_BYTES))
                 return OversizedBatch(crdt, room, count, reader.take(BATCH_ID_BYTES))
@@ -305,7 +308,7 @@ def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame |
         case 1:
             permission = reader.text()
             if permission not in ("read", "write"):
-                raise _bad("a permission is neither read nor write")
+                raise _bad("the permission is neither read nor write")
             return JoinOk(crdt, room, permission, reader.var_bytes(), reader.var_bytes())
         case 2:
             return _join_error(reader, crdt, room)
@@ -322,7 +325,7 @@ def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame |
             ref = reader.take(BATCH_ID_BYTES)
             return AckFrame(crdt, room, ref, _STATUSES.get(reader.byte(), Status.UNKNOWN))
         case other:
-            raise _bad(f"there is no message type {other}")
+            raise _bad(f"unknown message type {other}")
 
 
 def _join_error(reader: "_Reader", crdt: Crdt, room: str) -> JoinError:
@@ -336,7 +339,7 @@ def _join_error(reader: "_Reader", crdt: Crdt, room: str) -> JoinError:
 
 
 class _Reader:
-    """Takes fields off the front."""
+    """Reads fields from the front of a frame."""
 
     __slots__ = ("at", "data")
 
@@ -351,14 +354,14 @@ class _Reader:
     def byte(self) -> int:
         at = self.at
         if at >= len(self.data):
-            raise _bad("it is cut short")
+            raise _bad("the frame is truncated")
         self.at = at + 1
         return self.data[at]
 
     def take(self, size: int) -> bytes:
         at, end = self.at, self.at + size
         if end > len(self.data):
-            raise _bad("it is cut short")
+            raise _bad("the frame is truncated")
         self.at = end
         return self.data[at:end]
 
@@ -372,7 +375,7 @@ class _Reader:
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if byte == 0 or number > _ULEB_MAX:
-                    raise _bad("a number is longer than it must be")
+                    raise _bad("a number does not have its shortest encoding")
                 return number
         raise _bad("a number has more than five bytes")
 

@@ -1,7 +1,7 @@
-"""Bodies: read within bounds of bytes and time, and JSON that means one thing only; large answers count.
+"""Request bodies: read within limits of bytes and time, and parsed as strict JSON; large responses count, too.
 
-While JSON is parsed nothing else of the gateway runs for most of the time, on a thread neither: so the number
-of its values is counted before, and bounded.
+Parsing JSON holds the interpreter's lock for most of the time, also on a thread. So the number of values is
+counted before parsing, and limited.
 """
 
 import asyncio
@@ -20,39 +20,39 @@ from lorogo_gateway.http import schema_check
 from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.middleware import rate_limited
-from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.limits.request_quota import request_quota
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.limits import KIB
 
 _THREAD_BYTES = 256 * KIB  # more than this is parsed and checked on a thread
 _SMALL_BYTES = 256 * KIB
-_READER = ThreadPoolExecutor(1, "large bodies")  # one by one: a value takes ten times its text
+_READER = ThreadPoolExecutor(1, "large bodies")  # one at a time: parsed values take ten times their text
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _INTEGER_CHARS_MAX = 20  # 64 bits and a sign
 _SOON = {"Retry-After": "1"}
-_HANG_UP = {"Connection": "close"}  # what is still on its way is not read
-_MARKS = (b",", b":", b"[", b"{")  # each value that is parsed comes behind one of them
-_VALUE_BYTES = 80  # of memory, at most, for one mark: a map of one member has three
+_HANG_UP = {"Connection": "close"}  # the rest of the body is not read
+_MARKS = (b",", b":", b"[", b"{")  # one of them precedes each parsed value
+_VALUE_BYTES = 80  # of memory, at most, per mark: a map of one member has three
 
 
 class Bodies:
-    """Reads bodies; all that are in memory together, with large answers, have a bound.
+    """Reads bodies within a memory budget that large responses share.
 
-    Those of one token have one, too, and a quarter is kept for small ones, which large ones cannot keep out.
+    Each token has a budget of its own. A quarter of the whole is reserved for small bodies.
     """
 
     def __init__(self, settings: GatewaySettings, limiter: Limiter) -> None:
         self._limiter = limiter
         self._free = settings.bodies_bytes_max
-        self._kept = min(self._free // 4, self._free - settings.body_bytes_max)  # for small ones
+        self._kept = min(self._free // 4, self._free - settings.body_bytes_max)  # reserved for small bodies
         self._large_max = self._free - self._kept
         self._seconds = settings.call_seconds
 
     @asynccontextmanager
     async def read(self, request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-        """All of a body, which counts until this is left.
+        """Read a whole body, which counts against the budget until the context ends.
 
         Raises Problem 408, 413, 429, 503; ClientDisconnect.
         """
@@ -74,19 +74,19 @@ class Bodies:
             async with deadline:
                 async for part in request.stream():
                     size += len(part)
-                    if size > bytes_max:  # whatever Content-Length said
+                    if size > bytes_max:  # Content-Length may be wrong or absent
                         raise _too_large(bytes_max)
                     self._take(key, len(part), whole=size)
                     parts.append(part)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            late = f"the body did not come in {self._seconds:g} s"
+            late = f"the body did not arrive in {self._seconds:g} s"
             raise HttpProblem(408, "body-timeout", late, headers=_HANG_UP) from None
 
     @contextmanager
     def held(self, request: Request, size: int) -> Iterator[None]:
-        """An answer, or a value, of so many bytes counts until this is left. Raises Problem 429, 503."""
+        """Count `size` bytes of a response or value until the context ends. Raises Problem 429, 503."""
         key = self._key(request)
         self._take(key, size, whole=size)
         try:
@@ -95,11 +95,11 @@ class Bodies:
             self._give(key, size)
 
     def _key(self, request: Request) -> str:
-        return visit_of(request.scope, self._limiter).key
+        return request_quota(request.scope, self._limiter).key
 
     def _take(self, key: str, size: int, *, whole: int) -> None:
-        """So many bytes of a body that has `whole` by now."""
-        large = _SMALL_BYTES < whole <= self._large_max  # an answer above that comes when it is alone
+        """Take `size` bytes of the budget for a body that has `whole` bytes so far."""
+        large = _SMALL_BYTES < whole <= self._large_max  # a larger response may use the reserve, too
         if size > self._free - (self._kept if large else 0):
             raise HttpProblem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
         if (no := self._limiter.hold(key, size)) is not None:
@@ -107,17 +107,17 @@ class Bodies:
         self._free -= size
 
     def _give(self, key: str, size: int) -> None:
-        self._limiter.let_go(key, size)
+        self._limiter.release(key, size)
         self._free += size
 
 
 def _too_large(bytes_max: int) -> HttpProblem:
-    detail = f"the body has more than {bytes_max} bytes, which is the most for this kind of request"
+    detail = f"the body has more than {bytes_max} bytes, the limit of this kind of request"
     return HttpProblem(413, "too-large", detail, headers=_HANG_UP)
 
 
 async def weigh_json(data: bytes, values_max: int) -> int:
-    """How many bytes its values may take in memory, once they are parsed. Raises Problem 413."""
+    """Return an upper bound of the memory that the parsed values take. Raises Problem 413."""
     if len(data) > _THREAD_BYTES:
         return await asyncio.get_running_loop().run_in_executor(_READER, _weight, data, values_max)
     return _weight(data, values_max)
@@ -125,7 +125,7 @@ async def weigh_json(data: bytes, values_max: int) -> int:
 
 def _weight(data: bytes, values_max: int) -> int:
     count = _marks(data)
-    if count > values_max:  # perhaps in texts, where they are no marks
+    if count > values_max:  # some may be inside of strings, where they separate nothing
         count = _marks(_without_texts(data, values_max))
     if count > values_max:
         detail = f"the body has more than {values_max} JSON values; send them in several requests"
@@ -138,13 +138,13 @@ def _marks(data: bytes) -> int:
 
 
 def _without_texts(data: bytes, values_max: int) -> bytes:
-    """What a parser sees outside of texts, up to the first mistake; all of it if there are too many texts."""
+    """Return the JSON without its strings, up to the first error; all of it if there are too many strings."""
     plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
     return data if plain.count(b'"') > 2 * values_max + 2 else b"".join(plain.split(b'"')[::2])
 
 
 async def parse_json(data: bytes, schema: Schema) -> Any:
-    """The JSON value, as the schema wants it. Raises Problem 400, and 422 for numbers that do not fit."""
+    """Parse JSON and check it against the schema. Raises Problem 400, and 422 for numbers above 64 bits."""
     if len(data) > _THREAD_BYTES:
         return await asyncio.get_running_loop().run_in_executor(_READER, _checked, data, schema)
     return _checked(data, schema)
@@ -171,7 +171,7 @@ def _parse(data: bytes) -> Any:
     except UnicodeDecodeError:
         raise _malformed("it is not UTF-8") from None
     except UnicodeEncodeError:
-        raise _malformed("it has half of a surrogate pair, which is no character") from None
+        raise _malformed("it has an unpaired surrogate") from None
     except RecursionError:
         raise _malformed("it is nested too deep") from None
     except json.JSONDecodeError as error:
@@ -182,11 +182,11 @@ def _parse(data: bytes) -> Any:
 
 
 def _malformed(why: str) -> HttpProblem:
-    return HttpProblem(400, "malformed-json", f"the body is not JSON that can be taken: {why}")
+    return HttpProblem(400, "malformed-json", f"the body is not valid JSON: {why}")
 
 
 def _unfit(text: str) -> HttpProblem:
-    """JSON allows any number; documents have those of 64 bits."""
+    """Return the error for a number that is valid JSON but too large for a document."""
     return HttpProblem(422, "number-too-large", f"{text[:40]} does not fit in 64 bits")
 
 
@@ -211,5 +211,5 @@ def _map(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) < len(pairs):
         names = Counter(name for name, _ in pairs)
-        raise ValueError(f"{names.most_common(1)[0][0][:60]!r} is there twice")
+        raise ValueError(f"the name {names.most_common(1)[0][0][:60]!r} is repeated")
     return made

@@ -1,4 +1,4 @@
-"""What an error of lorogo is in HTTP: one table for those of the client, one for the owner's reasons."""
+"""Mapping of lorogo's errors to HTTP statuses: one table for error classes, one for the owner's reasons."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ from lorogo_protocol.wire import LaterWire
 from lorogo_transport import errors as transport
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotReplaced
 
-#: of a reason that the owner gives, for a call or for an update
+#: by the owner's reason for refusing a call or an update
 REASONS: Final[dict[Reason, int]] = {
     Reason.DIGEST_MISMATCH: 503,
     Reason.CHUNK_MISSING: 503,
@@ -47,7 +47,7 @@ REASONS: Final[dict[Reason, int]] = {
     Reason.FAILED: 503,
 }
 
-#: of an error; the first row that fits counts, so that a class stands before its base
+#: by error class; the first match wins, so a class must precede its base
 ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (NotSignedIn, 401),
     (TokenRefused, 401),
@@ -85,28 +85,28 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (SnapshotDamaged, 500),
     (transport.TransportError, 503),
     (LaterWire, 502),
-    (MalformedMessage, 502),  # a server's: what people send is checked before
+    (MalformedMessage, 502),  # from a server: requests are validated before
     (HistoryTrimmed, 409),
     (InvalidUpdate, 422),
     (CrdtError, 500),
 )
 
-#: statuses after which the same request may succeed, and after how many seconds it is worth a try;
-#: a document in ERROR and a damaged store are not among them
+#: Retry-After in seconds, by status
 _AGAIN: Final = {429: 1, 503: 2}
-#: what a client is told of how to sign in (RFC 6750)
+#: WWW-Authenticate (RFC 6750)
 _CHALLENGE: Final = 'Bearer realm="lorogo"'
+#: 503 without Retry-After: the same request fails again until an operator acts
 _NOT_AGAIN: Final = (ours.DocumentFailed, ours.FeedUnavailable, ours.StoreFailed, transport.StreamMismatch)
 
 
 def problem_of(error: LorogoError) -> HttpProblem | None:
-    """The error as an answer; None for one that has no row, which is a mistake of ours."""
+    """Return the error as a problem; None if it is in no table, which is a bug."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, ours.Refused | ours.UpdateRefused):
         return _problem(REASONS[error.reason], error)
     if isinstance(error, transport.StreamMissing):
-        detail = f"no lorogo server has ever run on this NATS ({error}): start one with `lorogo serve`"
+        detail = f"this NATS has no lorogo streams ({error}): start a server with `lorogo serve`"
         return HttpProblem(503, error.code, detail, headers={"Retry-After": str(_AGAIN[503])})
     if isinstance(error, TokenRefused) and error.code == UNCHECKED:
         return _problem(503, error)

@@ -1,4 +1,4 @@
-"""Values as JSON. Large ones are written on a thread, in parts: the encoder keeps the GIL for each part."""
+"""JSON encoding. Large values are encoded on a thread in parts, because each encoder call holds the GIL."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-_WEIGHT_MAX = 10_000  # values, or pieces of text of so many characters, that take about a millisecond
+_WEIGHT_MAX = 10_000  # values, or strings in units of _TEXT_CHARS: about a millisecond
 _TEXT_CHARS = 32
 _BATCH = 500
 
@@ -14,19 +14,19 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def rendered(value: object) -> bytes:
-    """The value as JSON; NaN cannot be in it."""
+    """Return the value as JSON, which must not contain NaN."""
     return _encode(value).encode()
 
 
-async def rendered_aside(value: object) -> bytes:
-    """The same for a value of any size, without holding up the loop."""
+async def rendered_in_thread(value: object) -> bytes:
+    """Return the value as JSON without blocking the event loop, whatever its size."""
     if _light(value):
         return rendered(value)
     return await asyncio.to_thread(lambda: "".join(_parts(value)).encode())
 
 
 def _light(value: object) -> bool:
-    """Whether it may be written in one go; looks at no more of it than that needs."""
+    """Return whether one encoder call is quick enough; visits at most _WEIGHT_MAX values."""
     left, waiting = _WEIGHT_MAX, [value]
     while waiting and left > 0:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""Which media type a body has, and which one an answer should have (RFC 9110). Pure."""
+"""Content negotiation: media types of bodies and responses (RFC 9110). Pure."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -11,36 +11,35 @@ _UTF8 = ("utf-8", "utf8")
 
 
 def body_type(content_type: str, offered: Collection[str]) -> str:
-    """The media type of a body, one of those offered. Raises Problem 415."""
+    """Return the media type of a body, one of those offered. Raises Problem 415."""
     kind, _, rest = content_type.partition(";")
     kind = kind.strip().lower()
     if kind not in offered:
-        said = f"{kind[:60]!r} is not taken" if kind else "the body has no Content-Type"
-        raise HttpProblem(415, "unsupported-media-type", f"{said}; send {' or '.join(offered)}")
+        wrong = f"{kind[:60]!r} is not supported" if kind else "the body has no Content-Type"
+        raise HttpProblem(415, "unsupported-media-type", f"{wrong}; send {' or '.join(offered)}")
     for parameter in rest.split(";"):
         name, _, value = parameter.partition("=")
         charset = value.strip().strip('"').lower()
         if name.strip().lower() == "charset" and charset not in _UTF8:
-            raise HttpProblem(
-                415, "unsupported-media-type", f"charset {charset[:30]!r} is not taken; send UTF-8"
-            )
+            detail = f"charset {charset[:30]!r} is not supported; send UTF-8"
+            raise HttpProblem(415, "unsupported-media-type", detail)
     return kind
 
 
 def best(accept: str | None, offered: Sequence[str]) -> str:
-    """The media type of the answer: the best of those offered, the first of equals. Raises Problem 406."""
+    """Return the media type of the response: the best of those offered. Raises Problem 406."""
     if not offered or accept is None or not accept.strip():
         return offered[0] if offered else ""
     ranges = [_range(text) for text in accept[:_CHARS_MAX].split(",") if text.strip()]
     ranked = [(_quality(kind, ranges), -at) for at, kind in enumerate(offered)]
     quality, at = max(ranked)
     if quality <= 0:
-        raise HttpProblem(406, "not-acceptable", f"it can be had as {' or '.join(offered)}")
+        raise HttpProblem(406, "not-acceptable", f"the response is available as {' or '.join(offered)}")
     return offered[-at]
 
 
 def _range(text: str) -> tuple[str, float]:
-    """A media range and its quality; one that does not parse counts as 1, as most servers do."""
+    """Return a media range and its quality; an invalid quality counts as 1, as in most servers."""
     kind, *parameters = text.split(";")
     quality = 1.0
     for parameter in parameters:
@@ -52,7 +51,7 @@ def _range(text: str) -> tuple[str, float]:
 
 
 def _quality(kind: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """By the most specific range that names it."""
+    """Return the quality of the most specific range that matches."""
     whole = kind.partition("/")[0] + "/*"
     for wanted in (kind, whole, "*/*"):
         found = [quality for name, quality in ranges if name == wanted]

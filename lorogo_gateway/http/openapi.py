@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the operations."""
+"""The OpenAPI 3.1 document, generated from the operations."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ PATH = "/v1/openapi.json"
 
 PROBLEM: Schema = {
     "title": "Problem",
-    "description": "Why there is no other answer (RFC 9457).",
+    "description": "An error (RFC 9457).",
     "type": "object",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
@@ -29,21 +29,21 @@ PROBLEM: Schema = {
     },
 }
 
-_PROBLEMS = {  # those whose name does not say it all
-    400: "A parameter or the body is not what is described here.",
-    401: "There is no token, or not one that is good.",
-    403: "The token does not allow it, this gateway only reads, or a page of another origin asks.",
-    404: "There is no such document, or it has no such version.",
-    409: "The document is not in a state in which this can be done.",
+_PROBLEMS = {  # statuses whose standard phrase is not specific enough
+    400: "A parameter or the body does not match this description.",
+    401: "The token is missing or not valid.",
+    403: "The token does not grant this, the gateway is read-only, or the page has another origin.",
+    404: "The document or the version does not exist.",
+    409: "The state of the document does not allow this.",
     410: "The document was deleted.",
-    412: "The document has another version than If-Match asks for.",
+    412: "The document does not have the version in If-Match.",
     413: "The body is too large.",
-    421: "The Host that was asked for is not a name of this gateway.",
-    422: "What was sent is well-formed and cannot be applied.",
-    429: "Too many requests; Retry-After says when to come again.",
-    500: "A mistake of the gateway.",
-    503: "Nobody serves it now; Retry-After says when to come again, if that is worth a try.",
-    504: "No answer came in time. A change may have been made.",
+    421: "The Host is not a name of this gateway.",
+    422: "The content is well-formed but cannot be applied.",
+    429: "Too many requests; retry after Retry-After.",
+    500: "An internal error of the gateway.",
+    503: "Not available now; with Retry-After if a retry may succeed.",
+    504: "Timeout. A change may have been made.",
     507: "The WAL is full.",
 }
 _OF_ALL = (400, 406, 421, 500, 502, 503, 504)
@@ -61,13 +61,16 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": "The same, as `POST /v1/session` sets it for pages; a bearer wins over it.",
+        "description": "The token as a cookie, set by `POST /v1/session` for pages; a bearer wins over it.",
     },
 }
 
 
 def operation(operations: Sequence[Operation], *, closed: bool = False) -> Operation:
-    """The operation that gives the description of those, and of itself; `closed`: tokens are asked for."""
+    """Return the operation that serves the description of these operations and itself.
+
+    `closed`: tokens are required.
+    """
     rendered = b""
 
     async def give(_: Request) -> Response:
@@ -77,7 +80,7 @@ def operation(operations: Sequence[Operation], *, closed: bool = False) -> Opera
         method="GET",
         path=PATH,
         name="openapi",
-        about="This description.",
+        about="Read this description.",
         handler=give,
         answers={200: ResponseSpec("OpenAPI 3.1.", {"application/json": {"type": "object"}})},
         group="about",
@@ -88,7 +91,7 @@ def operation(operations: Sequence[Operation], *, closed: bool = False) -> Opera
 
 
 def document(operations: Sequence[Operation], *, closed: bool = False) -> dict[str, Any]:
-    """The whole description."""
+    """Return the OpenAPI document."""
     components: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
@@ -101,8 +104,8 @@ def document(operations: Sequence[Operation], *, closed: bool = False) -> dict[s
         "info": {
             "title": "lorogo",
             "version": release(),
-            "description": "Documents that merge: read, changed and followed over HTTP. Times are ISO 8601"
-            " with a zone, or how long ago; versions are texts as the history shows them.",
+            "description": "Read, change and follow collaborative documents over HTTP. Times are ISO 8601"
+            " with a zone, or an age; versions are strings as the history returns them.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -171,7 +174,7 @@ def _problem(status: int, components: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shared(schema: Any, components: dict[str, Any]) -> Any:
-    """The schema with every part that has a title moved to the components, and referred to."""
+    """Move every subschema with a title to the components and return the schema with references."""
     if isinstance(schema, Mapping):
         made = {key: _inside(key, value, components) for key, value in schema.items()}
         name = schema.get("title")
@@ -184,6 +187,6 @@ def _shared(schema: Any, components: dict[str, Any]) -> Any:
 
 
 def _inside(key: str, value: Any, components: dict[str, Any]) -> Any:
-    if key == "properties":  # whose keys are names, not words of JSON Schema
+    if key == "properties":  # its keys are property names, not keywords of JSON Schema
         return {name: _shared(one, components) for name, one in value.items()}
     return value if key in ("default", "const", "enum", "examples") else _shared(value, components)

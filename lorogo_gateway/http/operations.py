@@ -1,4 +1,4 @@
-"""Operations of `/v1`, declared once: Starlette's routes and the OpenAPI document are both made of them."""
+"""Declared operations of `/v1`: the routes and the OpenAPI document are both generated from them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
-    """What a status means, and what comes with it."""
+    """A declared response: the meaning, content and headers of a status."""
 
     about: str
     content: Mapping[str, Schema] = field(default_factory=dict)  # by media type
-    headers: Mapping[str, str] = field(default_factory=dict)  # name: what it says
+    headers: Mapping[str, str] = field(default_factory=dict)  # descriptions by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +48,26 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     body: Mapping[str, Schema] | None = None  # by media type
     body_required: bool = True
-    body_bytes_max: int | None = None  # None: what the settings allow for its kind
+    body_bytes_max: int | None = None  # None: the settings' limit for its media type
     group: str = "documents"
-    problems: tuple[int, ...] = ()  # statuses of problems that are its own; `routes` adds those of all
-    need: Need = field(kw_only=True)  # of whoever asks
-    harmless: bool = field(default=False, kw_only=True)  # to documents, whatever its method
-    audit: str = field(default="", kw_only=True)  # the action that is written down
-    audit_if: str = field(default="", kw_only=True)  # only if this parameter is true
+    problems: tuple[int, ...] = ()  # specific error statuses; `openapi` adds the common ones
+    need: Need = field(kw_only=True)  # the rights that it needs
+    harmless: bool = field(default=False, kw_only=True)  # changes no document, whatever its method
+    audit: str = field(default="", kw_only=True)  # the action in the audit log
+    audit_if: str = field(default="", kw_only=True)  # audit only if this parameter is true
 
     @property
     def writes(self) -> bool:
-        """Whether it changes something."""
+        """True if it changes something."""
         return self.method != "GET"
 
     def action(self, query: Mapping[str, str]) -> str:
-        """What is written down of a request with this query; empty: nothing."""
+        """Return the audited action of a request with this query; empty if it is not audited."""
         return self.audit if not self.audit_if or query.get(self.audit_if) == "true" else ""
 
     @property
     def offers(self) -> tuple[str, ...]:
-        """The media types that it can answer with, the one for `*/*` first."""
+        """The media types of its responses, the one for `*/*` first."""
         found: dict[str, None] = {}
         for status, answer in self.answers.items():
             if status < 300:
@@ -79,19 +79,19 @@ class Operation:
 class CheckedRequest:
     """A request after its checks."""
 
-    values: Mapping[str, Any] = field(default_factory=dict)  # of its parameters, by name; absent: not here
+    values: Mapping[str, Any] = field(default_factory=dict)  # of the given parameters, by name
     body: Any = None  # a JSON value, or bytes
     body_type: str = ""
-    wants: str = ""  # the media type to answer with
+    wants: str = ""  # the negotiated media type of the response
 
 
-def asked(request: Request) -> CheckedRequest:
-    """What the request asks for; `routes` has checked it."""
-    found: CheckedRequest = request.state.asked
+def checked_request(request: Request) -> CheckedRequest:
+    """Return the checked request that `routes` attached."""
+    found: CheckedRequest = request.state.checked
     return found
 
 
 def principal(request: Request) -> Principal:
-    """Who asks; `routes` has verified it."""
+    """Return the verified principal that `routes` attached."""
     found: Principal = request.state.principal
     return found

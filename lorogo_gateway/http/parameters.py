@@ -1,4 +1,4 @@
-"""Parameters as they are declared: converted, checked, and nothing beside them in the query."""
+"""Conversion and validation of declared parameters; undeclared query parameters are refused."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,16 +21,14 @@ def read(
     query: Iterable[tuple[str, str]],
     headers: Headers,
 ) -> dict[str, Any]:
-    """The values by name. Raises Problem, or what a parameter's own `parse` raises."""
+    """Return the values by name. Raises Problem, or what a parameter's own `parse` raises."""
     given: dict[str, list[str]] = {}
     for name, text in query:
         given.setdefault(name, []).append(text)
     known = {one.name for one in parameters if one.place == "query"}
     if unknown := given.keys() - known:
-        can = f"; it can have {', '.join(sorted(known))}" if known else ""
-        raise HttpProblem(
-            400, "unknown-parameter", f"the query has {min(unknown)[:60]!r}, which is not known{can}"
-        )
+        hint = f"; known parameters: {', '.join(sorted(known))}" if known else ""
+        raise HttpProblem(400, "unknown-parameter", f"unknown query parameter {min(unknown)[:60]!r}{hint}")
     values: dict[str, Any] = {}
     for one in parameters:
         match one.place:
@@ -54,7 +52,7 @@ def _value(parameter: Parameter, texts: list[str]) -> object:
     if schema.get("type") == "array":
         value: object = [_converted(schema.get("items", {}), text, name) for text in texts]
     elif len(texts) > 1:
-        raise _bad(f"{name} is there {len(texts)} times; it may be there once")
+        raise _bad(f"{name} is given {len(texts)} times; give it once")
     elif parameter.parse is not None:
         return parameter.parse(texts[0])
     else:

@@ -1,4 +1,4 @@
-"""Starlette's routes, made of the operations: whatever goes wrong on the way is a problem, never a page."""
+"""Starlette routes generated from the operations; every error becomes a problem response."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from lorogo_gateway.auth import NOBODY, OPEN, Principal, TokenGuard, missing, presented
+from lorogo_gateway.auth import ANONYMOUS, OPEN, Principal, TokenGuard, missing, presented
 from lorogo_gateway.auth.audit_log import AuditLog
 from lorogo_gateway.auth.needs import NoToken, check, check_body
 from lorogo_gateway.http import openapi, parameters, schema_check
@@ -18,7 +18,7 @@ from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
 from lorogo_gateway.http.operations import CheckedRequest, Operation, Schema, principal
 from lorogo_gateway.limits.limiter import Limiter
-from lorogo_gateway.origins import welcome
+from lorogo_gateway.origins import origin_allowed
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
@@ -27,11 +27,11 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_GRACE_SECONDS = 5.0  # that a handler has beyond its calls
+_GRACE_SECONDS = 5.0  # for a handler, beyond its calls
 _STREAM = "text/event-stream"
 _WHOLE_BYTES_MAX = 256 * KIB  # a larger answer is sent in parts, and counted
 _PART_BYTES = 64 * KIB
-_GONE = 499  # nobody reads it; for the access log
+_GONE = 499  # the client has disconnected; for counters only
 
 
 def router(
@@ -40,7 +40,7 @@ def router(
     guard: TokenGuard | None = None,
     limiter: Limiter | None = None,
 ) -> list[BaseRoute]:
-    """The routes of all operations, of their description, and of every other path below /v1."""
+    """Return the routes of all operations, of their description, and a 404 for other paths below /v1."""
     chosen, asking = settings or GatewaySettings(), guard or TokenGuard()
     audit = AuditLog()
     described = (*operations, openapi.operation(operations, closed=not asking.open))
@@ -55,9 +55,9 @@ def router(
     routes: list[BaseRoute] = [
         Route(path, _Resource(found, chosen, bodies, asking, audit)) for path, found in by_path.items()
     ]
-    # a path with a name in it must not catch what another one says in full
+    # literal paths first: a path with a parameter would match them, too
     routes.sort(key=lambda route: "{" in getattr(route, "path", ""))
-    return [*routes, Route("/v1", _Nowhere()), Route("/v1/{rest:path}", _Nowhere())]
+    return [*routes, Route("/v1", _NotFound()), Route("/v1/{rest:path}", _NotFound())]
 
 
 def _check(operation: Operation) -> None:
@@ -92,15 +92,17 @@ class _Resource:
 
     @property
     def operations(self) -> Mapping[str, Operation]:
-        """What is done, by method."""
+        """The operations by method."""
         return self._methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         response = await _answered(self._answer(request), request)
-        # or ask again with the ETag; what one may read is not for a cache that others share
+        # revalidate with the ETag; responses that depend on a token are not for shared caches
         response.headers.setdefault("Cache-Control", "no-cache" if self._guard.open else "private, no-cache")
-        response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
+        response.headers.setdefault(
+            "X-Content-Type-Options", "nosniff"
+        )  # user content must not run as a page
         if scope["method"] == "HEAD":
             response = Response(status_code=response.status_code, headers=dict(response.headers))
         if len(response.body) <= _WHOLE_BYTES_MAX:
@@ -117,16 +119,16 @@ class _Resource:
             return Response(status_code=204, headers={"Allow": self._allow})
         operation = self._methods.get(request.method)
         if operation is None:
-            detail = f"{request.method[:20]} is not for this path; {self._allow} are"
+            detail = f"this path does not support {request.method[:20]}; use {self._allow}"
             raise HttpProblem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
-        request.state.principal = OPEN if self._guard.open else NOBODY
-        with self._noting(operation, request):
-            return await self._done(operation, request)
+        request.state.principal = OPEN if self._guard.open else ANONYMOUS
+        with self._audited(operation, request):
+            return await self._perform(operation, request)
 
-    async def _done(self, operation: Operation, request: Request) -> Response:
+    async def _perform(self, operation: Operation, request: Request) -> Response:
         if operation.writes:
             _may_write(operation, request, self._settings)
-        who = request.state.principal = self._who(operation, request)
+        who = request.state.principal = self._authenticate(operation, request)
         values = parameters.read(
             operation.parameters,
             path=request.path_params,
@@ -137,8 +139,8 @@ class _Resource:
         wants = best(request.headers.get("accept"), operation.offers)
         if operation.body is None:
             return await self._handled(operation, request, CheckedRequest(values, wants=wants))
-        said = request.headers.get("content-type", "")
-        kind = body_type(said, operation.body) if said else ""
+        content_type = request.headers.get("content-type", "")
+        kind = body_type(content_type, operation.body) if content_type else ""
         async with self._bodies.read(request, self._body_bytes_max(operation, kind)) as data:
             if kind or data:
                 known = kind or body_type("", operation.body)
@@ -148,11 +150,13 @@ class _Resource:
                     check_body(operation.need, principal(request), body)
                     return await self._handled(operation, request, CheckedRequest(values, body, kind, wants))
             if operation.body_required:
-                raise HttpProblem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
+                raise HttpProblem(
+                    400, "missing-body", f"the request has no body: send {' or '.join(operation.body)}"
+                )
             return await self._handled(operation, request, CheckedRequest(values, wants=wants))
 
     def _body_bytes_max(self, operation: Operation, kind: str) -> int:
-        """How much of a body is read; of one that does not say what it is, as much as of JSON."""
+        """Return the size limit of the body; without a Content-Type it is that of JSON."""
         most = [self._settings.body_bytes_max]
         if not kind or _is_json(kind):
             most.append(self._settings.json_bytes_max)
@@ -160,21 +164,21 @@ class _Resource:
             most.append(operation.body_bytes_max)
         return min(most)
 
-    def _who(self, operation: Operation, request: Request) -> Principal:
-        """Who asks. Raises NotSignedIn, TokenRefused, Problem 403 for what a page of others may have sent."""
+    def _authenticate(self, operation: Operation, request: Request) -> Principal:
+        """Return the principal. Raises NotSignedIn, TokenRefused, Problem 403 for a cross-site request."""
         if self._guard.open or isinstance(operation.need, NoToken):
-            return OPEN if self._guard.open else NOBODY
+            return OPEN if self._guard.open else ANONYMOUS
         found = presented(request.headers)
         if found is None:
             raise missing()
         if found.place == "cookie" and operation.writes and "origin" not in request.headers:
-            detail = "a request that changes something, with a cookie for its token, must have an Origin"
+            detail = "a request with a cookie that changes something must have an Origin"
             raise HttpProblem(403, "cross-origin", detail)
         return self._guard.verified(found)
 
     @contextmanager
-    def _noting(self, operation: Operation, request: Request) -> Iterator[None]:
-        """What must be written down is, however it ends."""
+    def _audited(self, operation: Operation, request: Request) -> Iterator[None]:
+        """Write an audit line for an audited operation, whatever its outcome."""
         action = operation.action(request.query_params)
         if not action:
             yield
@@ -192,7 +196,7 @@ class _Resource:
             self._audit.record(action, who, address_of(request), outcome, document=document, problem=problem)
 
     async def _handled(self, operation: Operation, request: Request, what: CheckedRequest) -> Response:
-        request.state.asked = what
+        request.state.checked = what  # read by checked_request()
         allowed = self._settings.call_seconds + _GRACE_SECONDS
         deadline = asyncio.timeout(allowed)
         try:
@@ -201,13 +205,13 @@ class _Resource:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            perhaps = "; it may have been done" if operation.writes else ""
-            raise HttpProblem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
+            perhaps = "; the change may have been made" if operation.writes else ""
+            raise HttpProblem(504, "timeout", f"no answer in {allowed:g} s{perhaps}") from None
 
     async def _send_in_parts(self, request: Request, response: Response, send: Send) -> None:
-        """Send a body as fast as its reader takes it, while its token is good.
+        """Send a body as fast as the client reads it, while its token is valid.
 
-        `uvicorn_http` cuts off one who takes nothing; uvicorn one whose answer is not whole.
+        `uvicorn_http` closes a connection that stalls; uvicorn one whose response is incomplete.
         """
         await send(
             {
@@ -219,7 +223,7 @@ class _Resource:
         whole = memoryview(response.body)
         for at in range(0, len(whole), _PART_BYTES):
             if not self._guard.still(principal(request)):
-                log.info("an answer was cut off: its token ended", path=request.url.path)
+                log.info("response aborted: the token ended", path=request.url.path)
                 return
             part = bytes(whole[at : at + _PART_BYTES])
             more = at + _PART_BYTES < len(whole)
@@ -227,33 +231,33 @@ class _Resource:
 
 
 async def _answered(work: Awaitable[Response], request: Request) -> Response:
-    """The response of the work, or the problem that it raises."""
+    """Return the response of the work, or the problem that it raises."""
     try:
         return await work
     except ClientDisconnect:
         return Response(status_code=_GONE)
     except LorogoError as error:
-        return _told(error, request)
+        return _error_response(error, request)
     except Exception:
-        log.exception("a request failed", method=request.method, path=request.url.path)
-        return _mistake().response()
+        log.exception("request failed", method=request.method, path=request.url.path)
+        return _internal_error().response()
 
 
-def _told(error: LorogoError, request: Request) -> Response:
-    """The error as an answer.
+def _error_response(error: LorogoError, request: Request) -> Response:
+    """Return the error as a response.
 
-    In a frame of its own: in that of `_answered`, which the traceback holds, a variable for the problem would
-    keep the request's whole body in memory until the garbage is next collected.
+    A function of its own: the traceback holds the frame of `_answered`, and a variable for the problem in it
+    would keep the request's whole body in memory until the next garbage collection.
     """
     problem = problem_of(error)
     if problem is None:
-        log.error("an error without a row", method=request.method, path=request.url.path, exc_info=error)
-        problem = _mistake()
+        log.error("error without a status", method=request.method, path=request.url.path, exc_info=error)
+        problem = _internal_error()
     return problem.response()
 
 
-def _mistake() -> HttpProblem:
-    return HttpProblem(500, "internal", "the gateway made a mistake; its log tells more")
+def _internal_error() -> HttpProblem:
+    return HttpProblem(500, "internal", "internal error; the gateway's log has the details")
 
 
 async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
@@ -267,28 +271,26 @@ def _is_json(kind: str) -> bool:
 
 
 def _may_write(operation: Operation, request: Request, settings: GatewaySettings) -> None:
-    """Raise Problem 403 if nobody may, or if the page of another site wants to.
+    """Refuse writes of a read-only gateway and of pages of other origins. Raises Problem 403.
 
-    Browsers send a POST without a body anywhere without asking first.
+    Browsers send a POST without a body to any site without a preflight request.
     """
     if settings.read_only and not operation.harmless:
-        raise HttpProblem(403, "read-only", "this gateway only reads")
-    if not welcome(request.headers, settings.origins):
-        detail = "pages of another origin may not write here; `lorogo gateway --origin` lets one in"
+        raise HttpProblem(403, "read-only", "this gateway is read-only")
+    if not origin_allowed(request.headers, settings.origins):
+        detail = "pages of another origin may not write; allow an origin with `lorogo gateway --origin`"
         raise HttpProblem(403, "cross-origin", detail)
 
 
-class _Nowhere:
-    """Every path below /v1 that is none."""
+class _NotFound:
+    """The 404 for unknown paths below /v1."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope["path"])[:200]
-        problem = HttpProblem(
-            404, "no-such-path", f"there is nothing at {path}; /v1/openapi.json tells what is"
-        )
+        problem = HttpProblem(404, "no-such-path", f"unknown path {path}; /v1/openapi.json lists all paths")
         await problem.response()(scope, receive, send)
 
 
 def address_of(request: Request) -> str:
-    """Where the request comes from, as the server saw it."""
+    """Return the client address of the request."""
     return "" if request.client is None else request.client.host

@@ -1,7 +1,7 @@
-"""Whether a JSON value is what a schema says: the part of JSON Schema that our operations use.
+"""Validation of JSON values against the subset of JSON Schema that the operations use.
 
-`supported` refuses a schema with other words when the routes are made, so that nothing declared goes
-unchecked. Patterns are those of JSON Schema and must be anchored at both ends.
+`supported` refuses a schema with other keywords when the routes are created, so that every declared
+constraint is checked. Patterns are those of JSON Schema and must be anchored at both ends.
 """
 
 import re
@@ -31,7 +31,7 @@ _WITH_ARTICLE = {
     "object": "an object",
     "string": "a string",
 }
-_SAID = {"title", "description", "default", "examples", "format"}  # for people; checks nothing
+_ANNOTATIONS = {"title", "description", "default", "examples", "format"}  # not checked
 _CHECKED = {
     "additionalProperties",
     "anyOf",
@@ -54,8 +54,8 @@ _CHECKED = {
 
 
 def supported(schema: Schema) -> None:
-    """Raise ValueError for a schema that `wrong` would not check as it stands."""
-    if other := set(schema) - _SAID - _CHECKED:
+    """Check that `wrong` supports every keyword of the schema. Raises ValueError."""
+    if other := set(schema) - _ANNOTATIONS - _CHECKED:
         raise ValueError(f"no check for {', '.join(sorted(other))}")
     if (pattern := schema.get("pattern")) is not None and not _anchored(pattern):
         raise ValueError(f"the pattern {pattern!r} is not anchored at both ends")
@@ -69,7 +69,7 @@ def supported(schema: Schema) -> None:
 
 
 def wrong(schema: Schema, value: object, where: str) -> str | None:
-    """What is wrong with the value, as a sentence that says where; None: nothing."""
+    """Return the first violation as a sentence that names its place; None if the value is valid."""
     kinds = schema.get("type", ())
     wanted = [kinds] if isinstance(kinds, str) else kinds
     if wanted and not _is_one_of(value, wanted):
@@ -146,14 +146,14 @@ def _wrong_map(schema: Schema, value: dict[str, object], where: str) -> str | No
         elif isinstance(more, Mapping):
             problem = wrong(more, item, place)
         else:
-            problem = None if more else f"{where} has {name[:60]!r}, which is not known"
+            problem = None if more else f"{where} has the unknown member {name[:60]!r}"
         if problem:
             return problem
     return None
 
 
 def _nearest(problems: Sequence[str | None]) -> str:
-    """Of several reasons the one that got furthest: it names the deepest place. Choices are joined."""
+    """Return the violation at the deepest place among the alternatives; enum choices are joined."""
     best = max((problem or "" for problem in problems), key=lambda one: (one.count("."), "lacks" in one))
     place, found, choices = best.partition(_ONE_OF)
     if not found:

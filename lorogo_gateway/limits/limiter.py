@@ -61,9 +61,9 @@ class Limiter:
         burst = self._settings.burst_seconds if burst_seconds is None else burst_seconds
         return RateTable(rate, burst, keys_max=self._settings.limit_keys_max)
 
-    def exempt(self, came: RequestOrigin) -> bool:
+    def exempt(self, origin: RequestOrigin) -> bool:
         """Whether it is this machine itself."""
-        return came.local and not self._settings.limit_loopback
+        return origin.local and not self._settings.limit_loopback
 
     # --- connections
 
@@ -110,7 +110,7 @@ class Limiter:
     def _uncounted(self, peer: str) -> bool:
         if self.proxies.trusts(peer):
             return True
-        return self.exempt(self.proxies.came(peer, ()))
+        return self.exempt(self.proxies.origin(peer, ()))
 
     # --- requests
 
@@ -139,12 +139,12 @@ class Limiter:
             self._token_bytes.charge(key, size, now=now)
 
     def hold(self, key: str, size: int) -> LimitExceeded | None:
-        """So many bytes of bodies and answers of a token more; None: give them back with `let_go`."""
+        """So many bytes of bodies and answers of a token more; None: give them back with `release`."""
         if not key or self._token_bodies.enter(key, size):
             return None
         return self._no(LimitReason.TOKEN_BODIES, 1.0, "this token has too many large bodies under way")
 
-    def let_go(self, key: str, size: int) -> None:
+    def release(self, key: str, size: int) -> None:
         """They are not in memory any more."""
         if key:
             self._token_bodies.leave(key, size)

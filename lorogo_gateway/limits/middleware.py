@@ -9,7 +9,7 @@ from lorogo_gateway.auth.presented_token import presented
 from lorogo_gateway.auth.principal import NotSignedIn, Principal
 from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
 from lorogo_gateway.limits.reasons import LimitReason
-from lorogo_gateway.limits.request_quota import Clock, RequestQuota, put
+from lorogo_gateway.limits.request_quota import Clock, RequestQuota, attach
 from lorogo_gateway.problems import HttpProblem
 from lorogo_protocol.tokens import user_of
 
@@ -39,45 +39,45 @@ class LimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer, port = scope.get("client") or ("", 0)
-        came = self._limiter.proxies.came(peer, scope["headers"])
-        scope["client"] = (came.address, port)
-        if came.https is not None:
+        origin = self._limiter.proxies.origin(peer, scope["headers"])
+        scope["client"] = (origin.address, port)
+        if origin.https is not None:
             secure = {"websocket": ("ws", "wss")}.get(scope["type"], ("http", "https"))
-            scope["scheme"] = secure[came.https]
-        visit = RequestQuota(self._limiter, came, self._clock)
-        visit.body = scope["type"] == "http" and _has_body(scope)
-        put(scope, visit)
+            scope["scheme"] = secure[origin.https]
+        quota = RequestQuota(self._limiter, origin, self._clock)
+        quota.body = scope["type"] == "http" and _has_body(scope)
+        attach(scope, quota)
         token = _token(scope) if self._tokens else ""
-        brings = bool(token) or (self._tokens and visit.body and scope["path"] == _SIGN_IN)
-        no = visit.begin() or (visit.blocked(token) if token else None)  # `sign_in` asks for that of a body
+        brings = bool(token) or (self._tokens and quota.body and scope["path"] == _SIGN_IN)
+        no = quota.begin() or (quota.blocked(token) if token else None)  # `sign_in` asks for that of a body
         if no is None and token and scope["type"] == "http":
             # not verified yet: but nobody who has not this very token can use up what it may do
-            no = visit.identify(user_of(token))
+            no = quota.identify(user_of(token))
         if no is not None:
             await rate_limited(no).response()(scope, receive, send)
         elif scope["type"] == "http":
-            await self._app(scope, self._counting(receive, visit), self._watching(scope, send, visit, brings))
+            await self._app(scope, self._counting(receive, quota), self._watching(scope, send, quota, brings))
         else:
             await self._app(scope, receive, send)
 
-    def _counting(self, receive: Receive, visit: RequestQuota) -> Receive:
+    def _counting(self, receive: Receive, quota: RequestQuota) -> Receive:
         async def counted() -> Message:
             message = await receive()
             if size := len(message.get("body", b"")):
-                visit.received(size)
+                quota.received(size)
             return message
 
-        return counted if visit.body else receive
+        return counted if quota.body else receive
 
-    def _watching(self, scope: Scope, send: Send, visit: RequestQuota, brings: bool) -> Send:
+    def _watching(self, scope: Scope, send: Send, quota: RequestQuota, brings: bool) -> Send:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if message["status"] in _COUNTED:
                     self._limiter.refusals.count(_COUNTED[message["status"]])
                 elif message["status"] == _UNAUTHORIZED and brings:
-                    visit.failed()
+                    quota.failed()
                 elif brings and (user := _verified(scope)):
-                    visit.passed(user)
+                    quota.passed(user)
             await send(message)
 
         return watched

@@ -14,29 +14,29 @@ from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
 from lorogo_protocol.tokens import user_of
 
 Clock = Callable[[], float]
-_VISIT = "lorogo.visit"
+_QUOTA = "lorogo.quota"
 
 
 class RequestQuota:
     """Who is here, for as long as the request takes."""
 
-    __slots__ = ("_clock", "_free", "_limiter", "anonymous", "body", "came", "key")
+    __slots__ = ("_clock", "_free", "_limiter", "anonymous", "body", "origin", "key")
 
-    def __init__(self, limiter: Limiter, came: RequestOrigin, clock: Clock = time.monotonic) -> None:
+    def __init__(self, limiter: Limiter, origin: RequestOrigin, clock: Clock = time.monotonic) -> None:
         self._limiter = limiter
         self._clock = clock
-        self._free = limiter.exempt(came)
-        self.came = came
+        self._free = limiter.exempt(origin)
+        self.origin = origin
         self.body = False  # whether one comes with it
         self.anonymous = (
-            "" if self._free else f"@{key_of(came.address)}"
+            "" if self._free else f"@{key_of(origin.address)}"
         )  # instead of a token; empty: no limit
         self.key = self.anonymous  # of the limits per token
 
     @property
     def address(self) -> str:
         """As people write it; the client's own, also behind a proxy that we trust."""
-        return self.came.address
+        return self.origin.address
 
     def begin(self) -> LimitExceeded | None:
         """A request came."""
@@ -72,7 +72,7 @@ class RequestQuota:
         address = "" if self._free else self.address
         self._limiter.received(address, self.key, size, now=self._clock())
 
-    def share(self) -> "ConnectionQuota":
+    def for_connection(self) -> "ConnectionQuota":
         """What a WebSocket has of the limits, until it is closed."""
         return ConnectionQuota(self._limiter, self, self._clock)
 
@@ -80,13 +80,13 @@ class RequestQuota:
 class ConnectionQuota:
     """One WebSocket's part in what its address and its token may do together."""
 
-    __slots__ = ("_addressed", "_clock", "_documents", "_entered", "_key", "_limiter", "_visit")
+    __slots__ = ("_addressed", "_clock", "_documents", "_entered", "_key", "_limiter", "_request")
 
-    def __init__(self, limiter: Limiter, visit: RequestQuota, clock: Clock) -> None:
+    def __init__(self, limiter: Limiter, request: RequestQuota, clock: Clock) -> None:
         self._limiter = limiter
-        self._visit = visit
+        self._request = request
         self._clock = clock
-        self._key = visit.anonymous
+        self._key = request.anonymous
         self._entered = ""  # the key that counts this connection
         self._addressed = False
         self._documents: list[str] = []
@@ -94,7 +94,7 @@ class ConnectionQuota:
     @property
     def identified(self) -> bool:
         """Whether it is known whose it is."""
-        return self._key != self._visit.anonymous
+        return self._key != self._request.anonymous
 
     @property
     def key(self) -> str:
@@ -103,12 +103,12 @@ class ConnectionQuota:
 
     def open(self, token_user: str | None = None) -> LimitExceeded | None:
         """Count the connection, for its token if that is known. After a refusal there is nothing to close."""
-        self._key = token_user or self._visit.anonymous
+        self._key = token_user or self._request.anonymous
         if token_user:
-            self._visit.passed(token_user)
-        came = self._visit.came
-        if came.forwarded:  # the proxy's own connection is nobody's
-            if (no := self._limiter.enter_address(came.address)) is not None:
+            self._request.passed(token_user)
+        origin = self._request.origin
+        if origin.forwarded:  # the proxy's own connection is nobody's
+            if (no := self._limiter.enter_address(origin.address)) is not None:
                 return no
             self._addressed = True
         no = self._enter(self._key)
@@ -118,11 +118,11 @@ class ConnectionQuota:
 
     def identify(self, token_user: str | None) -> LimitExceeded | None:
         """Whose it is, as soon as that is known; what it has open moves along."""
-        key = token_user or self._visit.anonymous
+        key = token_user or self._request.anonymous
         if key == self._key:
             return None
         if token_user:
-            self._visit.passed(token_user)
+            self._request.passed(token_user)
         documents = list(self._documents)
         self._leave_all()
         self._key = key
@@ -140,19 +140,19 @@ class ConnectionQuota:
         that they share with others.
         """
         if not self.identified:
-            return self._visit.blocked(token)
+            return self._request.blocked(token)
         return self._limiter.auth_blocked_by(self._key, user_of(token), now=self._clock())
 
     def passed(self, token_user: str) -> None:
         """A token was verified, be it the first of this connection or another."""
-        self._visit.passed(token_user)
+        self._request.passed(token_user)
 
     def failed(self) -> None:
         """A token was refused."""
         if self.identified:
             self._limiter.auth_failed_by(self._key, now=self._clock())
         else:
-            self._visit.failed()
+            self._request.failed()
 
     def frames(self, count: int) -> float:
         """0.0: so many more may be heard. Else after so many seconds."""
@@ -194,7 +194,7 @@ class ConnectionQuota:
         self._leave_all()
         if self._addressed:
             self._addressed = False
-            self._limiter.leave_address(self._visit.address)
+            self._limiter.leave_address(self._request.address)
 
     def _enter(self, key: str) -> LimitExceeded | None:
         if not key:
@@ -212,20 +212,20 @@ class ConnectionQuota:
             self._entered = ""
 
 
-def put(scope: Scope, visit: RequestQuota) -> None:
+def attach(scope: Scope, quota: RequestQuota) -> None:
     """Let those behind find it."""
-    scope[_VISIT] = visit
+    scope[_QUOTA] = quota
 
 
-def visit_of(scope: Scope, limiter: Limiter) -> RequestQuota:
-    """The visit that the middleware made, or one of the peer as it is."""
-    found = scope.get(_VISIT)
+def request_quota(scope: Scope, limiter: Limiter) -> RequestQuota:
+    """The quota that the middleware made, or one of the peer as it is."""
+    found = scope.get(_QUOTA)
     if isinstance(found, RequestQuota):
         return found
     peer = (scope.get("client") or ("", 0))[0]
-    return RequestQuota(limiter, limiter.proxies.came(peer, ()))
+    return RequestQuota(limiter, limiter.proxies.origin(peer, ()))
 
 
 def unlimited(limiter: Limiter) -> ConnectionQuota:
     """That of somebody on this machine, who counts for nothing."""
-    return RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).share()
+    return RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).for_connection()

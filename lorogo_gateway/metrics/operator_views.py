@@ -16,7 +16,7 @@ from lorogo_client.versions import show_time
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.auth.needs import OnDocument, Operator
 from lorogo_gateway.documents.schemas import DOCUMENT_ID
-from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, asked, principal
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, checked_request, principal
 from lorogo_gateway.metrics import operator_schemas as schemas
 from lorogo_gateway.metrics.collector import STATES, ClusterSample, Collector, DocumentCounts
 from lorogo_gateway.metrics.rates import ChartSample, number
@@ -169,11 +169,11 @@ class _Facts:
         return _json(columns(list(self._collector.samples)))
 
     async def rejected(self, request: Request) -> Response:
-        rows = await newest(self._client.transport, asked(request).values["limit"])
+        rows = await newest(self._client.transport, checked_request(request).values["limit"])
         return _json({"rejected": [{**asdict(row), "time": show_time(row.time, UTC)} for row in rows]})
 
     async def sizes(self, request: Request) -> Response:
-        document_id, limit = asked(request).values["id"], asked(request).values["limit"]
+        document_id, limit = checked_request(request).values["id"], checked_request(request).values["limit"]
         sight = await overview.read_summary(self._client.transport, document_id)
         if not sight.known:
             raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")

@@ -12,8 +12,8 @@ from lorogo_transport.tasks import Tasks
 class ConnectionPort(Protocol):
     """One connection, as its rooms see it."""
 
-    house: GatewayState
-    line: FrameWriter
+    gateway: GatewayState
+    writer: FrameWriter
     tasks: Tasks  # ends with the connection
 
     def send(self, data: bytes) -> None:

@@ -68,16 +68,16 @@ class DocumentRoom:
     crdt = Crdt.LORO
     weight = 1  # of its bytes in the rates
 
-    def __init__(self, seat: ConnectionPort, name: str, rights: RoomRights) -> None:
+    def __init__(self, port: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
         self.rights = rights
         self.state = RoomState.JOINING
         self.prefix = frames.room_prefix(Crdt.LORO, name)
-        self._seat = seat
-        self._place = Membership(seat.house.client, name, self, lambda: self.rights)
+        self._port = port
+        self._place = Membership(port.gateway.client, name, self, lambda: self.rights)
         self._busy = False  # a join is being answered
         self._next: bytes | None = None  # the version of the join after that
-        self._rejoining = RejoinTimer(seat, Crdt.LORO, name)
+        self._rejoining = RejoinTimer(port, Crdt.LORO, name)
         self._timeouts = 0
         self._queue: OutgoingQueue | None = None  # made for the first large update
         self._lacked = 0  # bytes for which there was no room
@@ -97,10 +97,10 @@ class DocumentRoom:
         self._rejoining.cancel()
         self._drop_waiting()
         self.state = RoomState.JOINING
-        self._seat.tasks.spawn(self._join(version), name=f"join {self.name}")
+        self._port.tasks.spawn(self._join(version), name=f"join {self.name}")
 
     async def _join(self, version: bytes) -> None:
-        turn = JoinPermit(self._seat.house.joining)
+        turn = JoinPermit(self._port.gateway.joining)
         try:
             await self._answer(version, turn)
         finally:
@@ -111,10 +111,10 @@ class DocumentRoom:
             self.join(following)
 
     async def _answer(self, version: bytes, turn: JoinPermit) -> None:
-        seat, settings = self._seat, self._seat.house.settings
+        port, settings = self._port, self._port.gateway.settings
         try:
             async with asyncio.timeout(settings.join_seconds):
-                async with seat.house.backfill.holding(self._lacked):
+                async with port.gateway.backfill.holding(self._lacked):
                     pass  # not again while there is no room for it
                 member = await self._place.enter()
                 joined = await member.join(version, settings.join_seconds, turn)
@@ -126,11 +126,11 @@ class DocumentRoom:
         if len(joined.vector) > _VECTOR_BYTES_MAX:
             self._refuse_wide(joined.vector)
         elif not self._place.left:
-            seat.house.counters.joins += 1
+            port.gateway.counters.joins += 1
             await self._welcome(joined, turn)
 
     async def _refuse(self, error: LorogoError | TimeoutError) -> None:
-        seat = self._seat
+        port = self._port
         vector = b""
         if isinstance(error, InvalidVersion):
             vector = await self._owners_version()
@@ -144,21 +144,21 @@ class DocumentRoom:
         )
         if no is None:
             log.info("a join failed", document=self.name, problem=str(error))
-            seat.close(1013, f"{self.name} is not served now; try again", "not_served")
+            port.close(1013, f"{self.name} is not served now; try again", "not_served")
             return
-        seat.send(frames.encode(no))
-        seat.forget(Crdt.LORO, self.name)
+        port.send(frames.encode(no))
+        port.forget(Crdt.LORO, self.name)
 
     def _refuse_wide(self, vector: bytes) -> None:
         """No frame has room for the version of so many peers."""
         why = f"its version has {len(vector)} bytes, a frame has room for {_VECTOR_BYTES_MAX}"
         words = f"too many peers have edited {self.name}: {why}; PUT its JSON into a new document"
-        self._seat.send(frames.encode(join_errors.refused(Crdt.LORO, self.name, "too_many_peers", words)))
-        self._seat.forget(Crdt.LORO, self.name)
+        self._port.send(frames.encode(join_errors.refused(Crdt.LORO, self.name, "too_many_peers", words)))
+        self._port.forget(Crdt.LORO, self.name)
 
     async def _owners_version(self) -> bytes:
         try:
-            document = document_of(self._seat.house.client, self.name, self.rights.principal)
+            document = document_of(self._port.gateway.client, self.name, self.rights.principal)
             facts = await document.version(timeout=5.0)
         except LorogoError:
             return crdt.nothing_known()
@@ -166,9 +166,9 @@ class DocumentRoom:
         return vector if isinstance(vector, bytes) else crdt.nothing_known()
 
     async def _welcome(self, joined: Joined, turn: JoinPermit) -> None:
-        seat, settings = self._seat, self._seat.house.settings
+        port, settings = self._port, self._port.gateway.settings
         vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
-        seat.send(frames.encode(frames.JoinOk(Crdt.LORO, self.name, permission(self.rights.writes), vector)))
+        port.send(frames.encode(frames.JoinOk(Crdt.LORO, self.name, permission(self.rights.writes), vector)))
         self.state = RoomState.IN
         if len(joined.payload) > settings.fragment_bytes:
             await self._backfill(joined.payload, turn)
@@ -177,18 +177,18 @@ class DocumentRoom:
 
     async def _backfill(self, payload: bytes, turn: JoinPermit) -> None:
         """As the reader takes it; updates that are accepted meanwhile go between."""
-        house = self._seat.house
+        gateway = self._port.gateway
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(house.settings.full_seconds):
-                    await stack.enter_async_context(house.backfill.holding(len(payload)))
+                async with asyncio.timeout(gateway.settings.full_seconds):
+                    await stack.enter_async_context(gateway.backfill.holding(len(payload)))
             except TimeoutError:
                 self._lacked = len(payload)
                 self._suggest("too much is on its way to others")
                 return
             self._lacked = 0
             turn.give_back()
-            await deliver(self._seat, self.name, payload, lambda: not self._place.left)
+            await deliver(self._port, self.name, payload, lambda: not self._place.left)
 
     def stop(self) -> None:
         """From here on nothing more is said or taken; `leave` follows."""
@@ -203,7 +203,7 @@ class DocumentRoom:
         self.stop()
         try:
             if (member := self._place.member) is not None:
-                async with asyncio.timeout(self._seat.house.settings.close_seconds):
+                async with asyncio.timeout(self._port.gateway.settings.close_seconds):
                     await member.drained(1, 1)
         except TimeoutError:
             log.info("a member left with updates that have no ACK", document=self.name)
@@ -214,17 +214,17 @@ class DocumentRoom:
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """A batch."""
-        seat, member, settings = self._seat, self._place.member, self._seat.house.settings
+        port, member, settings = self._port, self._place.member, self._port.gateway.settings
         if self.state is not RoomState.IN or member is None:
             return None
         if not self.rights.writes:
-            seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
+            port.ack(self.prefix, ref, Status.PERMISSION_DENIED)
             return None
         if not all(updates):
-            seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
+            port.ack(self.prefix, ref, Status.INVALID_UPDATE)
             return None
         if not updates:
-            seat.ack(self.prefix, ref, Status.OK)
+            port.ack(self.prefix, ref, Status.OK)
             return None
         batch = _Batch(ref, len(updates))
         for payload in updates:
@@ -244,7 +244,7 @@ class DocumentRoom:
         """The connection did not let it pass: it is answered, and healed when a try makes sense."""
         if self.state is not RoomState.IN:
             return
-        self._seat.ack(self.prefix, ref, status)
+        self._port.ack(self.prefix, ref, status)
         if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
             self._suggest(f"an update was not taken: {status.name.lower()}", seconds=seconds)
 
@@ -274,7 +274,7 @@ class DocumentRoom:
         if future.cancelled() or error is not None:
             self._lost(batch, error)
         if batch.left == 0 and not batch.silent and not self._place.left:
-            self._seat.ack(self.prefix, batch.ref, batch.status)
+            self._port.ack(self.prefix, batch.ref, batch.status)
 
     def _lost(self, batch: _Batch, error: BaseException | None) -> None:
         match error:
@@ -287,7 +287,7 @@ class DocumentRoom:
                 batch.status = Status.INVALID_UPDATE
             case StorageFull():
                 batch.status = Status.APP_ERROR
-                self._suggest("the WAL was full", seconds=self._seat.house.settings.full_seconds)
+                self._suggest("the WAL was full", seconds=self._port.gateway.settings.full_seconds)
             case GivenUp() | DocumentDeleted() | None:
                 batch.silent = True  # rejoin() or gone() tells it
             case _:
@@ -313,18 +313,18 @@ class DocumentRoom:
     # --- inside
 
     def _pass(self, payload: bytes) -> None:
-        seat, queue = self._seat, self._queue
-        if (queue is not None and queue.busy) or len(payload) > seat.house.settings.fragment_bytes:
+        port, queue = self._port, self._queue
+        if (queue is not None and queue.busy) or len(payload) > port.gateway.settings.fragment_bytes:
             self._line_up(payload)
             return
-        for frame in seat.house.fanout.frames(Crdt.LORO, self.name, payload):
-            seat.send(frame)
-        seat.house.counters.updates_out += 1
+        for frame in port.gateway.fanout.frames(Crdt.LORO, self.name, payload):
+            port.send(frame)
+        port.gateway.counters.updates_out += 1
 
     def _line_up(self, payload: bytes) -> None:
         """A large one, or one behind it."""
         if self._queue is None:
-            self._queue = OutgoingQueue(self._seat, self.name)
+            self._queue = OutgoingQueue(self._port, self.name)
         if not self._queue.put(payload):
             self._suggest("more was accepted than you have read")
 
@@ -340,5 +340,5 @@ class DocumentRoom:
         self._rejoining.suggest(why, seconds=seconds)
 
     def _end(self, code: RoomErrorCode, message: str) -> None:
-        self._seat.send(room_error(Crdt.LORO, self.name, code, message))
-        self._seat.forget(Crdt.LORO, self.name)
+        self._port.send(room_error(Crdt.LORO, self.name, code, message))
+        self._port.forget(Crdt.LORO, self.name)

@@ -12,10 +12,10 @@ from lorogo_gateway.rooms.membership import Membership
 from lorogo_gateway.rooms.presence_room import (
     PRESENCE_WEIGHT,
     announced,
-    insisting,
-    may_be_told,
-    send_gently,
-    turn_away,
+    may_show,
+    reject_join,
+    retrying,
+    send_present,
 )
 from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
 from lorogo_gateway.rooms.rights import RoomRights, permission
@@ -36,17 +36,17 @@ class EphemeralRoom:
     weight = PRESENCE_WEIGHT  # of its bytes in the rates
     unacked = 0
 
-    def __init__(self, seat: ConnectionPort, name: str, rights: RoomRights) -> None:
+    def __init__(self, port: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
         self.rights = rights
         self.prefix = frames.room_prefix(Crdt.EPHEMERAL, name)
-        self._seat = seat
+        self._port = port
         self._joined = False
         self._busy = False
-        self._rejoining = RejoinTimer(seat, Crdt.EPHEMERAL, name)
-        self._place = Membership(seat.house.client, name, self, lambda: self.rights)
-        fresh = Cursors(setter_bytes_max=seat.house.settings.presence_bytes_max)
-        self._cursors = seat.house.cursors.setdefault(name, fresh)
+        self._rejoining = RejoinTimer(port, Crdt.EPHEMERAL, name)
+        self._place = Membership(port.gateway.client, name, self, lambda: self.rights)
+        fresh = Cursors(setter_bytes_max=port.gateway.settings.presence_bytes_max)
+        self._cursors = port.gateway.cursors.setdefault(name, fresh)
         self._cursors.members += 1
 
     def join(self, _version: bytes) -> None:
@@ -54,31 +54,35 @@ class EphemeralRoom:
         if not self._busy:
             self._busy = True
             self._rejoining.cancel()
-            self._seat.tasks.spawn(self._join(), name=f"join presence of {self.name}")
+            self._port.tasks.spawn(self._join(), name=f"join presence of {self.name}")
 
     async def _join(self) -> None:
-        seat, seconds = self._seat, self._seat.house.settings.join_seconds
+        port, seconds = self._port, self._port.gateway.settings.join_seconds
         try:
             async with asyncio.timeout(seconds):
-                self._cursors.heard(await insisting(lambda: self._present(seconds)))
+                self._cursors.receive(await retrying(lambda: self._present(seconds)))
         except (LorogoError, TimeoutError) as error:
             if not self._place.left:
-                turn_away(self._seat, Crdt.EPHEMERAL, self.name, error)
+                reject_join(self._port, Crdt.EPHEMERAL, self.name, error)
             return
         finally:
             self._busy = False
         if self._place.left:
             return
         self._joined = True
-        seat.house.counters.joins += 1
-        seat.send(frames.encode(frames.JoinOk(Crdt.EPHEMERAL, self.name, permission(self.rights.tells), b"")))
+        port.gateway.counters.joins += 1
+        port.send(
+            frames.encode(
+                frames.JoinOk(Crdt.EPHEMERAL, self.name, permission(self.rights.shows_presence), b"")
+            )
+        )
         if present := self._cursors.all():
-            await send_gently(seat, Crdt.EPHEMERAL, self.name, present, lambda: not self._place.left)
+            await send_present(port, Crdt.EPHEMERAL, self.name, present, lambda: not self._place.left)
 
     async def _present(self, seconds: float) -> bytes:
         """Who is there, by the owner's account."""
         member = await self._place.enter()
-        document = document_of(self._seat.house.client, self.name, self.rights.principal)
+        document = document_of(self._port.gateway.client, self.name, self.rights.principal)
         try:
             vector = calls.need(await document.version(timeout=seconds), "vector", bytes)
         except NoSuchDocument:
@@ -88,16 +92,18 @@ class EphemeralRoom:
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """Presence of this client: passed on, then Acked."""
-        seat = self._seat
-        if not self._joined or not may_be_told(seat, self.prefix, updates, ref, allowed=self.rights.tells):
+        port = self._port
+        if not self._joined or not may_show(
+            port, self.prefix, updates, ref, allowed=self.rights.shows_presence
+        ):
             return None
         try:
             self._cursors.set_by(self, *updates)
         except PresenceTooLarge:
-            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+            port.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
             return None
         except CrdtError:
-            seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
+            port.ack(self.prefix, ref, Status.INVALID_UPDATE)
             return None
         return self._tell(updates, ref)
 
@@ -113,18 +119,18 @@ class EphemeralRoom:
         except TransportError as error:
             log.info("presence was not passed on", document=self.name, problem=str(error))
             status = Status.APP_ERROR
-        self._seat.ack(self.prefix, ref, status)
+        self._port.ack(self.prefix, ref, status)
         if status is Status.APP_ERROR:
             self.rejoin("presence could not be passed on")
 
     def announced(self, size: int) -> Status | None:
         """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
-        return announced(self._seat, size, joined=self._joined, allowed=self.rights.tells)
+        return announced(self._port, size, joined=self._joined, allowed=self.rights.shows_presence)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the next one says the same and more."""
         if self._joined:
-            self._seat.ack(self.prefix, ref, status)
+            self._port.ack(self.prefix, ref, status)
 
     def acked(self, status: Status) -> None:
         """Nothing to heal: presence is said again."""
@@ -141,9 +147,9 @@ class EphemeralRoom:
     async def leave(self) -> None:
         """Take away what this client set, and go."""
         self.stop()
-        house, cursors = self._seat.house, self._cursors
+        gateway, cursors = self._port.gateway, self._cursors
         try:
-            async with asyncio.timeout(house.settings.close_seconds):
+            async with asyncio.timeout(gateway.settings.close_seconds):
                 await asyncio.sleep(_APART_SECONDS)
                 if (member := self._place.member) is not None and (gone := cursors.deletion(self)):
                     await member.tell(gone)
@@ -151,8 +157,8 @@ class EphemeralRoom:
             log.info("presence was not taken away", document=self.name, problem=str(error))
         finally:
             cursors.members -= 1
-            if cursors.members == 0 and house.cursors.get(self.name) is cursors:
-                del house.cursors[self.name]
+            if cursors.members == 0 and gateway.cursors.get(self.name) is cursors:
+                del gateway.cursors[self.name]
             await self._place.leave()
 
     # --- what the relay tells (lorogo_client.Listener)
@@ -162,7 +168,7 @@ class EphemeralRoom:
 
     def aware(self, data: bytes) -> None:
         try:
-            self._cursors.heard(data)
+            self._cursors.receive(data)
         except CrdtError:
             return
         if self._joined:
@@ -174,9 +180,9 @@ class EphemeralRoom:
             self._rejoining.suggest(why)
 
     def gone(self, error: LorogoError) -> None:
-        self._seat.send(room_error(Crdt.EPHEMERAL, self.name, *gone_code(error)))
-        self._seat.forget(Crdt.EPHEMERAL, self.name)
+        self._port.send(room_error(Crdt.EPHEMERAL, self.name, *gone_code(error)))
+        self._port.forget(Crdt.EPHEMERAL, self.name)
 
     def _pass(self, data: bytes) -> None:
-        for frame in self._seat.house.fanout.frames(Crdt.EPHEMERAL, self.name, data):
-            self._seat.send(frame)
+        for frame in self._port.gateway.fanout.frames(Crdt.EPHEMERAL, self.name, data):
+            self._port.send(frame)

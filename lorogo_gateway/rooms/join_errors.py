@@ -23,7 +23,7 @@ _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
 )
 
 
-def not_let_in(crdt: Crdt, room: str, error: LorogoError) -> JoinError:
+def auth_failed(crdt: Crdt, room: str, error: LorogoError) -> JoinError:
     """There is no token that lets it in; the message begins with why, for programs."""
     return JoinError(crdt, room, JoinErrorCode.AUTH_FAILED, f"{error.code}: {error}")
 
@@ -40,7 +40,7 @@ def answer(crdt: Crdt, room: str, error: LorogoError, vector: bytes = b"") -> Jo
     if isinstance(error, Refused) and error.reason is Reason.DELETED:
         return refused(crdt, room, "deleted", str(error))
     if isinstance(error, NotAllowed):  # by the owner, which has keys of its own
-        return not_let_in(crdt, room, error)
+        return auth_failed(crdt, room, error)
     for kind, app_code in _APP_CODES:
         if isinstance(error, kind):
             return refused(crdt, room, app_code, str(error))

@@ -8,7 +8,7 @@ from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, Status
 from lorogo_gateway.rooms.connection_port import ConnectionPort
-from lorogo_gateway.rooms.presence_room import PRESENCE_WEIGHT, announced, insisting, may_be_told, turn_away
+from lorogo_gateway.rooms.presence_room import PRESENCE_WEIGHT, announced, may_show, reject_join, retrying
 from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
 from lorogo_gateway.rooms.rights import RoomRights, permission
 from lorogo_protocol.errors import CrdtError
@@ -27,11 +27,11 @@ class PersistedPresenceRoom:
     crdt = Crdt.PERSISTED
     weight = PRESENCE_WEIGHT  # of its bytes in the rates
 
-    def __init__(self, seat: ConnectionPort, name: str, rights: RoomRights) -> None:
+    def __init__(self, port: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
         self.rights = rights
         self.prefix = frames.room_prefix(Crdt.PERSISTED, name)
-        self._seat = seat
+        self._port = port
         self._joined = False
         self._busy = False
         self._left = False
@@ -41,7 +41,7 @@ class PersistedPresenceRoom:
         self._last = b""  # what this client surely has
         self._held = b""  # heard while a merge of this client is under way: it may be its own echo
         self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
-        self._rejoining = RejoinTimer(seat, Crdt.PERSISTED, name)
+        self._rejoining = RejoinTimer(port, Crdt.PERSISTED, name)
 
     @property
     def unacked(self) -> int:
@@ -52,37 +52,37 @@ class PersistedPresenceRoom:
         if not self._busy:
             self._busy = True
             self._rejoining.cancel()
-            self._seat.tasks.spawn(self._join(), name=f"join kept presence of {self.name}")
+            self._port.tasks.spawn(self._join(), name=f"join kept presence of {self.name}")
 
     async def _join(self) -> None:
-        seat, house = self._seat, self._seat.house
+        port, gateway = self._port, self._port.gateway
         try:
-            async with asyncio.timeout(house.settings.join_seconds):
-                await insisting(lambda: house.kept.bucket.check(self.name))
-                await insisting(lambda: house.kept.follow(self.name, self.heard))
-                kept = await insisting(lambda: house.kept.bucket.load(self.name))
+            async with asyncio.timeout(gateway.settings.join_seconds):
+                await retrying(lambda: gateway.kept.bucket.check(self.name))
+                await retrying(lambda: gateway.kept.follow(self.name, self.receive))
+                kept = await retrying(lambda: gateway.kept.bucket.load(self.name))
         except (LorogoError, TimeoutError) as error:
             if not self._left:
-                turn_away(self._seat, Crdt.PERSISTED, self.name, error)
+                reject_join(self._port, Crdt.PERSISTED, self.name, error)
             return
         finally:
             self._busy = False
             if self._left:
-                await house.kept.leave(self.name, self.heard)
+                await gateway.kept.leave(self.name, self.receive)
         if self._left:
             return
         self._joined = True
-        house.counters.joins += 1
-        seat.send(
+        gateway.counters.joins += 1
+        port.send(
             frames.encode(frames.JoinOk(Crdt.PERSISTED, self.name, permission(self.rights.writes), b""))
         )
         if kept:
-            self.heard(kept)
+            self.receive(kept)
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """A batch to keep; its Ack comes when it is stored."""
-        seat = self._seat
-        if not self._joined or not may_be_told(seat, self.prefix, updates, ref, allowed=self.rights.writes):
+        port = self._port
+        if not self._joined or not may_show(port, self.prefix, updates, ref, allowed=self.rights.writes):
             return None
         return self._put(updates, ref)
 
@@ -90,13 +90,13 @@ class PersistedPresenceRoom:
         await self._queue.put((updates, ref))
         if not self._running:
             self._running = True
-            tasks = self._seat.house.tasks  # it may go on for some seconds after the connection is over
+            tasks = self._port.gateway.tasks  # it may go on for some seconds after the connection is over
             tasks.spawn(self._merge_all(), name=f"keep presence of {self.name}", on_error=self._broke)
 
     async def _merge_all(self) -> None:
         """Store what came, one after another, until there is nothing more."""
         try:
-            seconds = self._seat.house.settings.close_seconds if self._left else None
+            seconds = self._port.gateway.settings.close_seconds if self._left else None
             async with asyncio.timeout(seconds) as self._limit:
                 while not self._queue.empty():
                     await self._merge(*self._queue.get_nowait())
@@ -113,9 +113,9 @@ class PersistedPresenceRoom:
             status, problem = await self._stored(updates)
         finally:
             self._merging = False
-        self._seat.ack(self.prefix, ref, status)
+        self._port.ack(self.prefix, ref, status)
         held, self._held = self._held, b""
-        self.heard(held)
+        self.receive(held)
         match problem:
             case DocumentDeleted():
                 self._gone(problem)
@@ -125,7 +125,7 @@ class PersistedPresenceRoom:
     async def _stored(self, updates: tuple[bytes, ...]) -> tuple[Status, LorogoError | None]:
         try:
             for data in updates:
-                self._last = await self._seat.house.kept.bucket.merge(self.name, data)
+                self._last = await self._port.gateway.kept.bucket.merge(self.name, data)
         except PresenceTooLarge:
             return Status.PAYLOAD_TOO_LARGE, None
         except CrdtError:
@@ -138,8 +138,8 @@ class PersistedPresenceRoom:
     def _gone(self, error: LorogoError) -> None:
         if self._joined:
             self._joined = False
-            self._seat.send(room_error(Crdt.PERSISTED, self.name, *gone_code(error)))
-            self._seat.forget(Crdt.PERSISTED, self.name)
+            self._port.send(room_error(Crdt.PERSISTED, self.name, *gone_code(error)))
+            self._port.forget(Crdt.PERSISTED, self.name)
 
     def rejoin(self, why: str) -> None:
         """Ask the client to join again."""
@@ -151,26 +151,26 @@ class PersistedPresenceRoom:
         if not self._left:
             self._joined = False
             full = isinstance(error, StorageFull)
-            seconds = self._seat.house.settings.full_seconds if full else _AGAIN_SECONDS
+            seconds = self._port.gateway.settings.full_seconds if full else _AGAIN_SECONDS
             self._rejoining.suggest("presence could not be stored", seconds=seconds)
 
-    def heard(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """All that is kept, after somebody's change."""
         if self._merging:
             self._held = data
         elif self._joined and data and data != self._last:
-            for frame in self._seat.house.fanout.frames(Crdt.PERSISTED, self.name, data):
-                self._seat.send(frame)
+            for frame in self._port.gateway.fanout.frames(Crdt.PERSISTED, self.name, data):
+                self._port.send(frame)
 
     def announced(self, size: int) -> Status | None:
         """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
-        return announced(self._seat, size, joined=self._joined, allowed=self.rights.writes)
+        return announced(self._port, size, joined=self._joined, allowed=self.rights.writes)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the client says it again when it joins."""
         if not self._joined:
             return
-        self._seat.ack(self.prefix, ref, status)
+        self._port.ack(self.prefix, ref, status)
         if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
             self._joined = False
             self._rejoining.suggest(f"presence was not taken: {status.name.lower()}", seconds=seconds)
@@ -184,7 +184,7 @@ class PersistedPresenceRoom:
 
     def _broke(self, error: Exception) -> None:
         log.error("presence could not be kept", document=self.name, exc_info=error)
-        self._seat.close(1013, "something went wrong here; come back", "broke")
+        self._port.close(1013, "something went wrong here; come back", "broke")
 
     def stop(self) -> None:
         """From here on nothing more is said or taken; `leave` follows."""
@@ -197,5 +197,5 @@ class PersistedPresenceRoom:
         self.stop()
         if self._limit is not None:
             now = asyncio.get_running_loop().time()
-            self._limit.reschedule(now + self._seat.house.settings.close_seconds)
-        await self._seat.house.kept.leave(self.name, self.heard)
+            self._limit.reschedule(now + self._port.gateway.settings.close_seconds)
+        await self._port.gateway.kept.leave(self.name, self.receive)

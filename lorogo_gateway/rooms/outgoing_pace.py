@@ -17,30 +17,30 @@ _BYTES_PER_SECOND_MIN = 100 * KIB  # of a reader, after `join_seconds`
 _WAITING_MAX = 1024  # updates behind a large one
 
 
-async def deliver(seat: ConnectionPort, room: str, payload: bytes, wanted: Callable[[], bool]) -> None:
+async def deliver(port: ConnectionPort, room: str, payload: bytes, wanted: Callable[[], bool]) -> None:
     """Send all of it while it is wanted, with one deadline; a reader that is slower than that is dropped."""
-    house, size = seat.house, seat.house.settings.fragment_bytes
-    batch = house.fanout.next_batch()
-    seconds = house.settings.join_seconds + len(payload) / _BYTES_PER_SECOND_MIN
+    gateway, size = port.gateway, port.gateway.settings.fragment_bytes
+    batch = gateway.fanout.next_batch()
+    seconds = gateway.settings.join_seconds + len(payload) / _BYTES_PER_SECOND_MIN
     try:
         async with asyncio.timeout(seconds):
             for frame in frames.update_frames(Crdt.LORO, room, payload, batch, fragment_bytes=size):
-                if not await seat.send_paced(frame, wanted):
+                if not await port.send_paced(frame, wanted):
                     return
     except TimeoutError:
-        seat.slow()
+        port.slow()
         return
-    house.counters.updates_out += 1
+    gateway.counters.updates_out += 1
 
 
 class OutgoingQueue:
     """Accepted updates of one room behind a large one, in order and bounded."""
 
-    __slots__ = ("_bytes", "_over", "_room", "_seat", "_waiting", "busy")
+    __slots__ = ("_bytes", "_over", "_room", "_port", "_waiting", "busy")
 
-    def __init__(self, seat: ConnectionPort, room: str) -> None:
+    def __init__(self, port: ConnectionPort, room: str) -> None:
         self.busy = False  # something is under way, and what comes must wait
-        self._seat = seat
+        self._port = port
         self._room = room
         self._over = False
         self._waiting: deque[bytes] = deque()
@@ -48,22 +48,26 @@ class OutgoingQueue:
 
     def put(self, payload: bytes) -> bool:
         """Send it after those before it; False: too much is under way, and what waited is dropped."""
-        house = self._seat.house
-        crowded = self._bytes + len(payload) > house.settings.update_bytes_max
-        if (self._waiting and crowded) or len(self._waiting) >= _WAITING_MAX or not house.large.take(payload):
+        gateway = self._port.gateway
+        crowded = self._bytes + len(payload) > gateway.settings.update_bytes_max
+        if (
+            (self._waiting and crowded)
+            or len(self._waiting) >= _WAITING_MAX
+            or not gateway.large.take(payload)
+        ):
             self.drop()
             return False
         self._waiting.append(payload)
         self._bytes += len(payload)
         if not self.busy:
             self.busy = True
-            self._seat.tasks.spawn(self._run(), name=f"send {self._room}")
+            self._port.tasks.spawn(self._run(), name=f"send {self._room}")
         return True
 
     def drop(self) -> None:
         """Forget what waits; what is half sent goes on, unless it was stopped."""
         for payload in self._waiting:
-            self._seat.house.large.give_back(payload)
+            self._port.gateway.large.give_back(payload)
         self._waiting.clear()
         self._bytes = 0
 
@@ -78,8 +82,8 @@ class OutgoingQueue:
                 payload = self._waiting.popleft()
                 self._bytes -= len(payload)
                 try:
-                    await deliver(self._seat, self._room, payload, lambda: not self._over)
+                    await deliver(self._port, self._room, payload, lambda: not self._over)
                 finally:
-                    self._seat.house.large.give_back(payload)
+                    self._port.gateway.large.give_back(payload)
         finally:
             self.busy = False

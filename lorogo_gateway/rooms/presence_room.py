@@ -17,7 +17,7 @@ PRESENCE_WEIGHT: Final = 64  # 64 KiB may be 5,000 keys, and take as long as 4 M
 _AGAIN_SECONDS = 0.5
 
 
-async def insisting(work: Callable[[], Awaitable[T]]) -> T:
+async def retrying(work: Callable[[], Awaitable[T]]) -> T:
     """Its result, tried again while NATS is away. The caller has the deadline."""
     while True:
         try:
@@ -26,52 +26,52 @@ async def insisting(work: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(_AGAIN_SECONDS)
 
 
-def turn_away(seat: ConnectionPort, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
+def reject_join(port: ConnectionPort, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
     """The join failed: told for good, or the connection is closed so that the client comes back."""
     no = None if isinstance(error, TimeoutError) else join_errors.answer(crdt, name, error)
     if no is None:
-        seat.close(1013, f"presence of {name} is not served now; try again", "not_served")
+        port.close(1013, f"presence of {name} is not served now; try again", "not_served")
         return
-    seat.send(frames.encode(no))
-    seat.forget(crdt, name)
+    port.send(frames.encode(no))
+    port.forget(crdt, name)
 
 
-def may_be_told(
-    seat: ConnectionPort, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool
+def may_show(
+    port: ConnectionPort, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool
 ) -> bool:
     """Whether a batch is allowed and small enough; if not, it is Acked so."""
-    settings = seat.house.settings
+    settings = port.gateway.settings
     if not allowed:
-        seat.ack(prefix, ref, Status.PERMISSION_DENIED)
+        port.ack(prefix, ref, Status.PERMISSION_DENIED)
     elif any(len(data) > settings.presence_bytes_max for data in updates):
-        seat.ack(prefix, ref, Status.PAYLOAD_TOO_LARGE)
+        port.ack(prefix, ref, Status.PAYLOAD_TOO_LARGE)
     else:
         return True
     return False
 
 
-def announced(seat: ConnectionPort, size: int, *, joined: bool, allowed: bool) -> Status | None:
+def announced(port: ConnectionPort, size: int, *, joined: bool, allowed: bool) -> Status | None:
     """Whether fragments of so much presence may come (OK), or how they are refused; None: without a word."""
     if not joined:
         return None
     if not allowed:
         return Status.PERMISSION_DENIED
-    return Status.OK if size <= seat.house.settings.presence_bytes_max else Status.PAYLOAD_TOO_LARGE
+    return Status.OK if size <= port.gateway.settings.presence_bytes_max else Status.PAYLOAD_TOO_LARGE
 
 
-async def send_gently(
-    seat: ConnectionPort, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]
+async def send_present(
+    port: ConnectionPort, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]
 ) -> None:
     """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
-    house = seat.house
-    batch, size = house.fanout.next_batch(), house.settings.fragment_bytes
+    gateway = port.gateway
+    batch, size = gateway.fanout.next_batch(), gateway.settings.fragment_bytes
     for frame in frames.update_frames(crdt, name, data, batch, fragment_bytes=size):
         try:
-            async with asyncio.timeout(house.settings.join_seconds):
-                await seat.line.writable()
+            async with asyncio.timeout(gateway.settings.join_seconds):
+                await port.writer.writable()
         except TimeoutError:
-            seat.slow()
+            port.slow()
             return
         if not wanted():
             return
-        seat.send(frame)
+        port.send(frame)

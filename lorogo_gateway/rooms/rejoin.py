@@ -24,10 +24,10 @@ def gone_code(error: LorogoError) -> tuple[RoomErrorCode, str]:
 class RejoinTimer:
     """Asks the client of one room to join again: once it makes sense, and not more often than that."""
 
-    __slots__ = ("_crdt", "_last", "_name", "_seat", "_timer")
+    __slots__ = ("_crdt", "_last", "_name", "_port", "_timer")
 
-    def __init__(self, seat: ConnectionPort, crdt: Crdt, name: str) -> None:
-        self._seat = seat
+    def __init__(self, port: ConnectionPort, crdt: Crdt, name: str) -> None:
+        self._port = port
         self._crdt = crdt
         self._name = name
         self._timer: asyncio.TimerHandle | None = None
@@ -38,7 +38,7 @@ class RejoinTimer:
         self.cancel()
         loop = asyncio.get_running_loop()
         if self._last is not None:
-            seconds = max(seconds, self._last + self._seat.house.settings.rejoin_seconds - loop.time())
+            seconds = max(seconds, self._last + self._port.gateway.settings.rejoin_seconds - loop.time())
         if seconds > 0:
             self._timer = loop.call_later(seconds, self._say, why)
         else:
@@ -53,5 +53,5 @@ class RejoinTimer:
     def _say(self, why: str) -> None:
         self._timer = None
         self._last = asyncio.get_running_loop().time()
-        self._seat.house.counters.rejoins += 1
-        self._seat.send(room_error(self._crdt, self._name, RoomErrorCode.REJOIN_SUGGESTED, why))
+        self._port.gateway.counters.rejoins += 1
+        self._port.send(room_error(self._crdt, self._name, RoomErrorCode.REJOIN_SUGGESTED, why))

@@ -20,7 +20,7 @@ class RoomRights:
         return self.access >= Access.WRITE and not self.read_only
 
     @property
-    def tells(self) -> bool:
+    def shows_presence(self) -> bool:
         """Whether others may be told where the reader is."""
         return self.access >= Access.READ and not self.read_only
 

@@ -85,7 +85,7 @@ class Gateway:
         self.guard.close()
         await self.collector.close()
 
-    async def let_go(self) -> None:
+    async def disconnect_all(self) -> None:
         """Say goodbye to those who are connected, after what is in flight was answered."""
         await self.feeds.close()
         await self.sockets.close()

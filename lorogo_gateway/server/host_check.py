@@ -3,7 +3,7 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lorogo_gateway.origins import ours
+from lorogo_gateway.origins import host_allowed
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 
@@ -18,7 +18,7 @@ class HostCheckMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host", "")
         chosen = self._settings
-        if ours(host, chosen.host, chosen.host_names, chosen.origins):
+        if host_allowed(host, chosen.host, chosen.host_names, chosen.origins):
             await self._app(scope, receive, send)
             return
         detail = f"this gateway is not {host[:100]!r}; `lorogo gateway --host-name` gives it a name"

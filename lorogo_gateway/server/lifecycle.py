@@ -55,4 +55,4 @@ async def running(
         try:
             yield address
         finally:
-            await gateway.let_go()
+            await gateway.disconnect_all()

@@ -8,12 +8,12 @@ from starlette.responses import Response
 from lorogo_gateway.auth import COOKIE, OPEN, PresentedToken, Principal, TokenGuard, missing, presented
 from lorogo_gateway.auth.needs import AnyToken, NoToken
 from lorogo_gateway.documents import versions
-from lorogo_gateway.documents.reads import said
+from lorogo_gateway.documents.reads import json_response
 from lorogo_gateway.documents.schemas import TIME
-from lorogo_gateway.http.operations import Operation, ResponseSpec, Schema, asked, principal
+from lorogo_gateway.http.operations import Operation, ResponseSpec, Schema, checked_request, principal
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.middleware import rate_limited
-from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.limits.request_quota import request_quota
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.limits import KIB, TOKEN_BYTES_MAX
 from lorogo_transport.clock import Clock, SystemClock
@@ -114,7 +114,7 @@ class SessionOperations:
         if self._guard.open:
             return self._told(OPEN)
         given = _given(request)
-        if (no := visit_of(request.scope, self._limiter).blocked(given.text)) is not None:
+        if (no := request_quota(request.scope, self._limiter).blocked(given.text)) is not None:
             raise rate_limited(no)
         who = request.state.principal = self._guard.verified(given)  # whose token is known here from now on
         response = self._told(who)
@@ -137,7 +137,7 @@ class SessionOperations:
             "documents": who.grants.words(),
             "operator": who.operator,
         }
-        return said(facts, headers=_FRESH)
+        return json_response(facts, headers=_FRESH)
 
 
 def _given(request: Request) -> PresentedToken:
@@ -145,7 +145,7 @@ def _given(request: Request) -> PresentedToken:
     found = presented(request.headers)
     if found is not None and found.place == "bearer":
         return found
-    body = asked(request).body
+    body = checked_request(request).body
     if body is None:
         raise missing()
     return PresentedToken(body["token"].strip(), "message")

@@ -36,7 +36,7 @@ class Cursors:
             for key in self._present.apply(data):
                 self._give(key, setter)
 
-    def heard(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """It came from elsewhere, or is an echo of our own. Raises CrdtError."""
         if not data or data is self._last:
             return

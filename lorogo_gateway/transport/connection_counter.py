@@ -19,7 +19,7 @@ from lorogo_transport.telemetry.logs import get_logger
 _TOGETHER_MAX = 32  # connections that are taken in one turn of the loop: those who are here wait for it
 SPARE_FILES = 50  # that no connection gets
 _PAUSE_SECONDS = 1.0  # after the system had nothing left
-_TELL_SECONDS = 60.0  # at least, between two lines about that
+_WARN_SECONDS = 60.0  # at least, between two lines about that
 
 log = get_logger(__name__)
 
@@ -47,30 +47,30 @@ class ConnectionCounter:
     def __init__(self, settings: GatewaySettings, limits: Limiter) -> None:
         self._most = settings.connections_max
         self._limits = limits
-        self._told = -_TELL_SECONDS
-        self.here = 0
+        self._warned_at = -_WARN_SECONDS
+        self.open = 0
 
     def enter(self, peer: str, *, file: int, now: float) -> ConnectionSlot | None:
         """Its entry, to be given back with `leave`; None: it is cut off, and that was counted."""
-        if self.here >= self._most or file >= _files_max():
+        if self.open >= self._most or file >= _files_max():
             self._limits.refusals.count(LimitReason.CONNECTIONS)
-            if self.here < self._most:
-                self.tell_files(now=now)
+            if self.open < self._most:
+                self.warn_files(now=now)
             return None
-        self.here += 1
+        self.open += 1
         return ConnectionSlot(self, peer, self._limits.connect(peer, now=now))
 
     def left(self, peer: str, *, counted: bool) -> None:
         """One less."""
-        self.here -= 1
+        self.open -= 1
         if counted:
             self._limits.disconnect(peer)
 
-    def tell_files(self, *, now: float) -> None:
+    def warn_files(self, *, now: float) -> None:
         """Say in the log that files run out, but not as often as somebody likes."""
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
-            log.warning("no more connections: too few files are left; raise `ulimit -n`", here=self.here)
+        if now - self._warned_at >= _WARN_SECONDS:
+            self._warned_at = now
+            log.warning("no more connections: too few files are left; raise `ulimit -n`", here=self.open)
 
 
 class Acceptor:
@@ -114,13 +114,13 @@ class Acceptor:
                 except ConnectionError:
                     continue  # it went before it came
                 except OSError:
-                    self._entrance.tell_files(now=self._loop.time())
+                    self._entrance.warn_files(now=self._loop.time())
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
-                self._came(connection, str(address[0]) if address else "")
+                self._accepted(connection, str(address[0]) if address else "")
             await asyncio.sleep(0)
 
-    def _came(self, connection: socket.socket, peer: str) -> None:
+    def _accepted(self, connection: socket.socket, peer: str) -> None:
         entry = self._entrance.enter(peer, file=connection.fileno(), now=self._loop.time())
         if entry is None:
             connection.close()

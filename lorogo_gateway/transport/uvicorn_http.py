@@ -22,7 +22,7 @@ from lorogo_gateway.transport.uvicorn_transport import GatewayWebSocket
 _PIPELINE_MAX = 32  # requests that wait for the answer to one before them
 
 
-_LAST_WORDS = "lorogo.last_words"
+_FINAL_MESSAGE = "lorogo.final_message"
 _PROBLEM = (
     b"HTTP/1.1 %d %b\r\nContent-Type: application/problem+json\r\n%bContent-Length: %d\r\n"
     b"Connection: close\r\n\r\n%b"
@@ -42,24 +42,24 @@ def http_protocol(settings: GatewaySettings, limiter: Limiter) -> type[HttpTools
 class FinalMessage:
     """What is still said to a reader who takes nothing, before the end: behind all that it left unread."""
 
-    __slots__ = ("_protocol", "said", "text", "why")
+    __slots__ = ("_protocol", "sent", "text", "why")
 
     def __init__(self, protocol: "GatewayHttp") -> None:
         self._protocol = protocol
         self.text = b""  # none: the connection is cut
         self.why = LimitReason.SLOW_READER
-        self.said = False
+        self.sent = False
 
-    def say(self) -> None:
+    def send(self) -> None:
         """End the connection with them, in a moment. Safe twice."""
-        if not self.said:
-            self.said = True
+        if not self.sent:
+            self.sent = True
             self._protocol.end_with(self.text, self.why)
 
 
-def last_words(scope: Scope) -> FinalMessage | None:
+def final_message(scope: Scope) -> FinalMessage | None:
     """Those of the connection that this request came on, if it is ours."""
-    found = (scope.get("extensions") or {}).get(_LAST_WORDS)
+    found = (scope.get("extensions") or {}).get(_FINAL_MESSAGE)
     return found if isinstance(found, FinalMessage) else None
 
 
@@ -69,7 +69,7 @@ class GatewayHttp(HttpToolsProtocol):
     bounds: ClassVar[GatewaySettings]
     limits: ClassVar[Limiter]
 
-    _words: FinalMessage | None = None
+    _final: FinalMessage | None = None
     _request: asyncio.TimerHandle | None = None  # until the head of the next one is whole
     _stalled: asyncio.TimerHandle | None = None  # while an answer waits for its reader
     _answering: RequestResponseCycle | None = None
@@ -160,9 +160,9 @@ class GatewayHttp(HttpToolsProtocol):
         _stop(self._request)
         self._within_request = False
         super().on_headers_complete()
-        self._words = FinalMessage(self)
+        self._final = FinalMessage(self)
         extensions = cast("dict[str, object]", self.scope.setdefault("extensions", {}))
-        extensions[_LAST_WORDS] = self._words
+        extensions[_FINAL_MESSAGE] = self._final
         if len(self.pipeline) > _PIPELINE_MAX and not self.transport.is_closing():
             self._cut(LimitReason.PIPELINE)
 
@@ -204,14 +204,14 @@ class GatewayHttp(HttpToolsProtocol):
             self.transport.abort()  # it was only idle
 
     def _too_slow(self) -> None:
-        words = self._answering_words()
-        if words is not None and words.text:
-            words.say()
+        final = self._pending_message()
+        if final is not None and final.text:
+            final.send()
         else:
             self._cut(LimitReason.SLOW_READER)
 
-    def _answering_words(self) -> FinalMessage | None:
-        return None if self._answering is None else last_words(cast("Scope", self._answering.scope))
+    def _pending_message(self) -> FinalMessage | None:
+        return None if self._answering is None else final_message(cast("Scope", self._answering.scope))
 
     def end_with(self, text: bytes, why: LimitReason) -> None:
         """Put this behind what the reader left unread, and end; a reader who comes back in time sees it."""
@@ -244,9 +244,9 @@ class GatewayHttp(HttpToolsProtocol):
             self.transport.abort()
             return
         body = bytes(problem.response().body)
-        words = HTTPStatus(problem.status).phrase.encode()
+        final = HTTPStatus(problem.status).phrase.encode()
         headers = b"".join(f"{name}: {value}\r\n".encode() for name, value in problem.headers.items())
-        self.transport.write(_PROBLEM % (problem.status, words, headers, len(body), body))
+        self.transport.write(_PROBLEM % (problem.status, final, headers, len(body), body))
         self.transport.close()
         _stop(self._stalled)
         self._stalled = self.loop.call_later(self.bounds.close_seconds, self.transport.abort)

@@ -44,7 +44,7 @@ def uvicorn_options(settings: GatewaySettings) -> dict[str, Any]:
     }
 
 
-def line_of(scope: Scope, cut: Callable[[], None]) -> "UvicornFrameWriter | None":
+def frame_writer_of(scope: Scope, cut: Callable[[], None]) -> "UvicornFrameWriter | None":
     """The line that came with this connection, if uvicorn was asked for it.
 
     `cut` is called when it is cut off for frames that the app does not see.
@@ -52,7 +52,7 @@ def line_of(scope: Scope, cut: Callable[[], None]) -> "UvicornFrameWriter | None
     line = (scope.get("extensions") or {}).get(_EXTENSION)
     if not isinstance(line, UvicornFrameWriter):
         return None
-    line.when_cut(cut)
+    line.on_cut(cut)
     return line
 
 
@@ -72,7 +72,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
     cut: Callable[[], None] | None = None  # told when it was cut off for its frames
     _rest: memoryview = memoryview(b"")  # came, and is not parsed yet
     _part_bytes = _PART_BYTES_MIN  # that are parsed at once
-    _heard = 0  # frames of that part
+    _frames_parsed = 0  # frames of that part
     _unseen: TokenBucket | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -102,7 +102,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
                 self._parse()
                 if self._rest:
                     self._hold()
-                    tiny = self._heard > _PART_FRAMES
+                    tiny = self._frames_parsed > _PART_FRAMES
                     self.loop.call_later(_TINY_SECONDS if tiny else 0.0, self.feed)
                     return
             elif self.queue.empty():
@@ -117,11 +117,11 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
     def _parse(self) -> None:
         """Less at once while frames are tiny, more inside of a large one."""
         part, self._rest = self._rest[: self._part_bytes], self._rest[self._part_bytes :]
-        self._heard = 0
+        self._frames_parsed = 0
         super().data_received(bytes(part))
-        if self._heard == 0:
+        if self._frames_parsed == 0:
             self._part_bytes = min(2 * self._part_bytes, _PART_BYTES_MAX)
-        elif self._heard > _PART_FRAMES:
+        elif self._frames_parsed > _PART_FRAMES:
             self._part_bytes = _PART_BYTES_MIN
 
     def _hold(self) -> None:
@@ -131,29 +131,29 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
 
     def handle_text(self, event: Frame) -> None:
         """A text, or its beginning."""
-        self._heard += 1
+        self._frames_parsed += 1
         super().handle_text(event)
 
     def handle_bytes(self, event: Frame) -> None:
         """Bytes, or their beginning."""
-        self._heard += 1
+        self._frames_parsed += 1
         super().handle_bytes(event)
 
     def handle_cont(self, event: Frame) -> None:
         """A piece of a message; browsers send large ones so. Empty ones would add up without end."""
-        self._heard += 1
-        if len(event.data) < _PIECE_BYTES_MIN and not self._may_be_unseen():
+        self._frames_parsed += 1
+        if len(event.data) < _PIECE_BYTES_MIN and not self._may_send_unseen():
             return
         super().handle_cont(event)
 
     def handle_pong(self, event: Frame) -> None:
         """The answer to our ping, or to none."""
-        if self._may_be_unseen():
+        if self._may_send_unseen():
             super().handle_pong(event)
 
-    def _may_be_unseen(self) -> bool:
+    def _may_send_unseen(self) -> bool:
         """Whether one more frame that the app does not see is within the rate; if not, it was cut off."""
-        self._heard += 1
+        self._frames_parsed += 1
         now = self.loop.time()
         if self._unseen is None:
             self._unseen = TokenBucket(UNSEEN_PER_SECOND, _UNSEEN_BURST_SECONDS, now=now)
@@ -177,7 +177,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
 
     def handle_ping(self) -> None:
         """It is answered; who pings and does not read is cut off, as a close frame would not be read."""
-        if not self._may_be_unseen():
+        if not self._may_send_unseen():
             return
         super().handle_ping()
         self.pongs = 0 if self.writable.is_set() else self.pongs + 1
@@ -203,7 +203,7 @@ class UvicornFrameWriter:
         self._protocol = protocol
         self._transport = protocol.transport
 
-    def when_cut(self, told: Callable[[], None]) -> None:
+    def on_cut(self, told: Callable[[], None]) -> None:
         """Be told when it is cut off for its frames."""
         self._protocol.cut = told
 

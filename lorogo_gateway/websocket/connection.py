@@ -56,10 +56,10 @@ class WebSocketConnection:
 
     def __init__(
         self,
-        house: GatewayState,
-        line: FrameWriter,
+        gateway: GatewayState,
+        writer: FrameWriter,
         principal: Principal | None = OPEN,
-        share: ConnectionQuota | None = None,
+        quota: ConnectionQuota | None = None,
         *,
         now: float,
     ) -> None:
@@ -67,13 +67,13 @@ class WebSocketConnection:
 
         `share`: its part in what its address and its token may do together; None: without limits.
         """
-        settings = house.settings
-        self.share = share or unlimited(house.limiter)
+        settings = gateway.settings
+        self.quota = quota or unlimited(gateway.limiter)
         self._principal = principal
         self._bad_tokens = 0
         self._unfollow: dict[tuple[Crdt, str], Callable[[], None]] = {}  # rooms with a token of their own
-        self.house = house
-        self.line = line
+        self.gateway = gateway
+        self.writer = writer
         self.tasks = Tasks(self._broke)
         self.rooms: dict[tuple[Crdt, str], Room] = {}
         self.closing = False  # nothing that comes is heard any more
@@ -81,8 +81,8 @@ class WebSocketConnection:
         self._bytes = TokenBucket(settings.bytes_per_second, settings.burst_seconds, now=now)
         self._frames = FramePace(
             settings,
-            house.limiter,
-            self.share,
+            gateway.limiter,
+            self.quota,
             stranger=principal is None,
             clock=asyncio.get_running_loop().time,
         )
@@ -93,7 +93,7 @@ class WebSocketConnection:
 
     async def run(self, receive: Receive) -> None:
         """Read until the end."""
-        unfollow, silence = self._begin()
+        unfollow, token_timer = self._begin()
         try:
             while True:
                 message = await receive()
@@ -104,26 +104,26 @@ class WebSocketConnection:
                 if self.closing:
                     continue
                 try:
-                    wait = self._heard(message.get("bytes"), message.get("text"))
+                    wait = self._handle(message.get("bytes"), message.get("text"))
                 except MalformedFrame as error:
                     self.close(4400, str(error), "malformed")
                     continue
                 if wait is not None:
-                    await self._patiently(wait)
+                    await self._wait_for_acks(wait)
         finally:
             self.closing = True
             unfollow()
             for forget in self._unfollow.values():
                 forget()
-            if silence is not None:
-                silence.cancel()
+            if token_timer is not None:
+                token_timer.cancel()
             if self._fragments is not None:
                 self._fragments.close()
             await self.tasks.close()
             for room in self.rooms.values():
-                self.house.tasks.spawn(room.leave(), name=f"leave {room.name}")
+                self.gateway.tasks.spawn(room.leave(), name=f"leave {room.name}")
             self.rooms.clear()
-            self.share.close()
+            self.quota.close()
 
     @property
     def unacked(self) -> int:
@@ -144,22 +144,22 @@ class WebSocketConnection:
     def send(self, data: bytes) -> None:
         if self._over:
             return
-        line = self.line
-        line.write(data)
-        self.house.counters.bytes_out += len(data)
-        if line.unread_bytes > self.house.settings.unread_bytes_max:
+        writer = self.writer
+        writer.write(data)
+        self.gateway.counters.bytes_out += len(data)
+        if writer.unread_bytes > self.gateway.settings.unread_bytes_max:
             self.slow()
 
     async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
         async with self._pace:  # rooms take turns: each would find the line writable
-            await self.line.writable()
+            await self.writer.writable()
             if not wanted():
                 return False
             self.send(data)
             return True
 
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
-        self.house.counters.acks[status] += 1
+        self.gateway.counters.acks[status] += 1
         self.send(frames.ack_frame(prefix, ref, status))
 
     def forget(self, crdt: Crdt, name: str) -> None:
@@ -168,13 +168,13 @@ class WebSocketConnection:
         if self._fragments is not None:
             self._fragments.forget(crdt, name)
         if room is not None:
-            self.share.leave_document(name)
+            self.quota.leave_document(name)
             room.stop()
-            self.house.tasks.spawn(room.leave(), name=f"leave {name}")
+            self.gateway.tasks.spawn(room.leave(), name=f"leave {name}")
 
     def slow(self) -> None:
         if not self._over:
-            self.house.counters.slow_readers += 1
+            self.gateway.counters.slow_readers += 1
             self.close(1013, "you read too slowly; come back", "slow_reader")
 
     def close(self, code: int, reason: str, why: str) -> None:
@@ -183,27 +183,27 @@ class WebSocketConnection:
         self.closing = True
         self._over = why
         text = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
-        seconds = self.house.settings.close_seconds
-        self.house.tasks.spawn(self.line.close(code, text, seconds=seconds), name=f"close {why}")
+        seconds = self.gateway.settings.close_seconds
+        self.gateway.tasks.spawn(self.writer.close(code, text, seconds=seconds), name=f"close {why}")
 
     # --- frames
 
-    def _heard(self, data: bytes | None, text: str | None) -> Awaitable[None] | None:
+    def _handle(self, data: bytes | None, text: str | None) -> Awaitable[None] | None:
         """Act on one message; what is returned is to be awaited before the next is read."""
         if data is None:
-            self._heard_text(text or "")
+            self._handle_text(text or "")
             return None
-        self.house.counters.bytes_in += len(data)
-        if len(data) > self.house.settings.frame_bytes_max:
+        self.gateway.counters.bytes_in += len(data)
+        if len(data) > self.gateway.settings.frame_bytes_max:
             self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
             return None
-        match frames.decode_few(data, self.house.settings.unacked_updates_max):
+        match frames.decode_few(data, self.gateway.settings.unacked_updates_max):
             case frames.DocUpdate() as frame:
                 return self._update(frame)
             case frames.OversizedBatch() as frame:
-                self._refuse_crowd(frame, len(data))
+                self._refuse_oversized(frame, len(data))
             case frames.JoinRequest() as frame:
-                if seconds := self.share.join():
+                if seconds := self.quota.join():
                     return self._join_later(frame, seconds)
                 self._join(frame)
             case frames.Fragment() as frame:
@@ -219,10 +219,10 @@ class WebSocketConnection:
                 raise MalformedFrame(f"only servers send a {type(frame).__name__}")
         return None
 
-    def _heard_text(self, text: str) -> None:
+    def _handle_text(self, text: str) -> None:
         if text == "ping":
-            self.line.write_text("pong")
-            self._pongs = self._pongs + 1 if self.line.unread_bytes else 0
+            self.writer.write_text("pong")
+            self._pongs = self._pongs + 1 if self.writer.unread_bytes else 0
             if self._pongs > PONGS_MAX:
                 self.slow()
         elif text != "pong":
@@ -232,14 +232,14 @@ class WebSocketConnection:
         """A token joins too quickly: its connections are not read until it may. A refusal would be final."""
         while seconds:
             await asyncio.sleep(seconds)
-            seconds = self.share.join()
+            seconds = self.quota.join()
         if not self.closing:
             self._join(request)
 
     def _join(self, request: frames.JoinRequest) -> None:
         key = (request.crdt, request.room)
-        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1").strip())) is not None:
-            self._not_looked_at(request, no)
+        if request.auth and (no := self.quota.blocked(request.auth.decode("latin-1").strip())) is not None:
+            self._reject_unchecked(request, no)
             return
         room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
         if kind is None:
@@ -252,17 +252,17 @@ class WebSocketConnection:
             self._refuse_join(request, "invalid_document_id", str(error))
             return
         except (NotSignedIn, TokenRefused, AccessDenied) as error:
-            self._turn_away(request, error)
+            self._reject_join(request, error)
             return
         if not self._counted(rights.principal):
             return
         if room is None:
-            if len(self.rooms) >= self.house.settings.rooms_max:
-                most = self.house.settings.rooms_max
-                self.house.limiter.refusals.count(LimitReason.ROOMS)
+            if len(self.rooms) >= self.gateway.settings.rooms_max:
+                most = self.gateway.settings.rooms_max
+                self.gateway.limiter.refusals.count(LimitReason.ROOMS)
                 self._refuse_join(request, "too_many_rooms", f"a connection has at most {most} rooms")
                 return
-            if (full := self.share.enter_document(request.room)) is not None:
+            if (full := self.quota.enter_document(request.room)) is not None:
                 self._refuse_join(request, "too_many_documents", full.detail)
                 return
             room = self.rooms[key] = kind(self, request.room, rights)
@@ -274,10 +274,10 @@ class WebSocketConnection:
 
     def _counted(self, who: Principal) -> bool:
         """Whether the token has room for this connection; the first that is known counts for all of it."""
-        if self.share.identified or who.token is None:
+        if self.quota.identified or who.token is None:
             return True
-        no = self.share.identify(who.token.user)
-        self._frames.known()
+        no = self.quota.identify(who.token.user)
+        self._frames.authenticated()
         if no is not None:
             self.close(1013, f"{no.detail}; come back", "too_many")
         return no is None
@@ -290,11 +290,11 @@ class WebSocketConnection:
     def _begin(self) -> tuple[Callable[[], None], asyncio.TimerHandle | None]:
         """Watch over the token of the handshake; who has none must join with one before long."""
         if self._principal is not None:
-            return self.house.guard.follow(self._principal, self._token_ended), None
-        seconds = self.house.settings.join_seconds
-        return _nothing, asyncio.get_running_loop().call_later(seconds, self._silent)
+            return self.gateway.guard.follow(self._principal, self._token_ended), None
+        seconds = self.gateway.settings.join_seconds
+        return _nothing, asyncio.get_running_loop().call_later(seconds, self._close_without_token)
 
-    def _silent(self) -> None:
+    def _close_without_token(self) -> None:
         if not self.rooms:
             self.close(TOKEN_ENDED, "token-missing: no token came", "token")
 
@@ -303,11 +303,11 @@ class WebSocketConnection:
 
         Raises NotSignedIn, TokenRefused, NotAllowed.
         """
-        guard = self.house.guard
+        guard = self.gateway.guard
         if request.auth and not guard.open:
             who = guard.verified(in_message(request.auth))
             if who.token is not None:
-                self.share.passed(who.token.user)
+                self.quota.passed(who.token.user)
         elif (room := self.rooms.get((request.crdt, request.room))) is not None:
             who = room.rights.principal
         elif self._principal is None:
@@ -315,28 +315,28 @@ class WebSocketConnection:
         else:
             who = self._principal
         who.need(request.room, Access.READ)
-        return RoomRights(who, who.access(request.room), self.house.settings.read_only)
+        return RoomRights(who, who.access(request.room), self.gateway.settings.read_only)
 
-    def _not_looked_at(self, request: frames.JoinRequest, no: LimitExceeded) -> None:
+    def _reject_unchecked(self, request: frames.JoinRequest, no: LimitExceeded) -> None:
         """Too many tokens were refused: a stranger comes back later, who has rooms keeps the others."""
-        if not self.share.identified:
+        if not self.quota.identified:
             self.close(1013, f"{no.detail}; come back later", "token")
             return
-        self.house.counters.joins_refused += 1
+        self.gateway.counters.joins_refused += 1
         why = NotSignedIn("rate-limited", f"{no.detail}; try again in {no.retry_after} s")
-        self.send(frames.encode(join_errors.not_let_in(request.crdt, request.room, why)))
+        self.send(frames.encode(join_errors.auth_failed(request.crdt, request.room, why)))
         self.forget(request.crdt, request.room)
 
-    def _turn_away(self, request: frames.JoinRequest, error: LorogoError) -> None:
+    def _reject_join(self, request: frames.JoinRequest, error: LorogoError) -> None:
         """No token lets it in; a room that was joined before is over, as the client takes it."""
         if error.code == UNCHECKED:
             self.close(1013, f"{error.code}: {error}", "not_served")
             return
-        self.house.counters.joins_refused += 1
-        self.send(frames.encode(join_errors.not_let_in(request.crdt, request.room, error)))
+        self.gateway.counters.joins_refused += 1
+        self.send(frames.encode(join_errors.auth_failed(request.crdt, request.room, error)))
         self.forget(request.crdt, request.room)
         if isinstance(error, TokenRefused):
-            self.share.failed()
+            self.quota.failed()
             self._bad_tokens += 1
             if self._bad_tokens >= _BAD_TOKENS_MAX:
                 self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
@@ -348,7 +348,7 @@ class WebSocketConnection:
         """
         before = self._unfollow.pop(key, _nothing)
         if who is not self._principal:
-            guard, soon = self.house.guard, self.house.settings.renew_seconds
+            guard, soon = self.gateway.guard, self.gateway.settings.renew_seconds
             undo = ExitStack()
             undo.callback(guard.follow(who, partial(self._room_ended, key)))
             if 2 * soon < (left := guard.left(who)) < _TIMER_SECONDS_MAX:
@@ -377,19 +377,19 @@ class WebSocketConnection:
         if room is None:
             self.ack(frames.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
             return None
-        self.house.counters.updates_in += len(frame.updates)
+        self.gateway.counters.updates_in += len(frame.updates)
         if not self._paid(room, frame.batch, len(frame.updates), sum(map(len, frame.updates))):
             return None
         return room.update(frame.updates, frame.batch)
 
-    def _refuse_crowd(self, frame: frames.OversizedBatch, size: int) -> None:
+    def _refuse_oversized(self, frame: frames.OversizedBatch, size: int) -> None:
         """Each update would be a message of its own."""
         room = self.rooms.get((frame.crdt, frame.room))
         if room is None:
             self.ack(frames.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
             return
-        self.house.counters.updates_in += frame.count
-        if self._paid(room, frame.batch, self.house.settings.unacked_updates_max, size):
+        self.gateway.counters.updates_in += frame.count
+        if self._paid(room, frame.batch, self.gateway.settings.unacked_updates_max, size):
             room.failed(frame.batch, Status.PAYLOAD_TOO_LARGE)
 
     def _paid(self, room: Room, batch: bytes, count: int, size: int) -> bool:
@@ -397,9 +397,9 @@ class WebSocketConnection:
         now = asyncio.get_running_loop().time()
         size *= room.weight
         if not (self._updates.take(count, now=now) and self._bytes.take(size, now=now)):
-            self.house.limiter.refusals.count(LimitReason.UPDATES)
+            self.gateway.limiter.refusals.count(LimitReason.UPDATES)
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
-        elif not (seconds := self.share.update(count, size)):
+        elif not (seconds := self.quota.update(count, size)):
             return True
         room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
         return False
@@ -416,7 +416,7 @@ class WebSocketConnection:
                 room.failed(header.batch, answer)
             return
         if self._fragments is None:
-            self._fragments = IncomingFragments(self.house, self.share.key, self._refused)
+            self._fragments = IncomingFragments(self.gateway, self.quota.key, self._refused)
         if self._fragments.begin(header) and not self._paid(room, header.batch, 1, header.total):
             self._fragments.drop(header)
 
@@ -427,7 +427,7 @@ class WebSocketConnection:
         payload = self._fragments.add(fragment)
         if payload is None:
             return None
-        self.house.counters.updates_in += 1
+        self.gateway.counters.updates_in += 1
         return room.update((payload,), fragment.batch)
 
     def _refused(self, refusal: FragmentRefusal) -> None:
@@ -436,10 +436,10 @@ class WebSocketConnection:
 
     # --- inside
 
-    async def _patiently(self, wait: Awaitable[None]) -> None:
+    async def _wait_for_acks(self, wait: Awaitable[None]) -> None:
         """Not reading is how a client is slowed; it ends when the client cannot be answered at all."""
         try:
-            async with asyncio.timeout(self.house.settings.join_seconds):
+            async with asyncio.timeout(self.gateway.settings.join_seconds):
                 await wait
         except TimeoutError:
             self.close(1013, "too much waits for its ACK; come back", "not_served")
@@ -455,7 +455,7 @@ class WebSocketConnection:
             1009: "too_large",
             1012: "shutdown",
         }
-        self.house.counters.closed[self._over or words.get(code, "client")] += 1
+        self.gateway.counters.closed[self._over or words.get(code, "client")] += 1
 
     def _broke(self, error: Exception) -> None:
         log.error("a connection broke", exc_info=error)

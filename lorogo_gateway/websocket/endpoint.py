@@ -14,13 +14,13 @@ from lorogo_gateway.auth import UNCHECKED, NotSignedIn, TokenGuard, presented
 from lorogo_gateway.frames import Crdt
 from lorogo_gateway.limits.limiter import Limiter
 from lorogo_gateway.limits.reasons import LimitReason
-from lorogo_gateway.limits.request_quota import visit_of
-from lorogo_gateway.origins import welcome
+from lorogo_gateway.limits.request_quota import request_quota
+from lorogo_gateway.origins import origin_allowed
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_gateway.transport.transport import AsgiFrameWriter, FrameWriter
-from lorogo_gateway.transport.uvicorn_transport import line_of
+from lorogo_gateway.transport.uvicorn_transport import frame_writer_of
 from lorogo_gateway.websocket.connection import TOKEN_ENDED, WebSocketConnection
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.tasks import Tasks
@@ -43,7 +43,9 @@ class Sockets:
     ) -> None:
         self._settings = settings
         self._guard = guard or TokenGuard()
-        self._house = GatewayState(client, settings, Tasks(_broke), self._guard, limiter or Limiter(settings))
+        self._gateway = GatewayState(
+            client, settings, Tasks(_broke), self._guard, limiter or Limiter(settings)
+        )
         self._connections: set[WebSocketConnection] = set()
         self._closing = False
         self._all_gone = asyncio.Event()
@@ -63,10 +65,10 @@ class Sockets:
             "members": len(rooms),
             "documents": len({name for crdt, name in rooms if crdt is Crdt.LORO}),
             "unacked": sum(connection.unacked for connection in self._connections),
-            "unfinished_bytes": self._house.unfinished.bytes,
+            "unfinished_bytes": self._gateway.unfinished.bytes,
             "unread_bytes": sum(unread),
             "unread_bytes_worst": max(unread, default=0),
-            **self._house.counters.facts(),
+            **self._gateway.counters.facts(),
         }
 
     async def close(self) -> None:
@@ -85,29 +87,29 @@ class Sockets:
         try:
             async with asyncio.timeout(self._settings.close_seconds):
                 await self._all_gone.wait()
-                await self._house.tasks.idle()
+                await self._gateway.tasks.idle()
         except TimeoutError:
             log.warning("connections did not end in time", connections=len(self._connections))
-        await self._house.tasks.close()
+        await self._gateway.tasks.close()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, from its handshake to its end."""
         if (await receive())["type"] != "websocket.connect":
             return
         headers = Headers(scope=scope)
-        if not welcome(headers, self._settings.origins) or self._is_forged(headers):
-            self._house.counters.closed["origin"] += 1
+        if not origin_allowed(headers, self._settings.origins) or self._is_forged(headers):
+            self._gateway.counters.closed["origin"] += 1
             await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
             return
         await send({"type": "websocket.accept"})
         if self._closing or len(self._connections) >= self._settings.connections_max:
             await self._too_many(send)
             return
-        visit = visit_of(scope, self._house.limiter)
+        visit = request_quota(scope, self._gateway.limiter)
         try:
             principal = self._guard.known(headers)
         except (NotSignedIn, TokenRefused) as error:
-            self._house.counters.closed["token"] += 1
+            self._gateway.counters.closed["token"] += 1
             if error.code != UNCHECKED:
                 visit.failed()
             code = 1013 if error.code == UNCHECKED else TOKEN_ENDED
@@ -121,19 +123,19 @@ class Sockets:
         ):
             await self._too_many(send)
             return
-        line: FrameWriter | None = line_of(
-            scope, partial(self._house.limiter.refusals.count, LimitReason.FRAMES)
+        line: FrameWriter | None = frame_writer_of(
+            scope, partial(self._gateway.limiter.refusals.count, LimitReason.FRAMES)
         )
         writer: asyncio.Task[None] | None = None
         if line is None:
             line = queued = AsgiFrameWriter(send)
             writer = asyncio.create_task(queued.run())
         connection = WebSocketConnection(
-            self._house, line, principal, share, now=asyncio.get_running_loop().time()
+            self._gateway, line, principal, share, now=asyncio.get_running_loop().time()
         )
         self._connections.add(connection)
         self._all_gone.clear()
-        self._house.counters.opened += 1
+        self._gateway.counters.opened += 1
         try:
             await connection.run(receive)
         finally:
@@ -145,7 +147,7 @@ class Sockets:
                 await asyncio.gather(writer, return_exceptions=True)
 
     async def _too_many(self, send: Send) -> None:
-        self._house.counters.closed["too_many"] += 1
+        self._gateway.counters.closed["too_many"] += 1
         await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
 
     def _is_forged(self, headers: Headers) -> bool:

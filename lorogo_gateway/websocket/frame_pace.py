@@ -19,27 +19,27 @@ class FramePace:
     Who is above it is not read for a while. Nothing is dropped, and nobody is closed for it.
     """
 
-    __slots__ = ("_bucket", "_clock", "_limiter", "_settings", "_share", "_turn")
+    __slots__ = ("_bucket", "_clock", "_limiter", "_settings", "_quota", "_turn")
 
     def __init__(
         self,
         settings: GatewaySettings,
         limiter: Limiter,
-        share: ConnectionQuota,
+        quota: ConnectionQuota,
         *,
-        stranger: bool,
+        anonymous: bool,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._limiter = limiter
-        self._share = share
+        self._quota = quota
         self._clock = clock
         self._turn = 0
-        rate = settings.stranger_frames_per_second if stranger else settings.frames_per_second
+        rate = settings.anonymous_frames_per_second if anonymous else settings.frames_per_second
         self._bucket = TokenBucket(rate, settings.burst_seconds, now=clock())
 
-    def known(self) -> None:
-        """It has shown a token: it is no stranger any more."""
+    def authenticated(self) -> None:
+        """It has shown a token: it is no anonymous any more."""
         settings = self._settings
         self._bucket = TokenBucket(settings.frames_per_second, settings.burst_seconds, now=self._clock())
 
@@ -54,8 +54,8 @@ class FramePace:
 
     async def _others(self) -> None:
         await asyncio.sleep(0)
-        seconds = self._share.frames(self._turn)
+        seconds = self._quota.frames(self._turn)
         while seconds:
             await asyncio.sleep(min(seconds, _PAUSE_SECONDS))
-            seconds = self._share.frames(self._turn)
+            seconds = self._quota.frames(self._turn)
         self._turn = 0

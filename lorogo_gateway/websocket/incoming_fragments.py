@@ -15,18 +15,18 @@ log = get_logger(__name__)
 class IncomingFragments:
     """An Assembler with a clock; `refused` is told of every batch that was dropped."""
 
-    __slots__ = ("_assembler", "_expiry", "_house", "_refused")
+    __slots__ = ("_assembler", "_expiry", "_gateway", "_refused")
 
-    def __init__(self, house: GatewayState, key: str, refused: Callable[[FragmentRefusal], None]) -> None:
-        settings = house.settings
-        self._house = house
+    def __init__(self, gateway: GatewayState, key: str, refused: Callable[[FragmentRefusal], None]) -> None:
+        settings = gateway.settings
+        self._gateway = gateway
         self._refused = refused
         self._expiry: asyncio.TimerHandle | None = None
         self._assembler = FragmentAssembler(
             bytes_max=settings.fragments_bytes_max,
             update_bytes_max=settings.update_bytes_max,
             seconds=settings.fragment_seconds,
-            pool=house.unfinished,
+            pool=gateway.unfinished,
             key=key,
         )
 
@@ -65,7 +65,7 @@ class IncomingFragments:
     def _refuse(self, refusal: FragmentRefusal) -> None:
         log.info("fragments were refused", room=refusal.key.room, problem=refusal.problem)
         if refusal.problem == NO_ROOM:
-            self._house.limiter.refusals.count(LimitReason.FRAGMENTS)
+            self._gateway.limiter.refusals.count(LimitReason.FRAGMENTS)
         self._refused(refusal)
 
     def _schedule(self) -> None:

@@ -29,7 +29,7 @@ APP = "https://app.example.org"
     ],
 )
 def test_who_is_welcome(headers: dict[str, str], expected: bool) -> None:
-    assert origins.welcome(headers, {APP}) is expected
+    assert origins.origin_allowed(headers, {APP}) is expected
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_what_is_no_origin_is_refused(wrong: str) -> None:
 )
 def test_on_loopback_only_its_own_names_are_taken(bound: str, host: str, expected: bool) -> None:
     """A name that anybody can point at 127.0.0.1 is not ours unless we were told so."""
-    assert origins.ours(host, bound, {"docs.example.org"}, {APP}) is expected
+    assert origins.host_allowed(host, bound, {"docs.example.org"}, {APP}) is expected
     if "docs" in host:
-        assert not origins.ours(host, bound, (), {APP})
+        assert not origins.host_allowed(host, bound, (), {APP})
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "", "::", "10.0.0.7", "gateway.example.org"])
 def test_elsewhere_every_name_is_taken_unless_some_are_given(bound: str) -> None:
-    assert origins.ours("any.example", bound, (), {APP})
-    assert not origins.ours("any.example", bound, {"docs.example.org"}, {APP})
-    assert origins.ours("docs.example.org", bound, {"docs.example.org"}, ())
+    assert origins.host_allowed("any.example", bound, (), {APP})
+    assert not origins.host_allowed("any.example", bound, {"docs.example.org"}, {APP})
+    assert origins.host_allowed("docs.example.org", bound, {"docs.example.org"}, ())
 
 
 def test_a_name_is_checked_when_the_settings_are_made() -> None:

@@ -70,7 +70,7 @@ async def whole(settings: GatewaySettings, authority: TokenVerifier | None = Non
         try:
             yield Whole(address, gateway, world)
         finally:
-            await gateway.let_go()
+            await gateway.disconnect_all()
 
 
 class Neighbour:

@@ -95,6 +95,6 @@ async def closed(
         client = await enter(client_of(world, transport=door))
         gateway = await enter(Gateway(client, replace(settings, port=0), authority))
         address = await enter(listening(gateway.app, replace(settings, port=0)))
-        stack.push_async_callback(gateway.let_go)
+        stack.push_async_callback(gateway.disconnect_all)
         http = await enter(httpx.AsyncClient(base_url=address, timeout=15.0))
         yield Closed(address, gateway, authority, client, world, http)

@@ -153,7 +153,7 @@ async def gateway(closed: Closed) -> AsyncIterator[str]:
         try:
             yield address
         finally:
-            await made.let_go()
+            await made.disconnect_all()
 
 
 async def test_a_gateway_says_why_too(closed: Closed) -> None:

@@ -13,7 +13,7 @@ from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Res
 from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedState
 from lorogo_gateway.documents import feed as feed_module
-from lorogo_gateway.documents.feed import told
+from lorogo_gateway.documents.feed import event_data
 from lorogo_protocol.pages import EVERYTHING
 from tests.gateway.operator_support import SETTINGS, Gate, Reader, eventually, gate_of
 
@@ -55,14 +55,14 @@ def update(**other: object) -> Update:
 )
 def test_an_item_as_an_event(item: FeedItem, name: str, data: dict[str, object]) -> None:
     """Document and time are in all; peers are text, because JSON's numbers end before theirs."""
-    told_name, facts = told(item)
+    told_name, facts = event_data(item)
     assert told_name == name
     assert facts == {"document": "doc", "time": "1970-01-01T00:00:01.000+00:00", **data}
 
 
 def test_a_gap_says_how_much_is_missing_and_why() -> None:
     """So that nobody takes what follows for complete."""
-    name, facts = told(Gap("doc", 1, 0, ((5, 2, 4), (6, 0, 7))))
+    name, facts = event_data(Gap("doc", 1, 0, ((5, 2, 4), (6, 0, 7))))
     assert name == "gap"
     assert (facts["operations"], facts["missing"]) == (9, [["5", 2, 4], ["6", 0, 7]])
     assert facts["why"]

@@ -30,7 +30,7 @@ async def test_parts_make_the_same_json(value: Any, weight: int, batch: int) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_encoder, "_WEIGHT_MAX", weight)
         patch.setattr(json_encoder, "_BATCH", batch)
-        written = await json_encoder.rendered_aside(value)
+        written = await json_encoder.rendered_in_thread(value)
     assert written == json_encoder.rendered(value)
     assert json.loads(written) == value
 
@@ -47,9 +47,9 @@ async def test_a_large_value_is_written_on_a_thread(value: Any, monkeypatch: pyt
         return encode(part)
 
     monkeypatch.setattr(json_encoder, "_encode", noted)
-    assert json.loads(await json_encoder.rendered_aside(value)) == value
+    assert json.loads(await json_encoder.rendered_in_thread(value)) == value
     assert threading.get_ident() not in threads
-    assert await json_encoder.rendered_aside([1]) == b"[1]"
+    assert await json_encoder.rendered_in_thread([1]) == b"[1]"
     assert threading.get_ident() in threads, "and a small one is not worth it"
 
 

@@ -65,7 +65,7 @@ def serving() -> Iterator[str]:
             address.append(f"http://127.0.0.1:{port}")
             ready.set()
             await stop.wait()
-            await gateway.let_go()
+            await gateway.disconnect_all()
             server.should_exit = True
             await task
 

@@ -15,7 +15,7 @@ from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.documents.reads import said
 from lorogo_gateway.http import schema_check
 from lorogo_gateway.http.negotiation import best, body_type
-from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, asked
+from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, checked_request
 from lorogo_gateway.http.routes import router
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
@@ -27,7 +27,7 @@ SMALL = GatewaySettings(body_bytes_max=1000, bodies_bytes_max=1500, call_seconds
 
 
 async def echo(request: Request) -> Response:
-    what = asked(request)
+    what = checked_request(request)
     body = what.body.decode("latin-1") if isinstance(what.body, bytes) else what.body
     return said({"values": dict(what.values), "body": body, "type": what.body_type, "wants": what.wants})
 

@@ -138,7 +138,7 @@ class TestProxies:
         self, peer: str, header: str, address: str
     ) -> None:
         headers = [(b"x-forwarded-for", header.encode())]
-        assert self.PROXIES.came(peer, headers).address == address
+        assert self.PROXIES.origin(peer, headers).address == address
 
     @pytest.mark.parametrize(
         ("header", "address", "https"),
@@ -153,26 +153,26 @@ class TestProxies:
         ],
     )
     def test_the_standard_header_says_the_same(self, header: str, address: str, https: bool | None) -> None:
-        came = self.PROXIES.came("10.0.0.1", [(b"forwarded", header.encode())])
+        came = self.PROXIES.origin("10.0.0.1", [(b"forwarded", header.encode())])
         assert (came.address, came.https) == (address, https)
 
     def test_two_lines_of_a_header_are_one(self) -> None:
         headers = [(b"x-forwarded-for", b"1.1.1.1"), (b"x-forwarded-for", b"198.51.100.9")]
-        assert self.PROXIES.came("10.0.0.1", headers).address == "198.51.100.9"
+        assert self.PROXIES.origin("10.0.0.1", headers).address == "198.51.100.9"
 
     def test_where_both_headers_disagree_neither_is_believed(self) -> None:
         """A proxy sets one and passes the other on as it came from the client."""
         headers = [(b"x-forwarded-for", b"198.51.100.9"), (b"forwarded", b"for=1.1.1.1")]
-        came = self.PROXIES.came("127.0.0.1", headers)
+        came = self.PROXIES.origin("127.0.0.1", headers)
         assert (came.address, came.local) == ("127.0.0.1", False)  # and it is limited
 
     def test_the_scheme_is_the_last_proxy_s_word(self) -> None:
         headers = [(b"x-forwarded-for", b"1.1.1.1"), (b"x-forwarded-proto", b"http, https")]
-        assert self.PROXIES.came("10.0.0.1", headers).https is True
-        assert self.PROXIES.came("192.0.2.1", headers).https is None
+        assert self.PROXIES.origin("10.0.0.1", headers).https is True
+        assert self.PROXIES.origin("192.0.2.1", headers).https is None
 
     def test_a_client_that_says_it_is_local_is_not(self) -> None:
-        came = TrustedProxies(("10.0.0.0/8",)).came("10.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")])
+        came = TrustedProxies(("10.0.0.0/8",)).origin("10.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")])
         assert not came.local
 
     @pytest.mark.parametrize("wrong", ["", "proxy", "10.0.0.0/33", "10.0.0.0/8/8", "*"])
@@ -183,7 +183,7 @@ class TestProxies:
             GatewaySettings(trusted_proxies=(wrong,))
 
     def test_a_long_header_costs_little(self) -> None:
-        came = self.PROXIES.came("10.0.0.1", [(b"x-forwarded-for", b"10.0.0.2," * 8000 + b"10.0.0.3")])
+        came = self.PROXIES.origin("10.0.0.1", [(b"x-forwarded-for", b"10.0.0.2," * 8000 + b"10.0.0.3")])
         assert came.address == "10.0.0.2"
 
     @pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
@@ -202,8 +202,8 @@ class TestProxies:
     ) -> None:
         """Each of these is looked at once; two runs of spaces that met took half a minute."""
         nearest = b"for=198.51.100.9;proto=https" if name == b"forwarded" else b"198.51.100.9"
-        assert self.PROXIES.came("10.0.0.1", [(name, hostile)]) == RequestOrigin("10.0.0.1", forwarded=True)
-        assert self.PROXIES.came("10.0.0.1", [(name, hostile), (name, nearest)]).address == "198.51.100.9"
+        assert self.PROXIES.origin("10.0.0.1", [(name, hostile)]) == RequestOrigin("10.0.0.1", forwarded=True)
+        assert self.PROXIES.origin("10.0.0.1", [(name, hostile), (name, nearest)]).address == "198.51.100.9"
 
     @pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
     def test_an_address_that_is_cut_is_nobody_s(self, name: bytes) -> None:
@@ -212,7 +212,7 @@ class TestProxies:
         far, near = start + b"198.51.100.9,", start + b"10.0.0.2"
         spaces = b" " * (8 * 1024 - len(far) - len(near))
         found = [
-            self.PROXIES.came("10.0.0.1", [(name, far + near + spaces + b" " * more)]).address
+            self.PROXIES.origin("10.0.0.1", [(name, far + near + spaces + b" " * more)]).address
             for more in range(len(far))
         ]
         assert found == ["198.51.100.9"] + ["10.0.0.2"] * (len(far) - 1)
@@ -305,7 +305,7 @@ class TestVisits:
         clock = Time()
         limiter = Limiter(SETTINGS)
         one, two = (
-            RequestQuota(limiter, RequestOrigin(address), clock).share()
+            RequestQuota(limiter, RequestOrigin(address), clock).for_connection()
             for address in ("192.0.2.1", "192.0.2.2")
         )
         for share in (one, two):
@@ -322,7 +322,9 @@ class TestVisits:
 
     def test_connections_of_a_token_and_what_they_have_open_end_with_them(self) -> None:
         limiter = Limiter(SETTINGS)
-        shares = [RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).share() for _ in range(3)]
+        shares = [
+            RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).for_connection() for _ in range(3)
+        ]
         assert [share.open() for share in shares] == [None] * 3  # nobody's yet, from this machine
         assert [why(share.identify("user")) for share in shares] == [
             None,
@@ -336,17 +338,17 @@ class TestVisits:
         shares[0].close()
         shares[0].close()
         assert shares[1].enter_document("c") is None
-        late = RequestQuota(limiter, RequestOrigin(ADDRESS)).share()
+        late = RequestQuota(limiter, RequestOrigin(ADDRESS)).for_connection()
         assert late.open() is None
         assert late.identify("user") is None
 
     def test_what_is_open_moves_to_the_token_once_that_is_known(self) -> None:
         limiter = Limiter(SETTINGS)
-        share = RequestQuota(limiter, RequestOrigin(ADDRESS)).share()
+        share = RequestQuota(limiter, RequestOrigin(ADDRESS)).for_connection()
         assert share.open() is None
         assert share.enter_document("a") is None
         assert share.identify("user") is None
-        other = RequestQuota(limiter, RequestOrigin(ADDRESS)).share()
+        other = RequestQuota(limiter, RequestOrigin(ADDRESS)).for_connection()
         assert other.open() is None
         assert [why(other.enter_document(name)) for name in "xyz"] == [
             None,
@@ -357,7 +359,9 @@ class TestVisits:
 
     def test_behind_a_proxy_websockets_count_for_their_own_address(self) -> None:
         limiter = Limiter(SETTINGS)
-        shares = [RequestQuota(limiter, RequestOrigin(ADDRESS, forwarded=True)).share() for _ in range(3)]
+        shares = [
+            RequestQuota(limiter, RequestOrigin(ADDRESS, forwarded=True)).for_connection() for _ in range(3)
+        ]
         assert [why(share.open()) for share in shares] == [None, None, LimitReason.ADDRESS_CONNECTIONS]
         shares[0].close()
         assert shares[2].open() is None
@@ -372,7 +376,7 @@ class TestVisits:
             visit.failed()
             visit.received(10_000)
         assert visit.blocked("a.b.c") is None
-        share = visit.share()
+        share = visit.for_connection()
         assert share.open() is None
         assert {share.update(100, 10_000) + share.join() for _ in range(100)} == {0.0}
         assert [share.enter_document(str(n)) for n in range(100)] == [None] * 100

@@ -55,7 +55,7 @@ async def test_an_update_above_what_may_be_unread_reaches_everybody(
             assert peer.waiting == []
             assert await peer.received() == (small,)
         assert door.stat("slow_readers_dropped") == 0
-        await eventually(lambda: door.sockets._house.large.bytes == 0)
+        await eventually(lambda: door.sockets._gateway.large.bytes == 0)
 
 
 async def test_a_newcomer_for_whom_there_is_no_room_is_asked_to_join_again(
@@ -64,7 +64,7 @@ async def test_a_newcomer_for_whom_there_is_no_room_is_asked_to_join_again(
     """What others do not read holds it up for some seconds, not for as long as they like."""
     await owner.edit(random.Random(1).randbytes(300_000).hex(), tell=False)
     async with gate(world) as door, door.peer() as one:
-        budget, empty = door.sockets._house.backfill, LoroDoc().oplog_vv.encode()
+        budget, empty = door.sockets._gateway.backfill, LoroDoc().oplog_vv.encode()
         async with budget.holding(SETTINGS.backfill_bytes_max):
             await one.join()
             assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED
@@ -82,8 +82,8 @@ async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, o
     await owner.edit(random.Random(1).randbytes(200_000).hex(), tell=False)
     async with gate(world, replace(SETTINGS, full_seconds=30.0)) as door, AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(door.peer()) for _ in range(12)]
-        house = door.sockets._house
-        async with house.backfill.holding(SETTINGS.backfill_bytes_max):
+        gateway = door.sockets._gateway
+        async with gateway.backfill.holding(SETTINGS.backfill_bytes_max):
             for peer in peers:
                 await peer.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
             await eventually(lambda: door.stat("joins") == 8)
@@ -94,7 +94,7 @@ async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, o
             doc = LoroDoc()
             doc.import_(await whole(peer))
             assert text_of(doc) == owner.text()
-        assert not house.joining.locked()
+        assert not gateway.joining.locked()
 
 
 @pytest.mark.usefixtures("owner")
@@ -116,7 +116,7 @@ class Reader:
         settings = replace(
             SETTINGS, fragment_bytes=100, unread_bytes_max=1_000, update_bytes_max=1_000, join_seconds=seconds
         )
-        self.house = cast(
+        self.gateway = cast(
             "GatewayState",
             SimpleNamespace(
                 settings=settings,
@@ -127,7 +127,7 @@ class Reader:
                 tasks=Tasks(self._broke),
             ),
         )
-        self.tasks = self.house.tasks
+        self.tasks = self.gateway.tasks
         self.reads = asyncio.Event()
         self.pause = 0.0
         self.frames: list[bytes] = []
@@ -180,7 +180,7 @@ async def test_what_comes_behind_a_large_update_keeps_its_place(reader: Reader) 
     reader.reads.set()
     await eventually(lambda: not queue.busy)
     assert reader.updates() == sent
-    assert reader.house.large.bytes == 0
+    assert reader.gateway.large.bytes == 0
 
 
 async def test_too_much_behind_a_large_update_is_dropped_and_what_is_half_sent_goes_on(
@@ -192,11 +192,11 @@ async def test_too_much_behind_a_large_update_is_dropped_and_what_is_half_sent_g
     await asyncio.sleep(0)  # it is under way
     assert queue.put(second)  # the first that waits may be as large as it likes
     assert not queue.put(b"c")
-    assert reader.house.large.bytes == len(first)
+    assert reader.gateway.large.bytes == len(first)
     reader.reads.set()
     await eventually(lambda: not queue.busy)
     assert reader.updates() == [first]
-    assert reader.house.large.bytes == 0
+    assert reader.gateway.large.bytes == 0
 
 
 async def test_updates_behind_a_large_one_are_bounded_in_number(reader: Reader) -> None:
@@ -213,7 +213,7 @@ async def test_a_reader_that_takes_a_little_now_and_then_is_too_slow() -> None:
     await deliver(cast("ConnectionPort", reader), "doc", bytes(2_000), lambda: True)
     assert reader.was_slow
     assert len(reader.frames) < 20
-    assert reader.house.counters.updates_out == 0
+    assert reader.gateway.counters.updates_out == 0
 
 
 def test_a_payload_counts_once_however_many_get_it() -> None:
@@ -243,8 +243,8 @@ class Full:
 async def test_nothing_is_written_to_a_connection_that_is_over(reader: Reader) -> None:
     """Before the close frame is out, hundreds of frames may be told to it."""
     line = Full()
-    connection = WebSocketConnection(reader.house, cast("FrameWriter", line), now=0.0)
+    connection = WebSocketConnection(reader.gateway, cast("FrameWriter", line), now=0.0)
     for _ in range(50):
         connection.send(bytes(300))
     assert line.unread_bytes == 1_200
-    assert reader.house.counters.slow_readers == 1
+    assert reader.gateway.counters.slow_readers == 1

@@ -11,7 +11,7 @@ from lorogo_client import Member, PresenceTooLarge
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
 from lorogo_gateway.rooms.connection_port import ConnectionPort
-from lorogo_gateway.rooms.presence_room import send_gently
+from lorogo_gateway.rooms.presence_room import send_present
 from lorogo_gateway.state.cursors import Cursors
 from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_protocol import subjects
@@ -119,13 +119,13 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
     """In many rooms it may be more than may wait for a slow reader."""
 
     class Reader:
-        """A seat and its line: what is unread is taken when somebody waits for it."""
+        """A port and its line: what is unread is taken when somebody waits for it."""
 
         unread = worst = 0
         line = property(lambda self: self)
 
-        def __init__(self, house: GatewayState) -> None:
-            self.house = house
+        def __init__(self, gateway: GatewayState) -> None:
+            self.gateway = gateway
 
         async def writable(self) -> None:
             self.unread = 0
@@ -136,7 +136,7 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
 
     async with client_of(world) as client:
         reader = Reader(GatewayState(client, replace(SETTINGS, fragment_bytes=50_000), Tasks(lambda _: None)))
-        await send_gently(cast(ConnectionPort, reader), EPH, "doc", bytes(1_000_000), lambda: True)
+        await send_present(cast(ConnectionPort, reader), EPH, "doc", bytes(1_000_000), lambda: True)
         assert 50_000 <= reader.worst < 51_000
 
 
@@ -264,8 +264,8 @@ class TestCursors:
         ann = object()
         mine = presence("k", 1)
         cursors.set_by(ann, mine)
-        cursors.heard(bytes(bytearray(mine)))  # the echo of our own changes nothing
-        cursors.heard(_later("k", 2))
+        cursors.receive(bytes(bytearray(mine)))  # the echo of our own changes nothing
+        cursors.receive(_later("k", 2))
         assert cursors.deletion(ann) == b""
         assert states(cursors.all()) == {"k": 2}
 
@@ -314,7 +314,7 @@ class TestCursors:
             cursors.set_by(object(), presence("k9", "x" * 1_000))
         assert len(states(cursors.all())) == 9
         for n in range(9, 30):
-            cursors.heard(presence(f"k{n}", "x" * 1_000))
+            cursors.receive(presence(f"k{n}", "x" * 1_000))
             assert len(cursors.all()) <= 10_000
         keys = set(states(cursors.all()))
         assert keys == {f"k{n}" for n in range(30 - len(keys), 30)}

@@ -25,7 +25,7 @@ async def place(world: MemoryNats, server: Server) -> AsyncIterator[str]:
         listening(gateway.app, settings) as address,
     ):
         yield address
-        await gateway.let_go()
+        await gateway.disconnect_all()
 
 
 @pytest.mark.parametrize(

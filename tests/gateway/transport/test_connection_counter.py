@@ -180,7 +180,7 @@ class TestFiles:
         for number in range(50):
             assert entrance.enter("192.0.2.1", file=soft - 50 + number, now=float(number)) is None
         assert limiter.refusals.facts()["connections"] == 50
-        assert entrance.here == 1
+        assert entrance.open == 1
         assert caplog.text.count("ulimit -n") == 1
         assert entrance.enter("192.0.2.1", file=soft - 1, now=61.0) is None
         assert caplog.text.count("ulimit -n") == 2
@@ -195,7 +195,7 @@ class TestFiles:
         assert second.refusal is not None
         for entry in (second, second, first, first):
             entry.leave()
-        assert entrance.here == 0
+        assert entrance.open == 0
         again = entrance.enter("192.0.2.1", file=9, now=0.0)
         assert again is not None
         assert again.refusal is None

@@ -58,7 +58,7 @@ async def test_frames_above_the_rate_wait_and_none_is_lost() -> None:
 
 
 async def test_a_stranger_is_heard_rarely_until_it_shows_a_token() -> None:
-    settings = replace(SETTINGS, stranger_frames_per_second=20.0)
+    settings = replace(SETTINGS, anonymous_frames_per_second=20.0)
     async with whole(settings, Keys()) as served, served.peer(**ONE) as one:
         await pongs(one, 25)
         assert (before := served.refused("frames")) > 0
@@ -78,8 +78,8 @@ async def test_frames_of_a_token_add_up_over_connections() -> None:
 async def test_others_have_their_turn_after_a_few_frames() -> None:
     """A thousand that are there already are not heard in one turn of the loop."""
     loop, limiter = asyncio.get_running_loop(), Limiter(SETTINGS)
-    share = RequestQuota(limiter, RequestOrigin("198.51.100.1")).share()
-    pace = FramePace(SETTINGS, limiter, share, stranger=False, clock=loop.time)
+    quota = RequestQuota(limiter, RequestOrigin("198.51.100.1")).for_connection()
+    pace = FramePace(SETTINGS, limiter, quota, anonymous=False, clock=loop.time)
     heard = turns = 0
     most = 0
 
