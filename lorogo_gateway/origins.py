@@ -32,7 +32,7 @@ def check(origin: str) -> str:
 
 
 def origin_allowed(headers: Mapping[str, str], origins: Collection[str]) -> bool:
-    """Return whether these headers come from a program, from the gateway's own page or from an allowed origin."""
+    """Return whether the request is of a program, the gateway's own page or an allowed origin."""
     origin = headers.get("origin")
     if origin is None:
         return headers.get("sec-fetch-site") in (None, "same-origin", "none")
@@ -56,7 +56,7 @@ def check_name(name: str) -> str:
 def host_allowed(host: str, bound: str, names: Collection[str], origins: Collection[str]) -> bool:
     """Return whether this Host may address a gateway that listens on `bound` and has these names.
 
-    DNS rebinding cannot use an address or a name below localhost. A request without a Host is not a browser's.
+    DNS rebinding cannot use an address or a name below localhost. Browsers always send a Host.
     """
     if not host or not (names or loopback(bound)):
         return True

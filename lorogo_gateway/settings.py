@@ -1,6 +1,6 @@
-"""The gateway's settings: one frozen value, checked when it is made.
+"""The gateway's settings: one frozen dataclass, checked when it is created.
 
-Each field is a setting of files and variables, some of flags, too (docs/SETTINGS.md).
+Each field is a setting of files and variables; some are also flags (docs/SETTINGS.md).
 """
 
 from dataclasses import dataclass
@@ -18,121 +18,120 @@ _HSTS_SECONDS_MAX = 10 * 365 * 86400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """Where it listens, how patient it is, and how much it keeps in memory."""
+    """The gateway's address, limits and timeouts."""
 
-    host: str = text("127.0.0.1", "Where to listen; 0.0.0.0 or :: for every interface.")
-    port: int = count(8080, "Its port; 0 takes a free one.", at_least=0, at_most=65535)
-    read_only: bool = switch("Nobody may write through it, whatever their token allows.")
-    metrics_open: bool = switch("With keys: /metrics asks for no operator's token.")
+    host: str = text("127.0.0.1", "Address to listen on; 0.0.0.0 or :: for every interface.")
+    port: int = count(8080, "Port to listen on; 0 picks a free one.", at_least=0, at_most=65535)
+    read_only: bool = switch("Refuse all writes, whatever the token grants.")
+    metrics_open: bool = switch("Serve /metrics without an operator's token.")
     origins: tuple[str, ...] = texts(
-        "Pages from there may use the gateway, too, as in http://localhost:5173.", check=check_origin
+        "Other origins whose pages may use the gateway, as in http://localhost:5173.", check=check_origin
     )
     host_names: tuple[str, ...] = texts(
-        "Names that it is reached by, as in docs.example.org. On loopback needed for names other than"
-        " localhost; elsewhere any will do if none is given.",
+        "Host names of the gateway, as in docs.example.org. On loopback required for names other than"
+        " localhost; on other addresses every Host is accepted if the list is empty.",
         check=check_name,
     )
 
-    # WebSocket, per connection unless it says otherwise
+    # WebSocket, per connection unless noted otherwise
     frame_bytes_max: int = size(
-        256 * KIB, "Of one frame of the loro-protocol; larger updates come in fragments.", at_most=256 * KIB
+        256 * KIB, "Size of a loro-protocol frame; larger updates are sent in fragments.", at_most=256 * KIB
     )
-    fragment_bytes: int = size(240 * KIB, "Of each fragment that is sent.")
-    fragment_seconds: float = seconds(10.0, "An update in fragments has so long to become whole.")
-    fragments_bytes_max: int = size(UPDATE_BYTES_MAX, "Unfinished fragments, as announced.")
+    fragment_bytes: int = size(240 * KIB, "Size of each fragment that the gateway sends.")
+    fragment_seconds: float = seconds(10.0, "Time for all fragments of an update to arrive.")
+    fragments_bytes_max: int = size(UPDATE_BYTES_MAX, "Announced bytes of incomplete updates.")
     unfinished_bytes_max: int = size(
-        4 * UPDATE_BYTES_MAX, "Fragments that have come, of all connections; one token has a quarter."
+        4 * UPDATE_BYTES_MAX,
+        "Received bytes of incomplete updates, over all connections; one token gets a quarter.",
     )
-    update_bytes_max: int = size(UPDATE_BYTES_MAX, "Limit of one update.")
-    presence_bytes_max: int = size(AWARENESS_BYTES_MAX, "Limit of one client's presence.")
-    join_seconds: float = seconds(30.0, "A document has so long until it is served.")
+    update_bytes_max: int = size(UPDATE_BYTES_MAX, "Size of one update.")
+    presence_bytes_max: int = size(AWARENESS_BYTES_MAX, "Size of one client's presence.")
+    join_seconds: float = seconds(30.0, "Time for a document to be served after a join.")
     renew_seconds: float = seconds(
-        30.0, "So long before the token of a room ends, its client is asked to join with a fresh one."
+        30.0, "Time before the end of a room's token at which its client is asked to rejoin with a new one."
     )
-    rejoin_seconds: float = seconds(1.0, "At least, between two requests to join a room again.")
-    full_seconds: float = seconds(5.0, "Before a member is asked to join again, when the WAL was full.")
+    rejoin_seconds: float = seconds(1.0, "Minimum between two suggestions to rejoin a room.")
+    full_seconds: float = seconds(5.0, "Time until a rejoin is suggested after the WAL was full.")
     rooms_max: int = count(64, "Rooms.")
-    connections_max: int = count(10_000, "Connections of the gateway, HTTP among them.")
-    unread_bytes_max: int = size(8 * MIB, "What a slow reader may leave unread.")
-    unacked_updates_max: int = count(256, "Updates of a room without an ACK, before no more are read.")
-    unacked_bytes_max: int = size(8 * MIB, "Their bytes.")
-    frames_per_second: float = rate(2_000.0, "Frames of every kind.")
+    connections_max: int = count(10_000, "Connections of the gateway, HTTP included.")
+    unread_bytes_max: int = size(8 * MIB, "Unread bytes before a slow consumer is disconnected.")
+    unacked_updates_max: int = count(256, "Updates of a room without an ACK before reading stops.")
+    unacked_bytes_max: int = size(8 * MIB, "Bytes of updates of a room without an ACK before reading stops.")
+    frames_per_second: float = rate(2_000.0, "Frames of all types.")
     anonymous_frames_per_second: float = rate(
-        20.0, "Frames while it has shown no token, where tokens are asked for."
+        20.0, "Frames of a connection without a token, where tokens are required."
     )
     updates_per_second: float = rate(1_000.0, "Updates.")
-    bytes_per_second: float = size(16.0 * MIB, "Bytes of updates, a second.")
-    burst_seconds: float = seconds(5.0, "So much of any rate may come at once.")
-    backfill_bytes_max: int = size(256 * MIB, "On its way to all newcomers of the gateway together.")
+    bytes_per_second: float = size(16.0 * MIB, "Bytes of updates per second.")
+    burst_seconds: float = seconds(5.0, "Burst of every rate, in seconds of that rate.")
+    backfill_bytes_max: int = size(256 * MIB, "Bytes of backfills being sent, over all connections.")
     ping_seconds: float = seconds(
-        30.0, "Between two pings; without an answer in as long again the connection is closed."
+        30.0, "Time between two pings, and until a connection without a pong is closed."
     )
 
     # HTTP
-    head_bytes_max: int = size(64 * KIB, "The head of a request.")
-    head_seconds: float = seconds(10.0, "It may take so long, and so may a TLS handshake.")
-    idle_seconds: float = seconds(30.0, "Between two requests of a connection.")
+    head_bytes_max: int = size(64 * KIB, "Size of a request's head.")
+    head_seconds: float = seconds(10.0, "Time for a request's head, and for a TLS handshake.")
+    idle_seconds: float = seconds(30.0, "Time that a connection may be idle between requests.")
     stall_seconds: float = seconds(
-        30.0, "A reader that takes too little of an answer for so long is cut off."
+        30.0, "Time without progress before a client that does not read a response is disconnected."
     )
-    body_bytes_max: int = size(UPDATE_BYTES_MAX, "A body.")
-    json_bytes_max: int = size(8 * MIB, "A body that is JSON: nothing else runs while it is parsed.")
-    json_values_max: int = count(250_000, "Values in it.")
-    bodies_bytes_max: int = size(4 * UPDATE_BYTES_MAX, "All bodies that are in memory together.")
-    reads_max: int = count(8, "Documents that are read at once; others wait.")
-    call_seconds: float = seconds(30.0, "For a body to come, and for a call to a document's owner.")
+    body_bytes_max: int = size(UPDATE_BYTES_MAX, "Size of a body.")
+    json_bytes_max: int = size(8 * MIB, "Size of a JSON body; parsing it blocks everything else.")
+    json_values_max: int = count(250_000, "Values in a JSON body.")
+    bodies_bytes_max: int = size(4 * UPDATE_BYTES_MAX, "Bytes of all bodies in memory.")
+    reads_max: int = count(8, "Concurrent reads of documents; further ones wait.")
+    call_seconds: float = seconds(30.0, "Time for a body to arrive, and for a call to a document's owner.")
     page_documents_max: int = count(1_000, "Documents on one page of a list.")
     feed_stall_seconds: float = seconds(
-        30.0, "The feed of a reader that takes nothing for so long is ended; it resumes."
+        30.0, "Time before the feed of a client that does not read is closed; it can resume."
     )
-    feed_comment_seconds: float = seconds(15.0, "A feed on which nothing happens says so, so often.")
+    feed_comment_seconds: float = seconds(15.0, "Interval of comments on an idle feed.")
     feeds_max: int = count(100, "Feeds of the gateway.")
 
-    # Of one address (of IPv6: its /64), all its connections together. An office behind one address fits in
+    # Per address (IPv6: per /64), over all its connections; sized for an office behind one address
     address_connections_max: int = count(2_000, "Connections.")
     address_connects_per_second: float = rate(200.0, "New connections.")
-    address_requests_per_second: float = rate(1_000.0, "Requests, and handshakes of WebSockets.")
-    address_bytes_per_second: float = size(64.0 * MIB, "Bytes of bodies, a second.")
-    auth_failures_per_minute: float = rate(
-        60.0, "Tokens that were refused; then none is looked at for a while."
-    )
-    auth_block_seconds: float = seconds(60.0, "How long that is.")
-    limit_loopback: bool = switch("This machine itself is limited, too.")
-    limit_keys_max: int = count(100_000, "Addresses and tokens remembered, for each rate.")
+    address_requests_per_second: float = rate(1_000.0, "Requests and WebSocket handshakes.")
+    address_bytes_per_second: float = size(64.0 * MIB, "Bytes of bodies per second.")
+    auth_failures_per_minute: float = rate(60.0, "Refused tokens before further tokens are blocked.")
+    auth_block_seconds: float = seconds(60.0, "Duration of that block.")
+    limit_loopback: bool = switch("Limit loopback clients, too.")
+    limit_keys_max: int = count(100_000, "Addresses and tokens remembered for each rate.")
     trusted_proxies: tuple[str, ...] = texts(
-        "Proxies whose X-Forwarded-For or Forwarded is believed, as in 10.0.0.0/8.", check=check_network
+        "Proxies whose X-Forwarded-For or Forwarded is trusted, as in 10.0.0.0/8.", check=check_network
     )
 
-    # Of one token, all its connections together; who has none is counted by address
+    # Per token, over all its connections; a client without a token is counted by address
     token_connections_max: int = count(1_000, "WebSockets.")
     token_documents_max: int = count(2_000, "Documents open at once.")
     token_feeds_max: int = count(10, "Feeds.")
     token_requests_per_second: float = rate(500.0, "Requests.")
-    token_bytes_per_second: float = size(32.0 * MIB, "Bytes of bodies, a second.")
-    token_bodies_bytes_max: int = size(UPDATE_BYTES_MAX, "Bodies and large answers in memory.")
-    token_frames_per_second: float = rate(10_000.0, "Frames of WebSockets.")
+    token_bytes_per_second: float = size(32.0 * MIB, "Bytes of bodies per second.")
+    token_bodies_bytes_max: int = size(UPDATE_BYTES_MAX, "Bytes of bodies and large responses in memory.")
+    token_frames_per_second: float = rate(10_000.0, "WebSocket frames.")
     token_updates_per_second: float = rate(5_000.0, "Updates.")
-    token_update_bytes_per_second: float = size(64.0 * MIB, "Bytes of updates, a second.")
+    token_update_bytes_per_second: float = size(64.0 * MIB, "Bytes of updates per second.")
     token_joins_per_second: float = rate(200.0, "Requests to join a room.")
 
     # TLS
-    tls_cert: Path | None = file(  # noqa: RUF009  # a field, and no value
-        "Serve https with this certificate (PEM, with its chain); read again when it changes."
+    tls_cert: Path | None = file(  # noqa: RUF009  # declares a field
+        "Certificate to serve https with (PEM, with its chain); reloaded when the file changes."
     )
-    tls_key: Path | None = file("Its key; readable by its owner only.")  # noqa: RUF009  # the same
-    tls_check_seconds: float = seconds(10.0, "Between two looks at these files.")
+    tls_key: Path | None = file("Key of the certificate; readable by its owner only.")  # noqa: RUF009  # declares a field
+    tls_check_seconds: float = seconds(10.0, "Interval of checks for changes of these files.")
     hsts_seconds: float = seconds(
         0.0,
-        "Tell browsers to use https only, for so long.",
+        "Time for which browsers must use https only (HSTS).",
         at_most=_HSTS_SECONDS_MAX,
-        meanings={0: "say nothing"},
+        meanings={0: "no HSTS header"},
     )
 
-    # What operators see
-    sample_seconds: float = seconds(5.0, "Between two looks at servers and streams.")
-    samples_max: int = count(720, "Looks that are kept for the charts.")
-    top_documents: int = count(20, "Documents that are listed by the size of their WAL.")
-    close_seconds: float = seconds(5.0, "For what is in flight when the gateway stops.")
+    # Operator views
+    sample_seconds: float = seconds(5.0, "Interval of samples of servers and streams.")
+    samples_max: int = count(720, "Samples kept for charts.")
+    top_documents: int = count(20, "Documents listed by messages in the WAL.")
+    close_seconds: float = seconds(5.0, "Time to finish outstanding work at shutdown.")
 
     def __post_init__(self) -> None:
         for problem in setting.wrong(self):

@@ -70,8 +70,8 @@ class _Unfinished:
 class FragmentAssembler:
     """The unfinished batches of one connection, bounded in bytes, number and time.
 
-    Announced bytes count for the connection, received bytes for the shared `pool`: an announcement alone takes
-    no memory from other connections.
+    Announced bytes count for the connection, received bytes for the shared `pool`: an announcement alone
+    takes no memory from other connections.
     """
 
     __slots__ = ("_bytes_max", "_key", "_pool", "_reserved", "_seconds", "_unfinished", "_update_bytes_max")

@@ -1,19 +1,19 @@
 """One frame of the loro-protocol, version 1: a binary WebSocket message.
 
-    magic (4) │ room id (varBytes, up to 128) │ type (1) │ the rest, by type
+    magic (4) │ room id (varBytes, up to 128) │ type (1) │ fields by type
 
-    0 JoinRequest     auth varBytes, version varBytes
-    1 JoinOk          permission varString, version varBytes, extra varBytes
-    2 JoinError       code (1), message varString, then the version (code 1) or the app's code (127)
-    3 DocUpdate       N uleb128, N varBytes, batch id (8)
-    4 FragmentHeader  batch id (8), count uleb128, total bytes uleb128
-    5 Fragment        batch id (8), index uleb128, varBytes
-    6 RoomError       code (1), message varString
-    7 Leave
-    8 Ack             batch id (8), status (1)
+    | 0 JoinRequest    | auth varBytes, version varBytes
+    | 1 JoinOk         | permission varString, version varBytes, extra varBytes
+    | 2 JoinError      | code (1), message varString, then the version (code 1) or the app's code (127)
+    | 3 DocUpdate      | N uleb128, N varBytes, batch id (8)
+    | 4 FragmentHeader | batch id (8), count uleb128, total bytes uleb128
+    | 5 Fragment       | batch id (8), index uleb128, varBytes
+    | 6 RoomError      | code (1), message varString
+    | 7 Leave          |
+    | 8 Ack            | batch id (8), status (1)
 
-A uleb128 has up to five bytes and is as short as can be; nothing follows the last field; a frame has up to
-256 KiB. `decode` raises MalformedFrame and nothing else. Codes that a later version may add read as UNKNOWN.
+A uleb128 has at most five bytes and must have its shortest encoding. Nothing follows the last field. A frame
+has at most 256 KiB. `decode` raises MalformedFrame and nothing else. Unknown codes decode as UNKNOWN.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Request bodies: read within limits of bytes and time, and parsed as strict JSON; large responses count, too.
+"""Request bodies: read within limits of bytes and time, and parsed as strict JSON.
 
 Parsing JSON holds the interpreter's lock for most of the time, also on a thread. So the number of values is
 counted before parsing, and limited.

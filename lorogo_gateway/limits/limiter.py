@@ -1,8 +1,8 @@
-"""What one address and one token may do, all their connections together. Decides; others act. Pure.
+"""Decisions on the limits of one address and of one token, over all their connections. Pure.
 
-Who has no token is counted by address where a token would be. Somebody on this machine itself, without a
-token and not behind a trusted proxy, is not limited (`limit_loopback` says otherwise): a proxy here that
-we were not told of would else be one address with everybody's traffic.
+A client without a token is counted by its address in place of the token. A loopback client without a token
+and without a trusted proxy is not limited unless `limit_loopback` is set: a local proxy that is not
+configured as trusted would otherwise share one limit among all clients.
 """
 
 import math
@@ -19,7 +19,7 @@ _GOOD_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class LimitExceeded:
-    """No, and when a try makes sense."""
+    """A refusal because of a limit, and the seconds until a retry may succeed."""
 
     why: LimitReason
     seconds: float
@@ -27,12 +27,12 @@ class LimitExceeded:
 
     @property
     def retry_after(self) -> str:
-        """The header: whole seconds, at least one."""
+        """The value of Retry-After: whole seconds, at least one."""
         return str(max(1, math.ceil(self.seconds)))
 
 
 class Limiter:
-    """The memory of all limits by address and by token. One per gateway."""
+    """The state of all limits by address and by token. One per gateway."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -43,9 +43,9 @@ class Limiter:
         self._token_documents = UsageTable(settings.token_documents_max)
         self._token_bodies = UsageTable(max(settings.token_bodies_bytes_max, settings.body_bytes_max))
         self._token_feeds = UsageTable(settings.token_feeds_max)
-        self._documents: dict[tuple[str, str], int] = {}  # (token, document): how many rooms
+        self._documents: dict[tuple[str, str], int] = {}  # (token, document): number of rooms
         self._blocked = DeadlineTable(settings.limit_keys_max)
-        self._good = DeadlineTable(settings.limit_keys_max)  # tokens that were verified not long ago
+        self._good = DeadlineTable(settings.limit_keys_max)  # recently verified tokens
         self._connects = self._rates(settings.address_connects_per_second)
         self._requests = self._rates(settings.address_requests_per_second)
         self._bytes = self._rates(settings.address_bytes_per_second)
@@ -62,49 +62,51 @@ class Limiter:
         return RateTable(rate, burst, keys_max=self._settings.limit_keys_max)
 
     def exempt(self, origin: RequestOrigin) -> bool:
-        """Whether it is this machine itself."""
+        """Return whether the request is local and therefore not limited."""
         return origin.local and not self._settings.limit_loopback
 
     # --- connections
 
     def connect(self, peer: str, *, now: float) -> LimitExceeded | None:
-        """A TCP connection came; who gets None gives it back with `disconnect`. Proxies carry everybody."""
+        """Count a TCP connection, unless of a trusted proxy; None: accepted, pair with `disconnect`."""
         if self._uncounted(peer):
             return None
         key = key_of(peer)
         if seconds := self._connects.take(key, 1, now=now):
-            return self._no(
-                LimitReason.ADDRESS_CONNECTS, seconds, "new connections come too quickly from there"
+            return self._refuse(
+                LimitReason.ADDRESS_CONNECTS, seconds, "too many new connections from this address"
             )
         return self.enter_address(peer)
 
     def disconnect(self, peer: str) -> None:
-        """A connection that `connect` let in is gone."""
+        """Release a connection that `connect` accepted."""
         if not self._uncounted(peer):
             self.leave_address(peer)
 
     def enter_address(self, address: str) -> LimitExceeded | None:
-        """One connection more of this address; None: give it back with `leave_address`."""
+        """Count a connection of this address; None: accepted, pair with `leave_address`."""
         if self._address_connections.enter(key_of(address)):
             return None
         most = self._settings.address_connections_max
-        return self._no(
-            LimitReason.ADDRESS_CONNECTIONS, 5.0, f"{most} connections of one address are the most"
+        return self._refuse(
+            LimitReason.ADDRESS_CONNECTIONS, 5.0, f"this address has {most} connections, the limit"
         )
 
     def leave_address(self, address: str) -> None:
-        """One less."""
+        """Release a connection of this address."""
         self._address_connections.leave(key_of(address))
 
     def enter_token(self, key: str) -> LimitExceeded | None:
-        """One WebSocket more of this token; None: give it back with `leave_token`."""
+        """Count a WebSocket of this token; None: accepted, pair with `leave_token`."""
         if self._token_connections.enter(key):
             return None
         most = self._settings.token_connections_max
-        return self._no(LimitReason.TOKEN_CONNECTIONS, 5.0, f"{most} connections of one token are the most")
+        return self._refuse(
+            LimitReason.TOKEN_CONNECTIONS, 5.0, f"this token has {most} connections, the limit"
+        )
 
     def leave_token(self, key: str) -> None:
-        """One less."""
+        """Release a WebSocket of this token."""
         self._token_connections.leave(key)
 
     def _uncounted(self, peer: str) -> bool:
@@ -115,133 +117,139 @@ class Limiter:
     # --- requests
 
     def request(self, address: str, *, body: bool, now: float) -> LimitExceeded | None:
-        """A request of an address. A body that was begun is read to its end: the next request pays for it."""
+        """Count a request of this address.
+
+        A body that has begun is read to its end; if it exceeds the rate, the next request is refused.
+        """
         key = key_of(address)
         if body and (seconds := self._bytes.wait(key, now=now)):
-            return self._no(LimitReason.ADDRESS_BYTES, seconds, "too many bytes come from this address")
+            return self._refuse(LimitReason.ADDRESS_BYTES, seconds, "too many bytes from this address")
         if seconds := self._requests.take(key, 1, now=now):
-            return self._no(LimitReason.ADDRESS_REQUESTS, seconds, "too many requests come from this address")
+            return self._refuse(LimitReason.ADDRESS_REQUESTS, seconds, "too many requests from this address")
         return None
 
     def token_request(self, key: str, *, body: bool, now: float) -> LimitExceeded | None:
-        """The same request, once it is known whose it is."""
+        """Count the same request for its token."""
         if body and (seconds := self._token_bytes.wait(key, now=now)):
-            return self._no(LimitReason.TOKEN_BYTES, seconds, "too many bytes come with this token")
+            return self._refuse(LimitReason.TOKEN_BYTES, seconds, "too many bytes with this token")
         if seconds := self._token_requests.take(key, 1, now=now):
-            return self._no(LimitReason.TOKEN_REQUESTS, seconds, "too many requests come with this token")
+            return self._refuse(LimitReason.TOKEN_REQUESTS, seconds, "too many requests with this token")
         return None
 
     def received(self, address: str, key: str, size: int, *, now: float) -> None:
-        """So many bytes of a body came; what is empty is not counted."""
+        """Charge received bytes of a body to the address and the token; an empty key is not charged."""
         if address:
             self._bytes.charge(key_of(address), size, now=now)
         if key:
             self._token_bytes.charge(key, size, now=now)
 
     def hold(self, key: str, size: int) -> LimitExceeded | None:
-        """So many bytes of bodies and answers of a token more; None: give them back with `release`."""
+        """Count `size` bytes of bodies and responses in memory; None: accepted, pair with `release`."""
         if not key or self._token_bodies.enter(key, size):
             return None
-        return self._no(LimitReason.TOKEN_BODIES, 1.0, "this token has too many large bodies under way")
+        return self._refuse(LimitReason.TOKEN_BODIES, 1.0, "this token has too many large bodies in progress")
 
     def release(self, key: str, size: int) -> None:
-        """They are not in memory any more."""
+        """Release bytes that `hold` counted."""
         if key:
             self._token_bodies.leave(key, size)
 
     def enter_feed(self, key: str) -> LimitExceeded | None:
-        """One feed more of this token; None: give it back with `leave_feed`. An empty key has no limit."""
+        """Count a feed of this token; None: accepted, pair with `leave_feed`. An empty key has no limit."""
         if not key or self._token_feeds.enter(key):
             return None
         most = self._settings.token_feeds_max
-        return self._no(LimitReason.TOKEN_FEEDS, 5.0, f"{most} feeds of one token are the most")
+        return self._refuse(LimitReason.TOKEN_FEEDS, 5.0, f"this token has {most} open feeds, the limit")
 
     def leave_feed(self, key: str) -> None:
-        """One less."""
+        """Release a feed of this token."""
         if key:
             self._token_feeds.leave(key)
 
     # --- WebSockets
 
     def frames(self, key: str, count: int, *, now: float) -> LimitExceeded | None:
-        """Frames of a token, of whatever kind, on whichever of its connections."""
+        """Count frames of any type of a token, over all its connections."""
         if seconds := self._frames.take(key, count, now=now):
-            return self._no(LimitReason.TOKEN_FRAMES, seconds, "too many frames come with this token")
+            return self._refuse(LimitReason.TOKEN_FRAMES, seconds, "too many frames with this token")
         return None
 
     def update(self, key: str, count: int, size: int, *, now: float) -> LimitExceeded | None:
-        """Updates of a token, on whichever of its connections."""
+        """Count updates of a token, over all its connections."""
         if seconds := self._update_bytes.wait(key, now=now):
-            return self._no(
-                LimitReason.TOKEN_UPDATE_BYTES, seconds, "too many bytes of updates come with this token"
+            return self._refuse(
+                LimitReason.TOKEN_UPDATE_BYTES, seconds, "too many bytes of updates with this token"
             )
         if seconds := self._updates.take(key, count, now=now):
-            return self._no(LimitReason.TOKEN_UPDATES, seconds, "too many updates come with this token")
+            return self._refuse(LimitReason.TOKEN_UPDATES, seconds, "too many updates with this token")
         self._update_bytes.charge(key, size, now=now)
         return None
 
     def join(self, key: str, *, now: float) -> LimitExceeded | None:
-        """A JoinRequest of a token."""
+        """Count a JoinRequest of a token."""
         if seconds := self._joins.take(key, 1, now=now):
-            return self._no(LimitReason.TOKEN_JOINS, seconds, "too many joins come with this token")
+            return self._refuse(LimitReason.TOKEN_JOINS, seconds, "too many joins with this token")
         return None
 
     def enter_document(self, key: str, document: str) -> LimitExceeded | None:
-        """A token opens a room of a document; two rooms of one document are one. None: `leave_document`."""
+        """Count an open document of a token; several rooms of one document count once.
+
+        None: accepted, pair with `leave_document`.
+        """
         rooms = self._documents.get((key, document), 0)
         if not rooms and not self._token_documents.enter(key):
             most = self._settings.token_documents_max
-            return self._no(
-                LimitReason.TOKEN_DOCUMENTS, 5.0, f"{most} open documents of one token are the most"
+            return self._refuse(
+                LimitReason.TOKEN_DOCUMENTS, 5.0, f"this token has {most} open documents, the limit"
             )
         self._documents[key, document] = rooms + 1
         return None
 
     def leave_document(self, key: str, document: str) -> None:
-        """The room is over."""
+        """Release a room of the document."""
         rooms = self._documents.pop((key, document)) - 1
         if rooms:
             self._documents[key, document] = rooms
         else:
             self._token_documents.leave(key)
 
-    # --- tokens that were not good
+    # --- refused tokens
 
     def auth_failed(self, address: str, *, now: float) -> None:
-        """A token from there was refused; too many, and the address waits."""
+        """Count a refused token; too many block the address."""
         self.auth_failed_by(key_of(address), now=now)
 
     def auth_failed_by(self, key: str, *, now: float) -> None:
-        """The same of somebody whose other token is good: that token waits, and nobody else there."""
+        """Count a refused token on a connection with a valid one; too many block that one alone."""
         if self._failures.take(key, 1, now=now):
             self._blocked.set(key, now + self._settings.auth_block_seconds)
 
     def auth_passed(self, user: str, *, now: float) -> None:
-        """A token was good: whoever has it is not shut out by others behind the same address."""
+        """Remember a verified token: it is exempt from blocks of its address."""
         self._good.set(user, now + _GOOD_SECONDS)
 
     def auth_blocked(self, address: str, user: str, *, now: float) -> LimitExceeded | None:
-        """Whether a token from there is not even looked at now; `user` is the one that it would be."""
+        """Return a refusal if tokens from this address are blocked, unless `user`'s was verified recently."""
         if self._good.left(user, now=now):
             return None
         if seconds := self._blocked.left(key_of(address), now=now):
-            return self._no(
+            return self._refuse(
                 LimitReason.AUTH_FAILURES, seconds, "too many tokens from this address were refused"
             )
         return None
 
     def auth_blocked_by(self, key: str, user: str, *, now: float) -> LimitExceeded | None:
-        """The same for somebody whose other token, `key`, is good: what others there guess is not theirs."""
+        """Return a refusal if other tokens on connections of the valid token `key` are blocked."""
         if self._good.left(user, now=now):
             return None
         if seconds := self._blocked.left(key, now=now):
-            return self._no(
-                LimitReason.AUTH_FAILURES, seconds, "too many other tokens beside this one were refused"
+            return self._refuse(
+                LimitReason.AUTH_FAILURES, seconds, "too many tokens on connections of this one were refused"
             )
         return None
 
-    # --- inside
+    # --- internals
 
-    def _no(self, why: LimitReason, seconds: float, detail: str) -> LimitExceeded:
+    def _refuse(self, why: LimitReason, seconds: float, detail: str) -> LimitExceeded:
         self.refusals.count(why)
         return LimitExceeded(why, seconds, detail)

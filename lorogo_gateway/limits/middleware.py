@@ -1,4 +1,4 @@
-"""The first thing that a request meets: who it comes from, and whether that one may ask now."""
+"""The outer middleware of every request: its origin, and the limits of its address and token."""
 
 import time
 
@@ -9,18 +9,18 @@ from lorogo_gateway.auth.presented_token import presented
 from lorogo_gateway.auth.principal import NotSignedIn, Principal
 from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
 from lorogo_gateway.limits.reasons import LimitReason
-from lorogo_gateway.limits.request_quota import Clock, RequestQuota, attach
+from lorogo_gateway.limits.request_quota import MonotonicClock, RequestQuota, attach
 from lorogo_gateway.problems import HttpProblem
 from lorogo_protocol.tokens import user_of
 
 _COUNTED = {408: LimitReason.BODY_SECONDS, 413: LimitReason.BODY_BYTES}
 _UNAUTHORIZED = 401
-_SIGN_IN = "/v1/session"  # its body may have a token
+_SIGN_IN = "/v1/session"  # the body may contain a token
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
 def rate_limited(no: LimitExceeded) -> HttpProblem:
-    """The refusal as HTTP says it."""
+    """Return the refusal as a 429 problem with Retry-After."""
     headers = {"Retry-After": no.retry_after}
     return HttpProblem(429, "rate-limited", f"{no.detail}; try again in {no.retry_after} s", headers=headers)
 
@@ -29,9 +29,9 @@ class LimitMiddleware:
     """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
 
     def __init__(
-        self, app: ASGIApp, limiter: Limiter, *, tokens: bool = False, clock: Clock = time.monotonic
+        self, app: ASGIApp, limiter: Limiter, *, tokens: bool = False, clock: MonotonicClock = time.monotonic
     ) -> None:
-        """`tokens`: whether they are asked for; who brings one in vain too often has to wait."""
+        """`tokens`: tokens are required; too many refused ones block their address."""
         self._app = app
         self._limiter = limiter
         self._tokens = tokens
@@ -49,9 +49,9 @@ class LimitMiddleware:
         attach(scope, quota)
         token = _token(scope) if self._tokens else ""
         brings = bool(token) or (self._tokens and quota.body and scope["path"] == _SIGN_IN)
-        no = quota.begin() or (quota.blocked(token) if token else None)  # `sign_in` asks for that of a body
+        no = quota.begin() or (quota.blocked(token) if token else None)  # `sign_in` checks a token in a body
         if no is None and token and scope["type"] == "http":
-            # not verified yet: but nobody who has not this very token can use up what it may do
+            # The token is not verified yet. Only its holder can use up its limits: the key is its digest.
             no = quota.identify(user_of(token))
         if no is not None:
             await rate_limited(no).response()(scope, receive, send)
@@ -84,7 +84,7 @@ class LimitMiddleware:
 
 
 def _token(scope: Scope) -> str:
-    """The token that it brings, good or not; several that differ are a bad one."""
+    """Return the presented token, verified or not; several different ones count as an invalid one."""
     try:
         found = presented(Headers(scope=scope))
     except NotSignedIn:
@@ -93,7 +93,7 @@ def _token(scope: Scope) -> str:
 
 
 def _verified(scope: Scope) -> str:
-    """The user of the token, if somebody has verified it."""
+    """Return the token's user if a handler verified it; else empty."""
     who = scope.get("state", {}).get("principal")
     return who.token.user if isinstance(who, Principal) and who.token is not None else ""
 

@@ -1,4 +1,4 @@
-"""Why somebody was turned away, in words that are labels of a metric: a set that never grows by itself."""
+"""Reasons of refusals, which are the labels of a metric: a closed set."""
 
 from collections import Counter
 from enum import StrEnum
@@ -42,7 +42,7 @@ class LimitReason(StrEnum):
 
 
 class LimitCounters:
-    """How often each reason was given, since the start."""
+    """Refusals since the start, by reason."""
 
     __slots__ = ("_counts",)
 
@@ -50,9 +50,9 @@ class LimitCounters:
         self._counts: Counter[LimitReason] = Counter()
 
     def count(self, why: LimitReason) -> None:
-        """Once more."""
+        """Count a refusal."""
         self._counts[why] += 1
 
     def facts(self) -> dict[str, int]:
-        """Every reason, also those that were never given: a rate needs its zero."""
+        """Return the counts of all reasons, zeros included: a rate needs the initial zero."""
         return {why.value: self._counts[why] for why in LimitReason}

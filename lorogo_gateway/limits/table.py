@@ -1,4 +1,4 @@
-"""Rates and counts by key, in bounded memory. Pure."""
+"""Rates, counts and deadlines by key, in bounded memory. Pure."""
 
 from collections import Counter, OrderedDict
 
@@ -6,9 +6,10 @@ from lorogo_gateway.limits.token_bucket import TokenBucket
 
 
 class RateTable:
-    """A token bucket for each key; above `keys_max` those that were not used for longest are forgotten.
+    """A token bucket for each key; above `keys_max` the least recently used are dropped.
 
-    A bucket that is forgotten is a full one, so an attacker with many addresses gains what they have anyway.
+    A dropped key starts again with a full bucket. This gives an attacker nothing: evicting a key takes as
+    many other addresses, each with a full bucket of its own.
     """
 
     __slots__ = ("_buckets", "_burst_seconds", "_keys_max", "_rate")
@@ -23,18 +24,18 @@ class RateTable:
         return len(self._buckets)
 
     def take(self, key: str, amount: float, *, now: float) -> float:
-        """0.0: it passed. Else nothing was taken, and a try makes sense after so many seconds."""
+        """Take from the key's bucket; returns 0.0, or the seconds until a retry if nothing was taken."""
         bucket = self._bucket(key, now)
         if bucket.take(amount, now=now):
             return 0.0
         return max(bucket.seconds(now=now), 0.001)
 
     def wait(self, key: str, *, now: float) -> float:
-        """What `take` would answer, without taking."""
+        """Return what `take` would return, without taking."""
         return self.take(key, 0.0, now=now)
 
     def charge(self, key: str, amount: float, *, now: float) -> None:
-        """It happened, whatever the bucket says; who comes next pays."""
+        """Take even if the bucket is empty; later calls of `take` wait longer."""
         self._bucket(key, now).charge(amount, now=now)
 
     def _bucket(self, key: str, now: float) -> TokenBucket:
@@ -49,7 +50,7 @@ class RateTable:
 
 
 class UsageTable:
-    """How many of something a key has now; what is gone leaves nothing behind."""
+    """Current amounts by key; a key with nothing takes no memory."""
 
     __slots__ = ("_counts", "_most")
 
@@ -61,25 +62,25 @@ class UsageTable:
         return len(self._counts)
 
     def of(self, key: str) -> int:
-        """What it has."""
+        """Return the current amount of the key."""
         return self._counts.get(key, 0)
 
     def enter(self, key: str, amount: int = 1) -> bool:
-        """So many more, if there is room for it; who has nothing yet may have one thing of any size."""
+        """Add to the key's amount unless that exceeds the limit; the first addition may have any size."""
         if self.of(key) and self.of(key) + amount > self._most:
             return False
         self._counts[key] += amount
         return True
 
     def leave(self, key: str, amount: int = 1) -> None:
-        """So many less; each `enter` that was True has one `leave`."""
+        """Subtract from the key's amount; pair with each `enter` that returned True."""
         self._counts[key] -= amount
         if self._counts[key] <= 0:
             del self._counts[key]
 
 
 class DeadlineTable:
-    """Until when something holds for a key; the oldest go first above `keys_max`."""
+    """Deadlines by key; above `keys_max` the oldest are dropped."""
 
     __slots__ = ("_keys_max", "_until")
 
@@ -91,14 +92,14 @@ class DeadlineTable:
         return len(self._until)
 
     def set(self, key: str, until: float) -> None:
-        """From now on, until then."""
+        """Set the key's deadline."""
         self._until[key] = until
         self._until.move_to_end(key)
         if len(self._until) > self._keys_max:
             self._until.popitem(last=False)
 
     def left(self, key: str, *, now: float) -> float:
-        """How many seconds it still holds; 0.0: it does not."""
+        """Return the seconds until the key's deadline; 0.0 if it has passed or is not set."""
         until = self._until.get(key)
         if until is None:
             return 0.0

@@ -1,11 +1,11 @@
-"""How much a connection may send: a token bucket. Pure."""
+"""A token bucket. Pure."""
 
 
 class TokenBucket:
-    """So much per second, and so many seconds' worth at once.
+    """A rate per second and a burst of some seconds of that rate.
 
-    It may go below zero once: an update larger than the whole bucket passes when the bucket is not empty, so
-    a limit slows a sender and never shuts one out.
+    The level may drop below zero: an update larger than the whole bucket passes when the bucket is not empty,
+    so the limit slows a sender down but never blocks it forever.
     """
 
     __slots__ = ("_at", "_full", "_level", "_rate")
@@ -17,19 +17,19 @@ class TokenBucket:
         self._at = now
 
     def take(self, amount: float, *, now: float) -> bool:
-        """Whether it may pass; if not, nothing is taken."""
+        """Take the amount if the bucket is not empty; returns whether it was taken."""
         if self._filled(now) <= 0:
             return False
         self._level -= amount
         return True
 
     def charge(self, amount: float, *, now: float) -> None:
-        """It has passed already: it is paid back by those who come next."""
+        """Take the amount even if the bucket is empty."""
         self._filled(now)
         self._level -= amount
 
     def seconds(self, *, now: float) -> float:
-        """How long until a second's worth may pass again."""
+        """Return the seconds until the bucket holds one second of the rate."""
         return max(0.0, (min(self._rate, self._full) - self._filled(now)) / self._rate)
 
     def _filled(self, now: float) -> float:

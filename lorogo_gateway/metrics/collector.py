@@ -1,8 +1,7 @@
-"""One task that looks at servers and streams, for the dashboard, `/metrics` and `/v1/overview`.
+"""The task that samples servers and streams for the dashboard, `/metrics` and `/v1/overview`.
 
-Somebody looks at the dashboard: every `sample_seconds`. Nobody does: every 30 s, and only at what costs
-one question each. A census of all documents is taken only for somebody who asked, and the rarer the longer
-it takes.
+While a dashboard is open it samples every `sample_seconds`, else every 30 s. One sample is one request to all
+servers and one to each stream. Documents are counted on request only, and the less often the longer it takes.
 """
 
 import asyncio
@@ -36,21 +35,21 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-WATCHED_SECONDS = 60.0  # how long a question counts as somebody who looks
-IDLE_SECONDS = 30.0  # between two looks when nobody does
-_LOOK_SECONDS = 5.0  # that a look may take
+WATCHED_SECONDS = 60.0  # a dashboard counts as open for so long after a request
+IDLE_SECONDS = 30.0  # between two samples while no dashboard is open
+_LOOK_SECONDS = 5.0  # timeout of a sample
 _STREAM_SECONDS = 2.0
-_CENSUS_SECONDS = 30.0  # that a census may take
-_CENSUS_SHARE = 20  # a census that took one second is not repeated for so many
-_FAILED_TOLD = 100
-_SAMPLE_SHARE = 0.8  # of the time between two samples: a look that comes sooner makes none
+_CENSUS_SECONDS = 30.0  # timeout of a census
+_CENSUS_SHARE = 20  # pause after a census, as a multiple of its duration
+_FAILED_MAX = 100
+_SAMPLE_SHARE = 0.8  # of `sample_seconds`: an earlier look adds no point to the charts
 
 STATES = ("UP", "STARTING", "DOWN", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
 class FailedDocument:
-    """A document that servers gave up."""
+    """A document in ERROR."""
 
     document: str
     trace: str
@@ -59,16 +58,16 @@ class FailedDocument:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
-    """All documents, counted."""
+    """Counts of all documents."""
 
     states: Mapping[str, int]
     failed: tuple[FailedDocument, ...]  # the newest
-    top: tuple[tuple[str, int], ...]  # the documents with the most messages in the WAL, and how many
+    top: tuple[tuple[str, int], ...]  # documents with the most messages in the WAL, and their counts
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """What was seen at one moment."""
+    """The state of servers and streams at one time."""
 
     at: float
     time_ns: int
@@ -78,7 +77,7 @@ class ClusterSample:
 
 
 class Collector:
-    """The looks of one gateway; lives in `async with`."""
+    """Samples servers and streams while it is entered."""
 
     def __init__(
         self, transport: Transport, settings: GatewaySettings | None = None, *, clock: Clock | None = None
@@ -108,12 +107,12 @@ class Collector:
         await self.close()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start sampling."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="collector")
 
     async def close(self) -> None:
-        """Look no more. Safe twice."""
+        """Stop sampling. Idempotent."""
         tasks = [task for task in (self._task, self._census_task) if task is not None]
         for task in tasks:
             task.cancel()
@@ -121,35 +120,35 @@ class Collector:
 
     @property
     def takeovers(self) -> list[Takeover]:
-        """The newest, newest first."""
+        """The newest takeovers, newest first."""
         return list(self._recent.all)
 
     def watched(self) -> None:
-        """Somebody looks at the charts: sample at the full rate for a minute."""
+        """Sample at the full rate for a minute: a dashboard is open."""
         now = self._clock.now()
         if self._watched_until < now:
             self._wake.set()
         self._watched_until = now + WATCHED_SECONDS
 
     async def newest(self, age_seconds_max: float | None = None, *, asked: bool = True) -> ClusterSample:
-        """What is known, not older than that (`sample_seconds`, unless said); looked at now if need be.
+        """Return a state that is at most that old (default: `sample_seconds`), sampled now if necessary.
 
-        `asked`: by somebody who may want the census, too.
+        `asked`: the caller may need a census soon, so take one, too.
         """
         most = self._settings.sample_seconds if age_seconds_max is None else age_seconds_max
         if asked:
             self._asked_until = self._clock.now() + WATCHED_SECONDS
-        async with self._looking:  # whoever comes meanwhile is given the same
+        async with self._looking:  # concurrent callers share one look
             if self._look is None or self._clock.now() - self._look.at > most:
                 await self._take()
             assert self._look is not None
             return self._look
 
     async def counted(self) -> DocumentCounts | None:
-        """The newest census; waited for only if there is none yet. None: it could not be taken."""
+        """Return the newest census; waits only for the first one. None: it could not be taken."""
         look = await self.newest()
         if look.connected:
-            self._begin_census()  # the look may have been taken for somebody who wanted none
+            self._begin_census()  # the look may have been taken without one
         if self._census is None and self._census_task is not None:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -158,7 +157,7 @@ class Collector:
                 pass
         return self._census
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- sampling ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
@@ -169,7 +168,7 @@ class Collector:
                     async with self._looking:
                         await self._take()
                 except Exception:
-                    log.exception("a look failed")
+                    log.exception("sampling failed")
                     await asyncio.sleep(IDLE_SECONDS)
                 continue
             try:
@@ -179,7 +178,7 @@ class Collector:
                 pass
 
     def _due(self) -> float:
-        """When to look again."""
+        """Return the time of the next look."""
         if self._look is None:
             return float("-inf")
         often = self._settings.sample_seconds
@@ -187,7 +186,7 @@ class Collector:
         return self._look.at + (often if watched else max(often, IDLE_SECONDS))
 
     async def _take(self) -> None:
-        """Look once; what fails is unknown, and no reason to stop."""
+        """Look once; values that cannot be read are unknown."""
         connected = self._transport.bus.connected
         servers: list[ServerStats] = []
         streams = StreamStates()
@@ -196,9 +195,9 @@ class Collector:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     servers, streams = await asyncio.gather(self._servers(), self._streams())
             except TimeoutError:
-                log.warning("servers or streams did not tell their figures in time")
+                log.warning("servers or streams did not answer in time")
             except Exception:
-                log.exception("figures could not be had")
+                log.exception("reading servers and streams failed")
             if self._clock.now() < max(self._asked_until, self._watched_until):
                 self._begin_census()
         now, time_ns = self._clock.now(), self._clock.wall_ns()
@@ -216,7 +215,7 @@ class Collector:
         try:
             found = await server_stats(self._transport.bus)
         except TransportError as error:
-            log.info("servers could not be asked", problem=str(error))
+            log.info("reading server statistics failed", problem=str(error))
             return []
         return list({server.server_id: server for server in found}.values())
 
@@ -228,7 +227,7 @@ class Collector:
         try:
             return await self._transport.stream(name).state(timeout=_STREAM_SECONDS)
         except TransportError as error:
-            log.debug("a stream was not seen", stream=name, problem=str(error))
+            log.debug("reading a stream's state failed", stream=name, problem=str(error))
             return None
 
     # --- counting documents -----------------------------------------------------------------------
@@ -244,9 +243,9 @@ class Collector:
             async with asyncio.timeout(_CENSUS_SECONDS):
                 self._census = await census(self._transport, self._settings.top_documents)
         except (LorogoError, TimeoutError) as error:
-            log.info("documents could not be counted", problem=str(error) or "not in time")
+            log.info("counting documents failed", problem=str(error) or "timeout")
         except Exception:
-            log.exception("documents could not be counted")
+            log.exception("counting documents failed")
         now = self._clock.now()
         self._census_due = now + max(self._settings.sample_seconds / 2, _CENSUS_SHARE * (now - begun))
 
@@ -274,4 +273,4 @@ async def census(transport: Transport, top: int) -> DocumentCounts:
     states["DOWN"] += sum(map(is_document_id, others))
     failed.sort(key=lambda one: one.time_ns, reverse=True)
     most = heapq.nlargest(top, messages.items(), key=lambda one: (one[1], one[0]))
-    return DocumentCounts(states, tuple(failed[:_FAILED_TOLD]), tuple(most))
+    return DocumentCounts(states, tuple(failed[:_FAILED_MAX]), tuple(most))

@@ -1,4 +1,4 @@
-"""What the operator's facts look like, as JSON Schema."""
+"""JSON schemas of the operator views."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -8,9 +8,9 @@ from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.metrics.collector import STATES
 from lorogo_gateway.metrics.rates import ChartSample
 
-#: what of `Sample` makes a column; the rest is its time
+#: the fields of `Sample` that become columns: all but its time
 COLUMNS: Final = tuple(field.name for field in fields(ChartSample) if field.name != "time_ns")
-#: what a document's size says beside its points
+#: current sizes of a document, beside the points over time
 NOW: Final = ("changes", "snapshot_bytes", "wal_bytes", "wal_messages")
 
 _TEXT: Final[Schema] = {"type": "string"}

@@ -1,4 +1,4 @@
-"""What operators see: servers, the overview and its charts, refused updates, the size of a document."""
+"""Operator views: servers, the overview and its charts, refused updates, the size of a document."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats, is_ready
 
-Sockets = Callable[[], Mapping[str, Any]]  # what the WebSockets of this gateway count
+SocketStats = Callable[[], Mapping[str, Any]]  # the counters of this gateway's WebSockets
 
 _FRESH = {"Cache-Control": "no-store"}
 _REJECTED_DEFAULT, _REJECTED_MAX = 50, 200
@@ -35,16 +35,16 @@ _SIZES_DEFAULT, _SIZES_MAX = 500, 1_000
 
 
 def operations(
-    client: Client, collector: Collector, *, sockets: Sockets | None = None, clock: Clock | None = None
+    client: Client, collector: Collector, *, sockets: SocketStats | None = None, clock: Clock | None = None
 ) -> list[Operation]:
-    """What this adds to `/v1`."""
-    facts = _Facts(client, collector, sockets, clock or SystemClock())
+    """Return the operator views of `/v1`."""
+    facts = _Views(client, collector, sockets, clock or SystemClock())
     return [
         Operation(
             "GET",
             "/v1/servers",
             "servers",
-            "Every server that answers: what it says of itself in figures, and what of it one must know.",
+            "List the servers that answer, with statistics and health.",
             facts.servers,
             {200: ResponseSpec("The servers, by id.", {"application/json": schemas.SERVERS})},
             group="operations",
@@ -55,23 +55,12 @@ def operations(
             "GET",
             "/v1/overview",
             "overview",
-            "How it stands now: documents by state, throughput and latency of the last few seconds, sizes,"
-            " documents that moved to another server, documents in ERROR.",
+            "Read the current state: documents by state, throughput and latency of the last few seconds,"
+            " sizes, takeovers, documents in ERROR.",
             facts.overview,
-            {200: ResponseSpec("As of `time`; null: not known.", {"application/json": schemas.OVERVIEW})},
-            group="operations",
-            need=Operator(),
-            audit="dashboard",
-        ),
-        Operation(
-            "GET",
-            "/v1/overview/samples",
-            "samples",
-            "The same over time, for charts: columns of equal length, oldest first.",
-            facts.samples,
             {
                 200: ResponseSpec(
-                    "One list per figure; null: not known.", {"application/json": schemas.SAMPLES}
+                    "The state at `time`; null: unknown.", {"application/json": schemas.OVERVIEW}
                 )
             },
             group="operations",
@@ -80,16 +69,27 @@ def operations(
         ),
         Operation(
             "GET",
+            "/v1/overview/samples",
+            "samples",
+            "Read the same values over time, for charts: columns of equal length, oldest first.",
+            facts.samples,
+            {200: ResponseSpec("One list per value; null: unknown.", {"application/json": schemas.SAMPLES})},
+            group="operations",
+            need=Operator(),
+            audit="dashboard",
+        ),
+        Operation(
+            "GET",
             "/v1/rejected",
             "rejected",
-            "Updates that can never be accepted, newest first, as the stream loro-rejected keeps them.",
+            "List permanently refused updates in the stream loro-rejected, newest first.",
             facts.rejected,
-            {200: ResponseSpec("The newest of them.", {"application/json": schemas.REJECTED})},
+            {200: ResponseSpec("The newest refused updates.", {"application/json": schemas.REJECTED})},
             (
                 Parameter(
                     "limit",
                     "query",
-                    "How many.",
+                    "Number of updates.",
                     {
                         "type": "integer",
                         "minimum": 1,
@@ -106,12 +106,11 @@ def operations(
             "GET",
             "/v1/documents/{id}/sizes",
             "sizes",
-            "The size of a document over time: how many operations it had when, oldest first, and what is"
-            " stored of it now.",
+            "Read a document's number of operations over time, oldest first, and its current sizes.",
             facts.sizes,
             {
                 200: ResponseSpec(
-                    "Columns of equal length, and bytes now.", {"application/json": schemas.SIZES}
+                    "Columns of equal length, and current sizes.", {"application/json": schemas.SIZES}
                 )
             },
             (
@@ -119,7 +118,7 @@ def operations(
                 Parameter(
                     "limit",
                     "query",
-                    "How many points at most, the newest.",
+                    "Maximum number of points, the newest.",
                     {"type": "integer", "minimum": 1, "maximum": _SIZES_MAX, "default": _SIZES_DEFAULT},
                 ),
             ),
@@ -130,10 +129,12 @@ def operations(
     ]
 
 
-class _Facts:
+class _Views:
     """The handlers."""
 
-    def __init__(self, client: Client, collector: Collector, sockets: Sockets | None, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, collector: Collector, sockets: SocketStats | None, clock: Clock
+    ) -> None:
         self._client = client
         self._collector = collector
         self._sockets = sockets
@@ -194,24 +195,24 @@ class _Facts:
 
 
 def server_facts(server: ServerStats, now_ns: int) -> dict[str, object]:
-    """A server as the dashboard shows it."""
+    """Return a server's facts for the dashboard."""
     try:
-        told = health(server.stats, now_ns)
+        lines = health(server.stats, now_ns)
     except (TypeError, ValueError, AttributeError, KeyError):
-        told = ["ITS FIGURES CANNOT BE READ"]
+        lines = ["ITS FIGURES CANNOT BE READ"]
     return {
         "server": server.server_id,
         "version": server.version,
         "started": server.started,
         "documents": number(server.stats, "documents"),
         "ready": is_ready(server.stats),
-        "health": told,
+        "health": lines,
         "stats": _plain(server.stats),
     }
 
 
 def _plain(stats: Mapping[str, Any]) -> object:
-    """What may be in JSON that every browser reads; nothing, if it may not."""
+    """Return the statistics as plain JSON values; empty if they cannot be encoded."""
     try:
         return json.loads(json.dumps(stats, allow_nan=False))
     except (ValueError, TypeError, RecursionError):
@@ -219,12 +220,12 @@ def _plain(stats: Mapping[str, Any]) -> object:
 
 
 def _json(content: object) -> Response:
-    """ASCII: texts of others may hold half of a surrogate pair."""
+    """Return a JSON response in ASCII: foreign strings may have unpaired surrogates."""
     return Response(json.dumps(content, separators=(",", ":")), media_type="application/json", headers=_FRESH)
 
 
 def columns(samples: list[ChartSample]) -> dict[str, object]:
-    """Samples turned on their side."""
+    """Return the samples as columns."""
     rows = [asdict(one) for one in samples]
     times = [show_time(row["time_ns"], UTC) for row in rows]
     return {"time": times, **{name: [row[name] for row in rows] for name in schemas.COLUMNS}}

@@ -1,4 +1,4 @@
-"""For machines: `/healthz`, `/readyz`, `/metrics`. None of them can be used to load NATS."""
+"""`/healthz`, `/readyz` and `/metrics`. Samples are cached, so requests to them cannot load NATS."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from lorogo_gateway.auth.needs import Operator, check
 from lorogo_gateway.documents.feed import Feeds
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.metrics.collector import ClusterSample, Collector
-from lorogo_gateway.metrics.operator_views import Sockets
+from lorogo_gateway.metrics.operator_views import SocketStats
 from lorogo_gateway.metrics.prometheus import GatewayFigures, families
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.subjects import WAL_STREAM
@@ -26,14 +26,14 @@ from lorogo_transport.rpc.discovery import is_ready
 
 PATHS = ("/healthz", "/readyz", "/metrics")
 
-_READY_AGE_SECONDS = 1.0  # how old an answer may be
-_READY_SECONDS = 3.0  # that it may take
+_READY_AGE_SECONDS = 1.0  # maximum age of the sample
+_READY_SECONDS = 3.0  # timeout
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
 class NotReadyReason:
-    """Why the gateway is not ready."""
+    """A reason why the gateway is not ready."""
 
     code: str
     detail: str
@@ -44,14 +44,17 @@ def routes(
     collector: Collector,
     *,
     feeds: Feeds | None = None,
-    sockets: Sockets | None = None,
+    sockets: SocketStats | None = None,
     refused: Callable[[], Mapping[str, int]] | None = None,
     responses: Callable[[], Mapping[str, int]] | None = None,
     guard: TokenGuard | None = None,
     metrics_open: bool = False,
 ) -> list[Route]:
-    """The three of them. With keys, `/metrics` is for operators unless it is open, and so are details."""
-    machines = _Machines(
+    """Return the three routes.
+
+    With keys, details of `/readyz` are for operators; so is `/metrics` unless `metrics_open` is set.
+    """
+    probes = _Probes(
         client,
         collector,
         feeds,
@@ -61,11 +64,11 @@ def routes(
         guard or TokenGuard(),
         metrics_open=metrics_open,
     )
-    handlers = machines.healthz, machines.readyz, machines.metrics
+    handlers = probes.healthz, probes.readyz, probes.metrics
     return [Route(path, handler) for path, handler in zip(PATHS, handlers, strict=True)]
 
 
-class _Machines:
+class _Probes:
     """The handlers."""
 
     def __init__(
@@ -73,7 +76,7 @@ class _Machines:
         client: Client,
         collector: Collector,
         feeds: Feeds | None,
-        sockets: Sockets | None,
+        sockets: SocketStats | None,
         refused: Callable[[], Mapping[str, int]] | None,
         responses: Callable[[], Mapping[str, int]] | None,
         guard: TokenGuard,
@@ -96,10 +99,12 @@ class _Machines:
         return JSONResponse({"alive": True}, headers=_NO_STORE)
 
     async def readyz(self, request: Request) -> Response:
-        """Whether edits that come in here can be ACKed; why not in detail is for operators."""
+        """Report whether edits through this gateway can be ACKed; details of reasons are for operators."""
         wrong = await self._reasons()
-        told = self._is_operator(request)
-        reasons = [{"code": one.code, "detail": one.detail} if told else {"code": one.code} for one in wrong]
+        detailed = self._is_operator(request)
+        reasons = [
+            {"code": one.code, "detail": one.detail} if detailed else {"code": one.code} for one in wrong
+        ]
         body = {"ready": not wrong, "reasons": reasons}
         return JSONResponse(body, 503 if wrong else 200, headers=_NO_STORE)
 
@@ -115,10 +120,10 @@ class _Machines:
         return wrong if self._guard.ready else [*wrong, _UNCHECKED]
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus text, or OpenMetrics for those who ask for it."""
+        """Return Prometheus text, or OpenMetrics if the client accepts it."""
         if not self._metrics_open:
             try:
-                check(Operator(), self._who(request), {})
+                check(Operator(), self._authenticate(request), {})
             except LorogoError as error:
                 problem = problem_of(error)
                 assert problem is not None
@@ -127,16 +132,16 @@ class _Machines:
         look = await self._collector.newest()
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         found = [*self._process.collect(), *families(look, census, self._own())]
-        return Response(encoder(_Once(found)), headers={"Content-Type": content_type, **_NO_STORE})
+        return Response(encoder(_SingleScrape(found)), headers={"Content-Type": content_type, **_NO_STORE})
 
-    def _who(self, request: Request) -> Principal:
-        """Whose request it is, where the limits look for it. Raises NotSignedIn, TokenRefused."""
+    def _authenticate(self, request: Request) -> Principal:
+        """Return the principal, and attach it for the limits middleware. Raises NotSignedIn, TokenRefused."""
         found = request.state.principal = self._guard.needed(request.headers)
         return found
 
     def _is_operator(self, request: Request) -> bool:
         try:
-            return self._who(request).operator
+            return self._authenticate(request).operator
         except (NotSignedIn, TokenRefused):
             return False
 
@@ -152,8 +157,8 @@ class _Machines:
         )
 
 
-class _Once(CollectorRegistry):
-    """Metrics that were made for one scrape."""
+class _SingleScrape(CollectorRegistry):
+    """A registry of metrics that were created for one scrape."""
 
     def __init__(self, found: Iterable[Metric]) -> None:
         super().__init__()
@@ -165,21 +170,21 @@ class _Once(CollectorRegistry):
 
 _UNCHECKED = NotReadyReason(
     "tokens-unchecked",
-    "the list of revoked tokens is not complete here, so no token is accepted: a server completes it,"
-    " or an operator with `lorogo token complete`",
+    "the list of revoked tokens is incomplete, so every token is refused; wait for a server to complete it,"
+    " or run `lorogo token complete`",
 )
 _DISCONNECTED = NotReadyReason("nats-disconnected", "NATS is not connected")
 
 
 def not_ready(look: ClusterSample, message_bytes_max: int) -> list[NotReadyReason]:
-    """Everything that is in the way of an ACK; nothing: ready."""
+    """Return the reasons why an edit could not be ACKed; empty if ready."""
     if not look.connected:
         return [_DISCONNECTED]
     wrong: list[NotReadyReason] = []
     wal = look.streams.wal
     if wal is None:
         wrong.append(
-            NotReadyReason("wal-missing", f"the stream {WAL_STREAM} is not there, or does not answer")
+            NotReadyReason("wal-missing", f"the stream {WAL_STREAM} does not exist or does not answer")
         )
     elif 0 < wal.bytes_max < wal.bytes + min(message_bytes_max, wal.bytes_max // 50):
         wrong.append(

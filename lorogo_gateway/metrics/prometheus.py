@@ -1,6 +1,6 @@
-"""Figures for Prometheus: what servers say, what NATS holds, what this gateway does. Pure.
+"""Prometheus metrics of servers, NATS streams and this gateway. Pure.
 
-Units are in the names, in Prometheus' own: seconds and bytes. Figures of servers have the label `server`.
+Names end in Prometheus' base units, seconds and bytes. Metrics of servers have the label `server`.
 docs/METRICS.md has the table.
 """
 
@@ -27,45 +27,53 @@ from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats, is_ready
 
 _REASONS: Final = frozenset(reason.value for reason in Reason)
-_BUCKETS: Final = range(4, 25)  # 16 us to 16.8 s; what is outside is in the first, or in +Inf
+_BUCKETS: Final = range(4, 25)  # 16 us to 16.8 s; other values are in the first bucket or in +Inf
 _LABEL_CHARS_MAX = 100
 
-#: counters of servers: name, what `stats()` calls it, help
+#: counters of servers: name, key in `stats()`, help
 _COUNTERS: Final = (
-    ("lorogo_updates_accepted", "accepted", "Updates that were accepted"),
-    ("lorogo_updates_accepted_bytes", "accepted_bytes", "Bytes of updates that were accepted"),
-    ("lorogo_updates_refused", "refused", "Updates that were refused, whether somebody was told or not"),
-    ("lorogo_unanswerable", "unanswerable", "Messages that wanted an answer where none may go"),
-    ("lorogo_presence_dropped", "presence_dropped", "Messages of presence above the limits"),
-    ("lorogo_pings_dropped", "pings_dropped", "Pings that were not answered, too many at once"),
-    ("lorogo_loads", "loads", "Documents that the server took"),
-    ("lorogo_load_failures", "load_failures", "Documents that the server took and could not load or keep"),
-    ("lorogo_takeovers", "takeovers", "Documents taken from a server that was gone without saying so"),
-    ("lorogo_step_downs", "step_downs", "Documents that the server stopped serving after losing the lease"),
-    ("lorogo_compactions", "compactions", "Snapshots that were written"),
-    ("lorogo_updates_republished", "republished", "Updates that NATS had lost and got back from a journal"),
-    ("lorogo_updates_lost", "lost_for_good", "ACKed updates that NATS lost and that cannot come back"),
-    ("lorogo_tombstones_contradicted", "tombstones_contradicted", "Deleted documents that live again"),
+    ("lorogo_updates_accepted", "accepted", "Updates accepted"),
+    ("lorogo_updates_accepted_bytes", "accepted_bytes", "Bytes of updates accepted"),
+    ("lorogo_updates_refused", "refused", "Updates refused, with or without a NACK sent"),
+    ("lorogo_unanswerable", "unanswerable", "Messages with a reply subject that is not allowed"),
+    ("lorogo_presence_dropped", "presence_dropped", "Presence messages dropped because of limits"),
+    ("lorogo_pings_dropped", "pings_dropped", "Pings dropped because of limits"),
+    ("lorogo_loads", "loads", "Documents acquired"),
+    ("lorogo_load_failures", "load_failures", "Documents acquired that could not be loaded or kept open"),
+    ("lorogo_takeovers", "takeovers", "Documents taken over from a server that stopped renewing its lease"),
+    ("lorogo_step_downs", "step_downs", "Documents no longer served after losing the lease"),
+    ("lorogo_compactions", "compactions", "Snapshots written"),
+    ("lorogo_updates_republished", "republished", "Updates lost by NATS and republished from a journal"),
+    ("lorogo_updates_lost", "lost_for_good", "ACKed updates lost by NATS that no journal can restore"),
+    (
+        "lorogo_tombstones_contradicted",
+        "tombstones_contradicted",
+        "Documents in use whose deletion is in a journal",
+    ),
 )
 
 #: gauges of servers
 _GAUGES: Final = (
-    ("lorogo_documents_open", "documents", "Documents that the server has open"),
-    ("lorogo_documents_open_snapshot_bytes", "snapshot_bytes", "Stored snapshots of the open documents"),
-    ("lorogo_journal_size_bytes", "journal_disk_bytes", "Files of the journal on the disk"),
-    ("lorogo_journal_damage", "journal_damage", "Damages found in the journal since the start"),
-    ("lorogo_archive_waiting", "archive_waiting", "Segments that wait to be archived"),
-    ("lorogo_documents_incomplete", "documents_incomplete", "Open documents that lack an absent journal"),
-    ("lorogo_documents_recovering", "recovering", "Documents that wait for journals before they are served"),
-    ("lorogo_reconcile_waiting", "reconcile_waiting", "Documents known to be incomplete in the stream"),
+    ("lorogo_documents_open", "documents", "Open documents"),
+    ("lorogo_documents_open_snapshot_bytes", "snapshot_bytes", "Bytes of stored snapshots of open documents"),
+    ("lorogo_journal_size_bytes", "journal_disk_bytes", "Bytes of the journal on disk"),
+    ("lorogo_journal_damage", "journal_damage", "Damaged places found in the journal since the start"),
+    ("lorogo_archive_waiting", "archive_waiting", "Journal segments waiting to be archived"),
+    (
+        "lorogo_documents_incomplete",
+        "documents_incomplete",
+        "Open documents served without an absent journal",
+    ),
+    ("lorogo_documents_recovering", "recovering", "Documents waiting for journals before they are served"),
+    ("lorogo_reconcile_waiting", "reconcile_waiting", "Documents known to be incomplete in the WAL"),
 )
 
-#: gauges of servers that have something of the kind: no figure is better than a false zero
+#: gauges of servers that report the value: absent rather than a wrong zero
 _GAUGES_OF_SOME: Final = (
-    ("lorogo_journal_disk_free_bytes", "disk_free_bytes", "What is left on the disk of the journal"),
-    ("lorogo_journal_disk_size_bytes", "disk_size_bytes", "The disk of the journal"),
-    ("lorogo_journal_replicas", "journal_replicas", "Other servers that have all of the journal"),
-    ("lorogo_journal_replicas_wanted", "journal_replicas_wanted", "Other servers that must have an update"),
+    ("lorogo_journal_disk_free_bytes", "disk_free_bytes", "Free bytes on the journal's disk"),
+    ("lorogo_journal_disk_size_bytes", "disk_size_bytes", "Size of the journal's disk"),
+    ("lorogo_journal_replicas", "journal_replicas", "Replicas that are up to date with the journal"),
+    ("lorogo_journal_replicas_wanted", "journal_replicas_wanted", "Replicas required for an ACK"),
 )
 
 #: queues of servers: label, items, bytes
@@ -76,45 +84,45 @@ _QUEUES: Final = (
     ("loads", "loads_waiting", None),
 )
 
-#: of the WebSockets: name, what they call it, help; the second kind only grows
+#: metrics of WebSockets: name, key in their statistics, help
 _SOCKET_GAUGES: Final = (
     ("lorogo_gateway_websocket_connections", "connections", "Open WebSocket connections"),
-    ("lorogo_gateway_websocket_rooms", "rooms", "Rooms that somebody is in"),
+    ("lorogo_gateway_websocket_rooms", "rooms", "Rooms with at least one member"),
     ("lorogo_gateway_websocket_members", "members", "Memberships in rooms"),
-    ("lorogo_gateway_websocket_unread_bytes", "unread_bytes", "Bytes that wait for readers"),
-    ("lorogo_gateway_websocket_unacked_updates", "unacked", "Updates of members that wait for an ACK"),
+    ("lorogo_gateway_websocket_unread_bytes", "unread_bytes", "Bytes in send buffers"),
+    ("lorogo_gateway_websocket_unacked_updates", "unacked", "Updates of members without an ACK"),
 )
 _SOCKET_COUNTERS: Final = (
-    ("lorogo_gateway_websocket_opened", "opened", "WebSocket connections that were opened"),
-    ("lorogo_gateway_websocket_joins", "joins", "Rooms that were joined"),
-    ("lorogo_gateway_websocket_joins_refused", "joins_refused", "Joins that no token let in"),
-    ("lorogo_gateway_websocket_rejoins", "rejoins", "Rejoins that were suggested"),
-    ("lorogo_gateway_websocket_updates_received", "updates_in", "Updates that members sent"),
-    ("lorogo_gateway_websocket_updates_sent", "updates_out", "Updates that were sent to members"),
-    ("lorogo_gateway_websocket_received_bytes", "bytes_in", "Bytes that came"),
-    ("lorogo_gateway_websocket_sent_bytes", "bytes_out", "Bytes that went"),
-    ("lorogo_gateway_websocket_slow_readers", "slow_readers_dropped", "Connections closed as too slow"),
+    ("lorogo_gateway_websocket_opened", "opened", "WebSocket connections opened"),
+    ("lorogo_gateway_websocket_joins", "joins", "Rooms joined"),
+    ("lorogo_gateway_websocket_joins_refused", "joins_refused", "Joins refused because of the token"),
+    ("lorogo_gateway_websocket_rejoins", "rejoins", "Rejoins suggested"),
+    ("lorogo_gateway_websocket_updates_received", "updates_in", "Updates received from members"),
+    ("lorogo_gateway_websocket_updates_sent", "updates_out", "Updates sent to members"),
+    ("lorogo_gateway_websocket_received_bytes", "bytes_in", "Bytes received"),
+    ("lorogo_gateway_websocket_sent_bytes", "bytes_out", "Bytes sent"),
+    ("lorogo_gateway_websocket_slow_readers", "slow_readers_dropped", "Slow consumers disconnected"),
 )
 _SOCKET_LABELLED: Final = (
-    ("lorogo_gateway_websocket_acks", "acks", "status", "Acks that were sent"),
-    ("lorogo_gateway_websocket_closed", "closed", "reason", "WebSocket connections that were closed"),
+    ("lorogo_gateway_websocket_acks", "acks", "status", "Acks sent, by status"),
+    ("lorogo_gateway_websocket_closed", "closed", "reason", "WebSocket connections closed, by reason"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayFigures:
-    """What this gateway says of itself."""
+    """The counters of this gateway."""
 
     feeds_open: int = 0
     feeds_opened: int = 0
     feed_events: int = 0
     sockets: Mapping[str, Any] | None = None
-    refused: Mapping[str, int] = field(default_factory=dict)  # by reason, of limiting.reasons.Why
-    responses: Mapping[str, int] = field(default_factory=dict)  # by class of their status, as in 5xx
+    refused: Mapping[str, int] = field(default_factory=dict)  # by reason (limits.reasons)
+    responses: Mapping[str, int] = field(default_factory=dict)  # by status class, as in 5xx
 
 
 def families(look: ClusterSample, census: DocumentCounts | None, own: GatewayFigures) -> Iterator[Metric]:
-    """Everything."""
+    """Yield all metrics."""
     yield from _of_servers(look)
     yield from _of_streams(look)
     if census is not None:
@@ -126,11 +134,11 @@ def _of_servers(look: ClusterSample) -> Iterator[Metric]:
     servers = look.servers
     yield GaugeMetricFamily("lorogo_servers", "Servers that answer", len(servers))
     label = ["server"]
-    info = InfoMetricFamily("lorogo_server", "Its version, and what its ACKs promise", labels=label)
-    ready = GaugeMetricFamily("lorogo_server_ready", "Whether it takes documents and can ACK", labels=label)
-    started = GaugeMetricFamily(
-        "lorogo_server_start_time_seconds", "When it was started, Unix time", labels=label
+    info = InfoMetricFamily("lorogo_server", "Version and durability of ACKs", labels=label)
+    ready = GaugeMetricFamily(
+        "lorogo_server_ready", "1 if the server acquires documents and ACKs", labels=label
     )
+    started = GaugeMetricFamily("lorogo_server_start_time_seconds", "Start time, Unix time", labels=label)
     for server in servers:
         about = {"version": _label(server.version), "durability": _label(server.stats.get("durability", ""))}
         info.add_metric([server.server_id], about)
@@ -154,18 +162,18 @@ def _of_servers(look: ClusterSample) -> Iterator[Metric]:
             if (size := _size(server.stats, key)) is not None:
                 gauge.add_metric([server.server_id], size)
         yield gauge
-    yield _by_reason("lorogo_nacks", "Senders that were told no, and why", servers, "nacked")
-    yield _by_reason("lorogo_calls_refused", "Calls that were told no, and why", servers, "calls_refused")
+    yield _by_reason("lorogo_nacks", "NACKs sent, by reason", servers, "nacked")
+    yield _by_reason("lorogo_calls_refused", "Calls refused, by reason", servers, "calls_refused")
     yield from _queues(servers)
     yield _histogram(
         "lorogo_ack_latency_seconds",
-        "From when the server had the update to when the ACK was sent",
+        "Time from receiving an update to sending its ACK",
         servers,
         "ack_us",
     )
     yield _histogram(
         "lorogo_journal_fdatasync_seconds",
-        "How long the journal waited for the disk, per commit",
+        "Duration of the journal's fdatasync, per commit",
         servers,
         "journal_sync_us",
     )
@@ -185,8 +193,8 @@ def _by_reason(name: str, about: str, servers: tuple[ServerStats, ...], key: str
 
 def _queues(servers: tuple[ServerStats, ...]) -> Iterator[Metric]:
     labels = ["server", "queue"]
-    depth = GaugeMetricFamily("lorogo_queue_depth", "What waits in a server, by queue", labels=labels)
-    size = GaugeMetricFamily("lorogo_queue_size_bytes", "How many bytes wait in a server", labels=labels)
+    depth = GaugeMetricFamily("lorogo_queue_depth", "Items waiting in a server, by queue", labels=labels)
+    size = GaugeMetricFamily("lorogo_queue_size_bytes", "Bytes waiting in a server, by queue", labels=labels)
     for server in servers:
         for queue, items, queued_bytes in _QUEUES:
             depth.add_metric([server.server_id, queue], number(server.stats, items))
@@ -213,7 +221,7 @@ def _of_streams(look: ClusterSample) -> Iterator[Metric]:
     streams = look.streams
     for name, about, state in (
         ("lorogo_wal", "the WAL", streams.wal),
-        ("lorogo_rejected", "the stream of refused updates", streams.rejected),
+        ("lorogo_rejected", "the stream loro-rejected", streams.rejected),
         ("lorogo_snapshots", "the bucket of snapshots", streams.snapshots),
     ):
         if state is not None:
@@ -223,12 +231,12 @@ def _of_streams(look: ClusterSample) -> Iterator[Metric]:
 def _of_stream(name: str, about: str, state: StreamState) -> Iterator[Metric]:
     yield GaugeMetricFamily(f"{name}_size_bytes", f"Bytes in {about}", state.bytes)
     yield GaugeMetricFamily(f"{name}_messages", f"Messages in {about}", state.messages)
-    yield GaugeMetricFamily(f"{name}_replicas", f"Nodes of NATS that keep {about}", state.replicas)
+    yield GaugeMetricFamily(f"{name}_replicas", f"NATS replicas of {about}", state.replicas)
     yield GaugeMetricFamily(
-        f"{name}_replicas_current", f"Of these, those that have all of {about}", state.replicas_current
+        f"{name}_replicas_current", f"NATS replicas of {about} that are up to date", state.replicas_current
     )
     if state.bytes_max > 0:
-        yield GaugeMetricFamily(f"{name}_limit_bytes", f"The most bytes that {about} takes", state.bytes_max)
+        yield GaugeMetricFamily(f"{name}_limit_bytes", f"Size limit of {about}", state.bytes_max)
 
 
 def _of_documents(census: DocumentCounts) -> Iterator[Metric]:
@@ -236,7 +244,7 @@ def _of_documents(census: DocumentCounts) -> Iterator[Metric]:
     for state, count in census.states.items():
         states.add_metric([state], count)
     top = GaugeMetricFamily(
-        "lorogo_document_wal_messages", "The documents with the most messages in the WAL", labels=["document"]
+        "lorogo_document_wal_messages", "Messages in the WAL of the top documents", labels=["document"]
     )
     for document, messages in census.top:
         if is_document_id(document):
@@ -245,21 +253,23 @@ def _of_documents(census: DocumentCounts) -> Iterator[Metric]:
 
 
 def _of_gateway(look: ClusterSample, own: GatewayFigures) -> Iterator[Metric]:
-    yield GaugeMetricFamily("lorogo_gateway_nats_connected", "Whether NATS is connected", look.connected)
+    yield GaugeMetricFamily("lorogo_gateway_nats_connected", "1 if NATS is connected", look.connected)
     yield GaugeMetricFamily(
-        "lorogo_gateway_look_timestamp_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9
+        "lorogo_gateway_sample_timestamp_seconds", "Time of the last sample, Unix time", look.time_ns / 1e9
     )
     yield GaugeMetricFamily("lorogo_gateway_feeds", "Open feeds", own.feeds_open)
-    yield CounterMetricFamily("lorogo_gateway_feeds_opened", "Feeds that were opened", own.feeds_opened)
-    yield CounterMetricFamily("lorogo_gateway_feed_events", "Events that were sent to feeds", own.feed_events)
+    yield CounterMetricFamily("lorogo_gateway_feeds_opened", "Feeds opened", own.feeds_opened)
+    yield CounterMetricFamily("lorogo_gateway_feed_events", "Feed events sent", own.feed_events)
     refused = CounterMetricFamily(
-        "lorogo_gateway_refused", "What was turned away or cut off because of a limit", labels=["reason"]
+        "lorogo_gateway_refused",
+        "Requests refused and connections closed because of a limit, by reason",
+        labels=["reason"],
     )
     for reason, count in own.refused.items():
         refused.add_metric([reason], count)
     yield refused
     responses = CounterMetricFamily(
-        "lorogo_gateway_http_responses", "Answers over HTTP, not those to probes", labels=["status"]
+        "lorogo_gateway_http_responses", "HTTP responses except to probes, by status class", labels=["status"]
     )
     for status, count in own.responses.items():
         responses.add_metric([status], count)
@@ -282,7 +292,7 @@ def _of_gateway(look: ClusterSample, own: GatewayFigures) -> Iterator[Metric]:
 
 
 def _size(stats: Mapping[str, Any], key: str) -> int | None:
-    """A figure, or of names how many; None: the server does not tell."""
+    """Return a value, or the length of a list; None if the server does not report it."""
     if isinstance(names := stats.get(key), list):
         return len(names)
     return None if stats.get(key) is None else number(stats, key)

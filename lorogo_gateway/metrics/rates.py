@@ -1,7 +1,7 @@
-"""What servers' figures mean from one look to the next: rates, and latencies of an interval. Pure.
+"""Rates and latencies of an interval, from counters of servers. Pure.
 
-Servers count since they started. A server that was restarted counts from nothing again: then all that it
-counts is new. What a server counted before it was first seen belongs to no interval.
+Counters start at zero with the server. After a restart the whole value is new. A value at the first sample of
+a server belongs to no interval.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,18 +15,18 @@ from lorogo_transport.rpc.discovery import ServerStats, is_ready
 Stats = Mapping[str, Any]
 
 _SERVERS_MAX = 10_000
-_REASONS_MAX = 100  # by which one server may refuse; ours are fewer
+_REASONS_MAX = 100  # of one server; the protocol has fewer
 _NAME_CHARS_MAX = 200
 
 
 def number(stats: Stats, name: str) -> int:
-    """A figure; 0 if it is not there or is none: servers may be older than we are, or not ours."""
+    """Return a value; 0 if it is absent or malformed: the server may have another version."""
     value = stats.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
 def counts(stats: Stats, name: str) -> list[int]:
-    """Latencies as counts; none if it is something else."""
+    """Return a latency histogram's counts; empty if they are absent or malformed."""
     value = stats.get(name)
     if not isinstance(value, list) or len(value) > latency.COUNTS_MAX:
         return []
@@ -35,7 +35,7 @@ def counts(stats: Stats, name: str) -> list[int]:
 
 
 def reasons(stats: Stats, name: str = "nacked") -> dict[str, int]:
-    """NACKs by reason, or something else that is counted so."""
+    """Return NACKs, or another counter, by reason."""
     value = stats.get(name)
     if not isinstance(value, Mapping):
         return {}
@@ -45,14 +45,14 @@ def reasons(stats: Stats, name: str = "nacked") -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class CounterTotals:
-    """What was counted: by one server, by several, or in an interval."""
+    """Counter values: of one server, of several, or of an interval."""
 
     updates: int = 0
     bytes: int = 0
     nacks: int = 0
     takeovers: int = 0
-    acks: Sequence[int] = ()  # by how long they took
-    syncs: Sequence[int] = ()  # of the journal, by how long they took
+    acks: Sequence[int] = ()  # histogram of latencies
+    syncs: Sequence[int] = ()  # histogram of the journal's fdatasync
 
     @classmethod
     def of(cls, stats: Stats) -> "CounterTotals":
@@ -76,7 +76,7 @@ class CounterTotals:
         )
 
     def since(self, before: "CounterTotals") -> "CounterTotals":
-        """What came since then; all of it, if it cannot have grown from there: it began anew."""
+        """Return the increase since `before`; the whole value if a counter has decreased (a restart)."""
         less = CounterTotals(
             -before.updates,
             -before.bytes,
@@ -91,14 +91,14 @@ class CounterTotals:
 
 
 class CounterDeltas:
-    """The counters of all servers, from look to look."""
+    """Increases of all servers' counters between samples."""
 
     def __init__(self, servers_max: int = _SERVERS_MAX) -> None:
         self._servers_max = servers_max
-        self._known: dict[str, tuple[str, CounterTotals]] = {}  # (started, totals); heard of last: at the end
+        self._known: dict[str, tuple[str, CounterTotals]] = {}  # (started, totals); least recently seen first
 
     def step(self, servers: Iterable[ServerStats]) -> CounterTotals:
-        """What they counted since the step before."""
+        """Return the increase since the previous step."""
         total = CounterTotals()
         for server in servers:
             now = CounterTotals.of(server.stats)
@@ -114,7 +114,7 @@ class CounterDeltas:
 
 @dataclass(frozen=True, slots=True)
 class ChartSample:
-    """One point of every chart; None: not known. Rates and latencies are of the interval that ends here."""
+    """One point of every chart; None: unknown. Rates and latencies are of the interval that ends here."""
 
     time_ns: int
     updates_per_second: float | None
@@ -146,7 +146,7 @@ def sample(
     servers: Sequence[ServerStats],
     streams: "StreamStates",
 ) -> ChartSample:
-    """A point of the charts; `seconds` since the one before, None if there is none."""
+    """Return a point of the charts; `seconds` since the previous one, None for the first."""
     stats = [server.stats for server in servers]
 
     def together(name: str) -> int:
@@ -183,7 +183,7 @@ def sample(
 
 @dataclass(frozen=True, slots=True)
 class StreamStates:
-    """What NATS says of our streams; None: it is not there, or did not answer."""
+    """States of the streams in NATS; None: the stream does not exist or did not answer."""
 
     wal: StreamState | None = None
     snapshots: StreamState | None = None
@@ -192,7 +192,7 @@ class StreamStates:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A document went from a server that was gone to another."""
+    """A document moved from a failed server to another."""
 
     time_ns: int
     document: str
@@ -201,7 +201,7 @@ class Takeover:
 
 
 def takeovers(servers: Iterable[ServerStats]) -> list[Takeover]:
-    """Those that servers remember; nonsense is left out."""
+    """Return the takeovers that servers report; malformed rows are skipped."""
     found = []
     for server in servers:
         rows = server.stats.get("last_takeovers")
@@ -214,7 +214,7 @@ def takeovers(servers: Iterable[ServerStats]) -> list[Takeover]:
 
 @dataclass(slots=True)
 class RecentTakeovers:
-    """The newest takeovers, each once, also when the server that told of them is gone."""
+    """The newest takeovers without duplicates, kept also after the reporting server has stopped."""
 
     most: int = 100
     all: list[Takeover] = field(default_factory=list)  # newest first

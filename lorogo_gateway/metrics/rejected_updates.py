@@ -1,4 +1,4 @@
-"""The newest of what can never be accepted, read backwards from the stream `loro-rejected`."""
+"""The newest permanently refused updates, read backwards from the stream `loro-rejected`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,16 +10,16 @@ from lorogo_protocol.replies import number
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Headers, Transport
 
-_WINDOW = 32  # sequences that are read together
+_WINDOW = 32  # sequences per read
 _WINDOWS_MAX = 64
-_BYTES_MAX = 16 * 1024 * 1024  # bodies come with the headers; then it is enough
+_BYTES_MAX = 16 * 1024 * 1024  # per request: NATS sends bodies with the headers
 _CHARS_MAX = 1_000
 _ALL = subjects.rejected("*")
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedUpdate:
-    """An update that was refused for good; `sequence` is that of its first message in the stream."""
+    """A permanently refused update; `sequence` is that of its first message in the stream."""
 
     sequence: int
     document: str
@@ -33,7 +33,7 @@ class RejectedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RejectedMessage:
-    """One message of the stream, without its body."""
+    """A message of the stream, without its body."""
 
     sequence: int
     document: str
@@ -43,12 +43,12 @@ class RejectedMessage:
 
 
 async def newest(transport: Transport, limit: int) -> list[RejectedUpdate]:
-    """At most so many, newest first. Raises TransportError."""
+    """Return at most `limit` refused updates, newest first. Raises TransportError."""
     stream = transport.stream(subjects.REJECTED_STREAM)
     try:
         state = await stream.state()
     except StreamMissing:
-        return []  # there has never been a server here
+        return []  # no server has created the streams yet
     found: list[RejectedMessage] = []
     last, moved = state.last_sequence, 0
     for _ in range(_WINDOWS_MAX):
@@ -64,16 +64,16 @@ async def newest(transport: Transport, limit: int) -> list[RejectedUpdate]:
             )
         found = part + found
         last = first - 1
-        if len(rows := together(found)) > limit:  # one more: the oldest may lack its beginning
+        if len(rows := together(found)) > limit:  # one more: the oldest may lack its first messages
             return rows[:limit]
     return together(found)[:limit]
 
 
 def together(messages: Iterable[RejectedMessage]) -> list[RejectedUpdate]:
-    """One row per update, newest first, from messages in the order of the stream.
+    """Group messages in stream order into updates, newest first.
 
-    The chunks of an update are messages of their own; one whose headers did not fit beside its bytes is
-    two, the second without a reason.
+    Each chunk of an update is a message. A chunk whose headers did not fit beside its bytes is two messages,
+    the second without a reason.
     """
     rows: dict[tuple[str, str, str], RejectedUpdate] = {}
     last: dict[str, tuple[str, str, str]] = {}  # by document: the row of the message before
@@ -83,7 +83,7 @@ def together(messages: Iterable[RejectedMessage]) -> list[RejectedUpdate]:
         key = (one.document, log_id or f"#{one.sequence}", reason)
         if not reason:
             if one.document not in last:
-                continue  # its headers are further back
+                continue  # the message with its headers is not in `messages`
             key = last[one.document]
         last[one.document] = key
         if key in rows:

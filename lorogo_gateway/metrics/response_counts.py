@@ -1,4 +1,4 @@
-"""How this gateway answers over HTTP, counted by class of status: 2xx, 3xx, 4xx, 5xx."""
+"""Counts of HTTP responses by status class: 2xx, 3xx, 4xx, 5xx."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -9,7 +9,7 @@ _CLASSES = ("2xx", "3xx", "4xx", "5xx")
 
 
 class ResponseCounts:
-    """Answers since the start."""
+    """Responses since the start, by status class."""
 
     __slots__ = ("_counts",)
 
@@ -17,16 +17,16 @@ class ResponseCounts:
         self._counts: Counter[str] = Counter()
 
     def count(self, status: int) -> None:
-        """One more."""
+        """Count a response."""
         self._counts[f"{status // 100}xx"] += 1
 
     def facts(self) -> dict[str, int]:
-        """Every class, also one that never was: a rate needs its zero."""
+        """Return the counts of all classes, zeros included: a rate needs the initial zero."""
         return {one: self._counts[one] for one in _CLASSES}
 
 
 class ResponseCountMiddleware:
-    """ASGI middleware, the outermost. What machines ask for (`uncounted`) would hide what people get."""
+    """The outermost ASGI middleware. Probes (`uncounted`) are excluded: they would dominate the counts."""
 
     def __init__(self, app: ASGIApp, responses: ResponseCounts, uncounted: Collection[str]) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class ResponseCountMiddleware:
 
         try:
             await self._app(scope, receive, counted)
-        except Exception:  # whoever is outside of us answers 500
+        except Exception:  # Starlette's error middleware responds with 500
             if not begun:
                 self._responses.count(500)
             raise

@@ -1,4 +1,4 @@
-"""What a room needs of the connection that it is on."""
+"""The interface of a connection for its rooms."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,29 +10,29 @@ from lorogo_transport.tasks import Tasks
 
 
 class ConnectionPort(Protocol):
-    """One connection, as its rooms see it."""
+    """The interface of a connection for its rooms."""
 
     gateway: GatewayState
     writer: FrameWriter
-    tasks: Tasks  # ends with the connection
+    tasks: Tasks  # cancelled with the connection
 
     def send(self, data: bytes) -> None:
-        """Write a frame; a reader that is too slow is dropped."""
+        """Write a frame; a slow consumer is disconnected."""
 
     async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
-        """Write a frame when the reader has taken those before it, if it is wanted still; whether it was.
+        """Write a frame once the client has read the previous ones, if `wanted()` is still true.
 
-        The caller has the deadline.
+        Returns whether it was. The caller sets the deadline.
         """
 
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
-        """Answer a batch."""
+        """Send the Ack of a batch."""
 
     def forget(self, crdt: Crdt, name: str) -> None:
-        """The room is over."""
+        """Remove the room and leave it in the background."""
 
     def slow(self) -> None:
-        """It does not read what it asked for: drop it."""
+        """Disconnect a slow consumer."""
 
     def close(self, code: int, reason: str, why: str) -> None:
-        """End the connection; `why` is the word for it in the counters."""
+        """Close the connection; `why` is the label of the counter."""

@@ -1,9 +1,9 @@
-"""A `%LOR` room on one connection: a member of the relay, its Acks, and how it heals.
+"""A `%LOR` room on one connection: a member of the relay, its Acks, and its recovery by rejoining.
 
     JOINING ──▶ IN ──▶ WAITING ──▶ JOINING ...
-                       a RoomError was sent, or will be; the client joins again
+                       a RoomError is sent or scheduled; the client joins again
 
-Outside of IN its updates are dropped without an Ack: the client sends at its JoinOk what the owner lacks.
+Outside of IN updates are dropped without an Ack: after JoinOk the client sends what the owner lacks.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_TIMEOUTS_MAX = 3  # of fragments that a client says did not reach it
-_VECTOR_BYTES_MAX = frames.FRAME_BYTES_MAX - 512  # a frame that answers a join has one, and a few words
+_TIMEOUTS_MAX = 3  # fragment timeouts that a client may report
+_VECTOR_BYTES_MAX = frames.FRAME_BYTES_MAX - 512  # leaves room for the other fields of a join response
 
 
 class RoomState(Enum):
-    """Where the room is."""
+    """The state of a room."""
 
     JOINING = auto()
     IN = auto()
@@ -51,7 +51,7 @@ class RoomState(Enum):
 
 
 class _Batch:
-    """One Ack for several updates."""
+    """A batch of updates that is answered by one Ack."""
 
     __slots__ = ("left", "ref", "silent", "status")
 
@@ -59,14 +59,14 @@ class _Batch:
         self.ref = ref
         self.left = left
         self.status = Status.OK
-        self.silent = False  # given up: the client learns at its next join what became of it
+        self.silent = False  # no Ack: the client learns the result at its next join
 
 
 class DocumentRoom:
     """One document on one connection."""
 
     crdt = Crdt.LORO
-    weight = 1  # of its bytes in the rates
+    weight = 1  # factor for its bytes in the rates
 
     def __init__(self, port: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
@@ -75,19 +75,19 @@ class DocumentRoom:
         self.prefix = frames.room_prefix(Crdt.LORO, name)
         self._port = port
         self._place = Membership(port.gateway.client, name, self, lambda: self.rights)
-        self._busy = False  # a join is being answered
-        self._next: bytes | None = None  # the version of the join after that
+        self._busy = False  # a join is in progress
+        self._next: bytes | None = None  # the version of a join that waits for it
         self._rejoining = RejoinTimer(port, Crdt.LORO, name)
         self._timeouts = 0
-        self._queue: OutgoingQueue | None = None  # made for the first large update
-        self._lacked = 0  # bytes for which there was no room
+        self._queue: OutgoingQueue | None = None  # created for the first large update
+        self._lacked = 0  # bytes of the backfill that did not fit the budget
 
     # --- join and leave
 
     def join(self, version: bytes) -> None:
-        """A JoinRequest came; one that comes while another is answered changes nothing.
+        """Answer a JoinRequest; ignored while another one is being answered.
 
-        One that comes while the answer's updates are still being sent waits for its turn.
+        While the backfill of an earlier join is being sent, the request waits for its end.
         """
         if self._busy:
             if self.state is not RoomState.JOINING:
@@ -115,7 +115,7 @@ class DocumentRoom:
         try:
             async with asyncio.timeout(settings.join_seconds):
                 async with port.gateway.backfill.holding(self._lacked):
-                    pass  # not again while there is no room for it
+                    pass  # wait for the budget that the previous backfill lacked
                 member = await self._place.enter()
                 joined = await member.join(version, settings.join_seconds, turn)
         except (LorogoError, TimeoutError) as error:
@@ -143,15 +143,15 @@ class DocumentRoom:
             else join_errors.answer(Crdt.LORO, self.name, error, vector)
         )
         if no is None:
-            log.info("a join failed", document=self.name, problem=str(error))
+            log.info("join failed", document=self.name, problem=str(error))
             port.close(1013, f"{self.name} is not served now; try again", "not_served")
             return
         port.send(frames.encode(no))
         port.forget(Crdt.LORO, self.name)
 
     def _refuse_wide(self, vector: bytes) -> None:
-        """No frame has room for the version of so many peers."""
-        why = f"its version has {len(vector)} bytes, a frame has room for {_VECTOR_BYTES_MAX}"
+        """Refuse the join: the version vector does not fit a frame."""
+        why = f"its version has {len(vector)} bytes, a frame at most {_VECTOR_BYTES_MAX}"
         words = f"too many peers have edited {self.name}: {why}; PUT its JSON into a new document"
         self._port.send(frames.encode(join_errors.refused(Crdt.LORO, self.name, "too_many_peers", words)))
         self._port.forget(Crdt.LORO, self.name)
@@ -167,7 +167,9 @@ class DocumentRoom:
 
     async def _welcome(self, joined: Joined, turn: JoinPermit) -> None:
         port, settings = self._port, self._port.gateway.settings
-        vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
+        vector = (
+            joined.vector or crdt.nothing_known()
+        )  # for an empty one the client would send a whole snapshot
         port.send(frames.encode(frames.JoinOk(Crdt.LORO, self.name, permission(self.rights.writes), vector)))
         self.state = RoomState.IN
         if len(joined.payload) > settings.fragment_bytes:
@@ -176,7 +178,7 @@ class DocumentRoom:
             self._pass(joined.payload)
 
     async def _backfill(self, payload: bytes, turn: JoinPermit) -> None:
-        """As the reader takes it; updates that are accepted meanwhile go between."""
+        """Send the backfill at the client's pace, interleaved with newly accepted updates."""
         gateway = self._port.gateway
         async with AsyncExitStack() as stack:
             try:
@@ -184,14 +186,14 @@ class DocumentRoom:
                     await stack.enter_async_context(gateway.backfill.holding(len(payload)))
             except TimeoutError:
                 self._lacked = len(payload)
-                self._suggest("too much is on its way to others")
+                self._suggest("the gateway is sending too many backfills")
                 return
             self._lacked = 0
             turn.give_back()
             await deliver(self._port, self.name, payload, lambda: not self._place.left)
 
     def stop(self) -> None:
-        """From here on nothing more is said or taken; `leave` follows."""
+        """Stop sending and receiving; `leave` follows."""
         self._rejoining.cancel()
         self.state = RoomState.WAITING
         self._place.left = True
@@ -199,21 +201,21 @@ class DocumentRoom:
             self._queue.stop()
 
     async def leave(self) -> None:
-        """Give what is on its way a moment, then go."""
+        """Wait briefly for outstanding ACKs, then leave the relay."""
         self.stop()
         try:
             if (member := self._place.member) is not None:
                 async with asyncio.timeout(self._port.gateway.settings.close_seconds):
                     await member.drained(1, 1)
         except TimeoutError:
-            log.info("a member left with updates that have no ACK", document=self.name)
+            log.info("member left with unacknowledged updates", document=self.name)
         finally:
             await self._place.leave()
 
-    # --- what the client sends
+    # --- from the client
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
-        """A batch."""
+        """Send a batch to the owner; returns an awaitable of back-pressure if too much is unacknowledged."""
         port, member, settings = self._port, self._place.member, self._port.gateway.settings
         if self.state is not RoomState.IN or member is None:
             return None
@@ -235,13 +237,13 @@ class DocumentRoom:
         return member.drained(updates_max, bytes_max)
 
     def announced(self, _size: int) -> Status | None:
-        """Whether fragments of an update may come (OK), or how they are refused; None: without a word."""
+        """Return OK, or the status that refuses an announced update; None: ignore it without an Ack."""
         if self.state is not RoomState.IN:
             return None
         return Status.OK if self.rights.writes else Status.PERMISSION_DENIED
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
-        """The connection did not let it pass: it is answered, and healed when a try makes sense."""
+        """Answer a batch that the connection refused; suggest a rejoin if the client should send it again."""
         if self.state is not RoomState.IN:
             return
         self._port.ack(self.prefix, ref, status)
@@ -249,24 +251,24 @@ class DocumentRoom:
             self._suggest(f"an update was not taken: {status.name.lower()}", seconds=seconds)
 
     def acked(self, status: Status) -> None:
-        """The client says what became of ours: only trouble is worth an answer."""
+        """Handle the client's Ack: after a fragment timeout suggest a rejoin."""
         if status is Status.FRAGMENT_TIMEOUT and self.state is RoomState.IN:
             self._timeouts += 1
             if self._timeouts >= _TIMEOUTS_MAX:
-                self._end(RoomErrorCode.UNKNOWN, "the document does not reach you in the time you allow")
+                self._end(RoomErrorCode.UNKNOWN, "slow connection: fragments time out repeatedly")
             else:
-                self._suggest("fragments did not reach you in time")
+                self._suggest("fragments did not arrive in time")
 
     @property
     def unacked(self) -> int:
-        """Updates without an ACK."""
+        """The number of updates without an ACK."""
         return 0 if self._place.member is None else self._place.member.unacked
 
     async def settled(self) -> None:
-        """Return when every update has its answer. The caller has the deadline."""
+        """Return when every update is answered. The caller sets the deadline."""
         if (member := self._place.member) is not None:
             await member.drained(1, 1)
-            await asyncio.sleep(0)  # until the Acks are written, too
+            await asyncio.sleep(0)  # lets the callbacks write the Acks
 
     def _settled(self, batch: _Batch, future: "asyncio.Future[Receipt]") -> None:
         batch.left -= 1
@@ -289,20 +291,20 @@ class DocumentRoom:
                 batch.status = Status.APP_ERROR
                 self._suggest("the WAL was full", seconds=self._port.gateway.settings.full_seconds)
             case GivenUp() | DocumentDeleted() | None:
-                batch.silent = True  # rejoin() or gone() tells it
+                batch.silent = True  # rejoin() or gone() informs the client
             case _:
-                log.warning("an update failed", document=self.name, problem=str(error))
+                log.warning("update failed", document=self.name, problem=str(error))
                 batch.silent = True
                 self._suggest("an update was not confirmed")
 
-    # --- what the relay tells (lorogo_client.Listener)
+    # --- from the relay (lorogo_client.Listener)
 
     def accepted(self, payload: bytes) -> None:
         if self.state is RoomState.IN:
             self._pass(payload)
 
     def aware(self, data: bytes) -> None:
-        """Presence is the `%EPH` room's."""
+        """Presence is handled by the `%EPH` room."""
 
     def rejoin(self, why: str) -> None:
         self._suggest(why)
@@ -310,30 +312,30 @@ class DocumentRoom:
     def gone(self, error: LorogoError) -> None:
         self._end(*gone_code(error))
 
-    # --- inside
+    # --- internals
 
     def _pass(self, payload: bytes) -> None:
         port, queue = self._port, self._queue
         if (queue is not None and queue.busy) or len(payload) > port.gateway.settings.fragment_bytes:
-            self._line_up(payload)
+            self._enqueue(payload)
             return
         for frame in port.gateway.fanout.frames(Crdt.LORO, self.name, payload):
             port.send(frame)
         port.gateway.counters.updates_out += 1
 
-    def _line_up(self, payload: bytes) -> None:
-        """A large one, or one behind it."""
+    def _enqueue(self, payload: bytes) -> None:
+        """Queue a large update, or one that must follow it."""
         if self._queue is None:
             self._queue = OutgoingQueue(self._port, self.name)
         if not self._queue.put(payload):
-            self._suggest("more was accepted than you have read")
+            self._suggest("slow consumer: too many updates are unread")
 
     def _drop_waiting(self) -> None:
         if self._queue is not None:
             self._queue.drop()
 
     def _suggest(self, why: str, *, seconds: float = 0.0) -> None:
-        """Ask the client to join again, not more often than makes sense."""
+        """Suggest a rejoin to the client, at a limited rate."""
         if self.state is not RoomState.IN:
             return
         self.state = RoomState.WAITING

@@ -1,4 +1,4 @@
-"""A `%EPH` room on one connection: the cursors of everybody, and ours gone when we go."""
+"""A `%EPH` room on one connection: presence of all clients; this client's is deleted when it leaves."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -33,7 +33,7 @@ class EphemeralRoom:
     """The presence of one document on one connection."""
 
     crdt = Crdt.EPHEMERAL
-    weight = PRESENCE_WEIGHT  # of its bytes in the rates
+    weight = PRESENCE_WEIGHT  # factor for its bytes in the rates
     unacked = 0
 
     def __init__(self, port: ConnectionPort, name: str, rights: RoomRights) -> None:
@@ -50,7 +50,7 @@ class EphemeralRoom:
         self._cursors.members += 1
 
     def join(self, _version: bytes) -> None:
-        """A JoinRequest came."""
+        """Answer a JoinRequest; ignored while another one is being answered."""
         if not self._busy:
             self._busy = True
             self._rejoining.cancel()
@@ -80,18 +80,18 @@ class EphemeralRoom:
             await send_present(port, Crdt.EPHEMERAL, self.name, present, lambda: not self._place.left)
 
     async def _present(self, seconds: float) -> bytes:
-        """Who is there, by the owner's account."""
+        """Join the relay and return the current presence from the owner."""
         member = await self._place.enter()
         document = document_of(self._port.gateway.client, self.name, self.rights.principal)
         try:
             vector = calls.need(await document.version(timeout=seconds), "vector", bytes)
         except NoSuchDocument:
-            vector = crdt.nothing_known()  # the join creates it
-        # from the owner's own version on, a join brings presence and hardly anything else
+            vector = crdt.nothing_known()  # the join creates the document
+        # with the owner's own version a join returns little more than the presence
         return (await member.join(vector, timeout=seconds)).presence
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
-        """Presence of this client: passed on, then Acked."""
+        """Publish this client's presence, then Ack it."""
         port = self._port
         if not self._joined or not may_show(
             port, self.prefix, updates, ref, allowed=self.rights.shows_presence
@@ -105,47 +105,47 @@ class EphemeralRoom:
         except CrdtError:
             port.ack(self.prefix, ref, Status.INVALID_UPDATE)
             return None
-        return self._tell(updates, ref)
+        return self._publish(updates, ref)
 
-    async def _tell(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+    async def _publish(self, updates: tuple[bytes, ...], ref: bytes) -> None:
         status = Status.OK
         try:
             for data in updates:
                 if (member := self._place.member) is None:
-                    return  # it was left
+                    return  # the room was left
                 await member.tell(data)
         except PresenceTooLarge:
             status = Status.PAYLOAD_TOO_LARGE
         except TransportError as error:
-            log.info("presence was not passed on", document=self.name, problem=str(error))
+            log.info("publishing presence failed", document=self.name, problem=str(error))
             status = Status.APP_ERROR
         self._port.ack(self.prefix, ref, status)
         if status is Status.APP_ERROR:
-            self.rejoin("presence could not be passed on")
+            self.rejoin("presence could not be published")
 
     def announced(self, size: int) -> Status | None:
-        """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
+        """Return OK, or the status that refuses announced presence; None: ignore it without an Ack."""
         return announced(self._port, size, joined=self._joined, allowed=self.rights.shows_presence)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
-        """It did not pass; the next one says the same and more."""
+        """Answer refused presence; the client's next update replaces it."""
         if self._joined:
             self._port.ack(self.prefix, ref, status)
 
     def acked(self, status: Status) -> None:
-        """Nothing to heal: presence is said again."""
+        """Ignored: clients repeat presence."""
 
     async def settled(self) -> None:
-        """Presence is Acked before the next frame is read."""
+        """Return at once: presence is Acked before the next frame is read."""
 
     def stop(self) -> None:
-        """From here on nothing more is said or taken; `leave` follows."""
+        """Stop sending and receiving; `leave` follows."""
         self._rejoining.cancel()
         self._place.left = True
         self._joined = False
 
     async def leave(self) -> None:
-        """Take away what this client set, and go."""
+        """Delete the presence that this client set and leave the relay."""
         self.stop()
         gateway, cursors = self._port.gateway, self._cursors
         try:
@@ -154,17 +154,17 @@ class EphemeralRoom:
                 if (member := self._place.member) is not None and (gone := cursors.deletion(self)):
                     await member.tell(gone)
         except (TimeoutError, LorogoError) as error:
-            log.info("presence was not taken away", document=self.name, problem=str(error))
+            log.info("deleting presence failed", document=self.name, problem=str(error))
         finally:
             cursors.members -= 1
             if cursors.members == 0 and gateway.cursors.get(self.name) is cursors:
                 del gateway.cursors[self.name]
             await self._place.leave()
 
-    # --- what the relay tells (lorogo_client.Listener)
+    # --- from the relay (lorogo_client.Listener)
 
     def accepted(self, payload: bytes) -> None:
-        """Updates are the `%LOR` room's."""
+        """Updates are handled by the `%LOR` room."""
 
     def aware(self, data: bytes) -> None:
         try:

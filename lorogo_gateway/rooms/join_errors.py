@@ -1,4 +1,4 @@
-"""What a join that fails is answered with. Pure."""
+"""JoinErrors for failed joins. Pure."""
 
 from lorogo_client import (
     DocumentDeleted,
@@ -24,22 +24,25 @@ _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
 
 
 def auth_failed(crdt: Crdt, room: str, error: LorogoError) -> JoinError:
-    """There is no token that lets it in; the message begins with why, for programs."""
+    """Return the JoinError for a missing, invalid or insufficient token; its message begins with the code."""
     return JoinError(crdt, room, JoinErrorCode.AUTH_FAILED, f"{error.code}: {error}")
 
 
 def refused(crdt: Crdt, room: str, app_code: str, message: str) -> JoinError:
-    """An error of ours."""
+    """Return a JoinError with one of lorogo's app codes."""
     return JoinError(crdt, room, JoinErrorCode.APP_ERROR, message, app_code=app_code)
 
 
 def answer(crdt: Crdt, room: str, error: LorogoError, vector: bytes = b"") -> JoinError | None:
-    """The JoinError for it; None for what may pass: the client forgets a room whose rejoin fails so."""
+    """Return the JoinError for a permanent error; None for a temporary one.
+
+    A client forgets a room whose rejoin gets a JoinError, so for a temporary error the connection is closed.
+    """
     if isinstance(error, InvalidVersion):
         return JoinError(crdt, room, JoinErrorCode.VERSION_UNKNOWN, str(error), version=vector)
     if isinstance(error, Refused) and error.reason is Reason.DELETED:
         return refused(crdt, room, "deleted", str(error))
-    if isinstance(error, NotAllowed):  # by the owner, which has keys of its own
+    if isinstance(error, NotAllowed):  # from the owner, which verifies the token again
         return auth_failed(crdt, room, error)
     for kind, app_code in _APP_CODES:
         if isinstance(error, kind):

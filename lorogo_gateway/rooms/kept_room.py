@@ -1,4 +1,4 @@
-"""A `%EPS` room on one connection: presence that is kept in the KV bucket `loro-presence`."""
+"""A `%EPS` room on one connection: persisted presence in the KV bucket `loro-presence`."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -22,10 +22,10 @@ _WAITING_MAX = 32  # batches of one room that are not merged yet: 8 MiB at most
 
 
 class PersistedPresenceRoom:
-    """The kept presence of one document on one connection."""
+    """The persisted presence of one document on one connection."""
 
     crdt = Crdt.PERSISTED
-    weight = PRESENCE_WEIGHT  # of its bytes in the rates
+    weight = PRESENCE_WEIGHT  # factor for its bytes in the rates
 
     def __init__(self, port: ConnectionPort, name: str, rights: RoomRights) -> None:
         self.name = name
@@ -36,10 +36,10 @@ class PersistedPresenceRoom:
         self._busy = False
         self._left = False
         self._running = False
-        self._limit: asyncio.Timeout | None = None  # of what runs
+        self._limit: asyncio.Timeout | None = None  # of the running merges
         self._merging = False
-        self._last = b""  # what this client surely has
-        self._held = b""  # heard while a merge of this client is under way: it may be its own echo
+        self._last = b""  # a value that this client has
+        self._held = b""  # received during a merge of this client: it may be the client's own value
         self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
         self._rejoining = RejoinTimer(port, Crdt.PERSISTED, name)
 
@@ -48,7 +48,7 @@ class PersistedPresenceRoom:
         return self._queue.qsize() + int(self._merging)
 
     def join(self, _version: bytes) -> None:
-        """A JoinRequest came."""
+        """Answer a JoinRequest; ignored while another one is being answered."""
         if not self._busy:
             self._busy = True
             self._rejoining.cancel()
@@ -80,7 +80,7 @@ class PersistedPresenceRoom:
             self.receive(kept)
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
-        """A batch to keep; its Ack comes when it is stored."""
+        """Store a batch; its Ack follows when it is stored."""
         port = self._port
         if not self._joined or not may_show(port, self.prefix, updates, ref, allowed=self.rights.writes):
             return None
@@ -90,11 +90,11 @@ class PersistedPresenceRoom:
         await self._queue.put((updates, ref))
         if not self._running:
             self._running = True
-            tasks = self._port.gateway.tasks  # it may go on for some seconds after the connection is over
+            tasks = self._port.gateway.tasks  # may run for some seconds after the connection has ended
             tasks.spawn(self._merge_all(), name=f"keep presence of {self.name}", on_error=self._broke)
 
     async def _merge_all(self) -> None:
-        """Store what came, one after another, until there is nothing more."""
+        """Store the queued batches in order."""
         try:
             seconds = self._port.gateway.settings.close_seconds if self._left else None
             async with asyncio.timeout(seconds) as self._limit:
@@ -102,7 +102,7 @@ class PersistedPresenceRoom:
                     await self._merge(*self._queue.get_nowait())
                     self._queue.task_done()
         except TimeoutError:
-            log.info("presence was not kept in time", document=self.name, batches=self.unacked)
+            log.info("storing presence timed out", document=self.name, batches=self.unacked)
         finally:
             self._running = False
             self._limit = None
@@ -131,7 +131,7 @@ class PersistedPresenceRoom:
         except CrdtError:
             return Status.INVALID_UPDATE, None
         except (DocumentDeleted, TransportError) as error:
-            log.info("presence was not kept", document=self.name, problem=str(error))
+            log.info("storing presence failed", document=self.name, problem=str(error))
             return Status.APP_ERROR, error
         return Status.OK, None
 
@@ -142,7 +142,7 @@ class PersistedPresenceRoom:
             self._port.forget(Crdt.PERSISTED, self.name)
 
     def rejoin(self, why: str) -> None:
-        """Ask the client to join again."""
+        """Suggest a rejoin to the client."""
         if self._joined:
             self._joined = False
             self._rejoining.suggest(why)
@@ -155,7 +155,7 @@ class PersistedPresenceRoom:
             self._rejoining.suggest("presence could not be stored", seconds=seconds)
 
     def receive(self, data: bytes) -> None:
-        """All that is kept, after somebody's change."""
+        """Send the persisted presence to the client after a change."""
         if self._merging:
             self._held = data
         elif self._joined and data and data != self._last:
@@ -163,37 +163,37 @@ class PersistedPresenceRoom:
                 self._port.send(frame)
 
     def announced(self, size: int) -> Status | None:
-        """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
+        """Return OK, or the status that refuses announced presence; None: ignore it without an Ack."""
         return announced(self._port, size, joined=self._joined, allowed=self.rights.writes)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
-        """It did not pass; the client says it again when it joins."""
+        """Answer refused presence; suggest a rejoin, at which the client sends it again."""
         if not self._joined:
             return
         self._port.ack(self.prefix, ref, status)
         if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
             self._joined = False
-            self._rejoining.suggest(f"presence was not taken: {status.name.lower()}", seconds=seconds)
+            self._rejoining.suggest(f"presence was refused: {status.name.lower()}", seconds=seconds)
 
     def acked(self, status: Status) -> None:
-        """Nothing to heal: the next change brings everything."""
+        """Ignored: the next change sends the whole value."""
 
     async def settled(self) -> None:
-        """Return when all that came is stored. The caller has the deadline."""
+        """Return when all received batches are stored. The caller sets the deadline."""
         await self._queue.join()
 
     def _broke(self, error: Exception) -> None:
-        log.error("presence could not be kept", document=self.name, exc_info=error)
-        self._port.close(1013, "something went wrong here; come back", "broke")
+        log.error("storing presence failed", document=self.name, exc_info=error)
+        self._port.close(1013, "internal error; reconnect", "broke")
 
     def stop(self) -> None:
-        """From here on nothing more is said or taken; `leave` follows."""
+        """Stop sending and receiving; `leave` follows."""
         self._joined = False
         self._left = True
         self._rejoining.cancel()
 
     async def leave(self) -> None:
-        """What is kept stays, and what came before is given a moment to be kept."""
+        """Leave the room; queued batches get `close_seconds` to be stored."""
         self.stop()
         if self._limit is not None:
             now = asyncio.get_running_loop().time()

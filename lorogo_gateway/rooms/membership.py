@@ -1,4 +1,4 @@
-"""A place in the relay of one document, that can be left at any moment, also while it is being taken."""
+"""Membership in the relay of one document; it can be left at any time, also while it is being entered."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from lorogo_gateway.rooms.rights import RoomRights
 
 
 class RoomNotFound(LorogoError):
-    """The document never was, and this member may not begin it."""
+    """The document does not exist, and this member may not create it."""
 
     code = "not-found"
 
@@ -18,39 +18,41 @@ class RoomNotFound(LorogoError):
 class Membership:
     """One room's member of the relay."""
 
-    __slots__ = ("_client", "_door", "_listener", "_name", "_rights", "_turn", "left", "member")
+    __slots__ = ("_client", "_listener", "_lock", "_name", "_relay", "_rights", "left", "member")
 
     def __init__(
         self, client: Client, name: str, listener: Listener, rights: Callable[[], RoomRights]
     ) -> None:
         self._client = client
-        self._rights = rights  # as they are now
+        self._rights = rights  # the current ones
         self._name = name
         self._listener = listener
-        self._door: AwaitableContext[Member] | None = None
-        self._turn = asyncio.Lock()
+        self._relay: AwaitableContext[Member] | None = None
+        self._lock = asyncio.Lock()
         self.member: Member | None = None
         self.left = False
 
     async def enter(self) -> Member:
-        """The member; made the first time. Raises SessionClosed if it was left, NoSuchDocument."""
-        async with self._turn:
+        """Return the member; the first call creates it. Raises SessionClosed after `leave`, NoSuchDocument."""
+        async with self._lock:
             if self.left:
                 raise SessionClosed("the room was left")
             rights = self._rights()
             if self.member is None:
                 if not rights.writes and not (await read_summary(self._client.transport, self._name)).known:
-                    raise RoomNotFound(f"there is no document {self._name}, and you may only read")
-                door = self._client.relay(self._name, self._listener, token=rights.principal.text)
-                self.member = await door.__aenter__()
-                self._door = door
-            self.member.token = rights.principal.text  # the newest: a join may bring another
+                    raise RoomNotFound(
+                        f"document {self._name} does not exist, and read access cannot create it"
+                    )
+                relay = self._client.relay(self._name, self._listener, token=rights.principal.text)
+                self.member = await relay.__aenter__()
+                self._relay = relay
+            self.member.token = rights.principal.text  # a later join may bring another token
             return self.member
 
     async def leave(self) -> None:
-        """Once and for all."""
+        """Leave permanently."""
         self.left = True
-        async with self._turn:
-            door, self._door, self.member = self._door, None, None
-            if door is not None:
-                await door.__aexit__(None, None, None)
+        async with self._lock:
+            relay, self._relay, self.member = self._relay, None, None
+            if relay is not None:
+                await relay.__aexit__(None, None, None)

@@ -1,7 +1,7 @@
-"""What does not fit a frame goes out as its reader takes it.
+"""Payloads larger than a frame are sent at the client's pace.
 
-what a newcomer lacks ──────▶ deliver() ──▶ a frame, writable, a frame, writable ...
-a large accepted update ──▶ Queue ──▶ the same; what is accepted after it waits behind it
+backfill of a join ────────▶ deliver() ──▶ a frame, writable, a frame, writable ...
+a large accepted update ──▶ Queue ──▶ the same; later updates of the room wait behind it
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from lorogo_gateway.frames import Crdt
 from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_protocol.limits import KIB
 
-_BYTES_PER_SECOND_MIN = 100 * KIB  # of a reader, after `join_seconds`
-_WAITING_MAX = 1024  # updates behind a large one
+_BYTES_PER_SECOND_MIN = 100 * KIB  # required of a client, beyond `join_seconds`
+_WAITING_MAX = 1024  # updates in the queue
 
 
 async def deliver(port: ConnectionPort, room: str, payload: bytes, wanted: Callable[[], bool]) -> None:
-    """Send all of it while it is wanted, with one deadline; a reader that is slower than that is dropped."""
+    """Send the whole payload while `wanted()` is true; a client that misses the deadline is disconnected."""
     gateway, size = port.gateway, port.gateway.settings.fragment_bytes
     batch = gateway.fanout.next_batch()
     seconds = gateway.settings.join_seconds + len(payload) / _BYTES_PER_SECOND_MIN
@@ -34,12 +34,12 @@ async def deliver(port: ConnectionPort, room: str, payload: bytes, wanted: Calla
 
 
 class OutgoingQueue:
-    """Accepted updates of one room behind a large one, in order and bounded."""
+    """A bounded queue of accepted updates of one room, starting with a large one."""
 
-    __slots__ = ("_bytes", "_over", "_room", "_port", "_waiting", "busy")
+    __slots__ = ("_bytes", "_over", "_port", "_room", "_waiting", "busy")
 
     def __init__(self, port: ConnectionPort, room: str) -> None:
-        self.busy = False  # something is under way, and what comes must wait
+        self.busy = False  # an update is being sent, and later ones must wait
         self._port = port
         self._room = room
         self._over = False
@@ -47,7 +47,7 @@ class OutgoingQueue:
         self._bytes = 0
 
     def put(self, payload: bytes) -> bool:
-        """Send it after those before it; False: too much is under way, and what waited is dropped."""
+        """Queue an update. Returns False if the queue is full; then all queued updates are dropped."""
         gateway = self._port.gateway
         crowded = self._bytes + len(payload) > gateway.settings.update_bytes_max
         if (
@@ -65,14 +65,14 @@ class OutgoingQueue:
         return True
 
     def drop(self) -> None:
-        """Forget what waits; what is half sent goes on, unless it was stopped."""
+        """Drop the queued updates; the one that is being sent continues."""
         for payload in self._waiting:
             self._port.gateway.large.give_back(payload)
         self._waiting.clear()
         self._bytes = 0
 
     def stop(self) -> None:
-        """The reader left, or must not read any more."""
+        """Drop everything, also the update that is being sent."""
         self._over = True
         self.drop()
 

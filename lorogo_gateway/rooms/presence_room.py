@@ -1,4 +1,4 @@
-"""What both kinds of presence do alike."""
+"""Functions that both kinds of presence rooms share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ _AGAIN_SECONDS = 0.5
 
 
 async def retrying(work: Callable[[], Awaitable[T]]) -> T:
-    """Its result, tried again while NATS is away. The caller has the deadline."""
+    """Return the result of the work, retried while NATS is unreachable. The caller sets the deadline."""
     while True:
         try:
             return await work()
@@ -27,7 +27,7 @@ async def retrying(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def reject_join(port: ConnectionPort, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
-    """The join failed: told for good, or the connection is closed so that the client comes back."""
+    """Answer a failed join: JoinError for a permanent error, else close the connection for a retry."""
     no = None if isinstance(error, TimeoutError) else join_errors.answer(crdt, name, error)
     if no is None:
         port.close(1013, f"presence of {name} is not served now; try again", "not_served")
@@ -39,7 +39,7 @@ def reject_join(port: ConnectionPort, crdt: Crdt, name: str, error: LorogoError 
 def may_show(
     port: ConnectionPort, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool
 ) -> bool:
-    """Whether a batch is allowed and small enough; if not, it is Acked so."""
+    """Return whether a batch is allowed and small enough; if not, send the Ack that refuses it."""
     settings = port.gateway.settings
     if not allowed:
         port.ack(prefix, ref, Status.PERMISSION_DENIED)
@@ -51,7 +51,7 @@ def may_show(
 
 
 def announced(port: ConnectionPort, size: int, *, joined: bool, allowed: bool) -> Status | None:
-    """Whether fragments of so much presence may come (OK), or how they are refused; None: without a word."""
+    """Return OK, or the status that refuses announced presence; None: ignore it without an Ack."""
     if not joined:
         return None
     if not allowed:
@@ -62,7 +62,7 @@ def announced(port: ConnectionPort, size: int, *, joined: bool, allowed: bool) -
 async def send_present(
     port: ConnectionPort, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]
 ) -> None:
-    """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
+    """Send the current presence at the client's pace: that of many rooms may exceed the unread limit."""
     gateway = port.gateway
     batch, size = gateway.fanout.next_batch(), gateway.settings.fragment_bytes
     for frame in frames.update_frames(crdt, name, data, batch, fragment_bytes=size):

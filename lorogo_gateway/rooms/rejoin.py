@@ -1,4 +1,4 @@
-"""`RoomError` `rejoin_suggested`: the one way to heal (docs/decisions/0015)."""
+"""`RoomError` `rejoin_suggested`: the recovery of a room that missed something (docs/decisions/0015)."""
 
 import asyncio
 
@@ -11,18 +11,18 @@ _MESSAGE_CHARS_MAX = 500
 
 
 def room_error(crdt: Crdt, name: str, code: RoomErrorCode, message: str) -> bytes:
-    """The frame of a RoomError."""
+    """Return an encoded RoomError."""
     return frames.encode(frames.RoomError(crdt, name, code, message[:_MESSAGE_CHARS_MAX]))
 
 
 def gone_code(error: LorogoError) -> tuple[RoomErrorCode, str]:
-    """How the end of a document is told."""
+    """Return the code and message of the RoomError for a document that has ended."""
     deleted = isinstance(error, DocumentDeleted)
     return RoomErrorCode.EVICTED if deleted else RoomErrorCode.UNKNOWN, f"{error.code}: {error}"
 
 
 class RejoinTimer:
-    """Asks the client of one room to join again: once it makes sense, and not more often than that."""
+    """Suggests a rejoin of one room to its client, after a delay and at a limited rate."""
 
     __slots__ = ("_crdt", "_last", "_name", "_port", "_timer")
 
@@ -34,23 +34,23 @@ class RejoinTimer:
         self._last: float | None = None
 
     def suggest(self, why: str, *, seconds: float = 0.0) -> None:
-        """After so many seconds, or when the pause since the last one is over."""
+        """Suggest a rejoin after `seconds`, or when `rejoin_seconds` since the last one have passed."""
         self.cancel()
         loop = asyncio.get_running_loop()
         if self._last is not None:
             seconds = max(seconds, self._last + self._port.gateway.settings.rejoin_seconds - loop.time())
         if seconds > 0:
-            self._timer = loop.call_later(seconds, self._say, why)
+            self._timer = loop.call_later(seconds, self._send, why)
         else:
-            self._say(why)
+            self._send(why)
 
     def cancel(self) -> None:
-        """The client came by itself, or is gone."""
+        """Cancel a scheduled suggestion: the client has rejoined or left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _say(self, why: str) -> None:
+    def _send(self, why: str) -> None:
         self._timer = None
         self._last = asyncio.get_running_loop().time()
         self._port.gateway.counters.rejoins += 1

@@ -1,4 +1,4 @@
-"""What the member of a room may do in it, by the token that it joined with."""
+"""The rights of a room's member, by the token that it joined with."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,23 @@ from lorogo_protocol.grants import Access
 
 @dataclass(frozen=True, slots=True)
 class RoomRights:
-    """A principal in one room; another JoinRequest may bring other ones."""
+    """The rights of a principal in one room; another JoinRequest may change them."""
 
     principal: Principal
     access: Access
-    read_only: bool = False  # the gateway is
+    read_only: bool = False  # of the gateway
 
     @property
     def writes(self) -> bool:
-        """Whether the document may be changed, or begun."""
+        """True if the member may change or create the document."""
         return self.access >= Access.WRITE and not self.read_only
 
     @property
     def shows_presence(self) -> bool:
-        """Whether others may be told where the reader is."""
+        """True if the member may publish presence."""
         return self.access >= Access.READ and not self.read_only
 
 
 def permission(allowed: bool) -> str:
-    """As a JoinResponseOk says it."""
+    """Return the permission field of a JoinOk."""
     return "write" if allowed else "read"

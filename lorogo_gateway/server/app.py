@@ -1,4 +1,4 @@
-"""The gateway put together: one Starlette app of all its doors, and the tasks that belong to it."""
+"""Assembly of the gateway: one Starlette app with all routes, and its background tasks."""
 
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ from lorogo_gateway.websocket import Sockets
 
 
 class Gateway:
-    """All doors of one client. Enter it before serving `app`, leave it after."""
+    """The HTTP and WebSocket app of one client. Enter it before serving `app`, leave it after."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Gateway:
         *,
         pages: Pages | None = None,
     ) -> None:
-        """`authority`: who verifies tokens; None: there are no keys, and everybody may do everything."""
+        """`authority`: verifies tokens; None: there are no keys, and every client may do everything."""
         self.guard = TokenGuard(authority)
         self.limiter = Limiter(settings)
         self.responses = ResponseCounts()
@@ -49,7 +49,7 @@ class Gateway:
             *self.feeds.operations(),
             *SessionOperations(self.guard, self.limiter).operations(),
         )
-        machinery = probes.routes(
+        probe_routes = probes.routes(
             client,
             self.collector,
             feeds=self.feeds,
@@ -63,7 +63,7 @@ class Gateway:
             routes=[
                 *self.sockets.routes(),
                 *router(operations, settings, self.guard, self.limiter),
-                *machinery,
+                *probe_routes,
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
             middleware=[
@@ -86,13 +86,13 @@ class Gateway:
         await self.collector.close()
 
     async def disconnect_all(self) -> None:
-        """Say goodbye to those who are connected, after what is in flight was answered."""
+        """End feeds, and close WebSockets after outstanding ACKs."""
         await self.feeds.close()
         await self.sockets.close()
 
 
 def _cors(settings: GatewaySettings) -> list[Middleware]:
-    """Pages of the origins that we were told of may read the answers; without any nothing is said."""
+    """Return the CORS middleware for the configured origins; none without origins."""
     if not settings.origins:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Requests for a name that is not ours are answered with 421, whatever they ask for: see `origins`."""
+"""Requests whose Host is not a name of this gateway get 421: see `origins`."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,5 +21,5 @@ class HostCheckMiddleware:
         if host_allowed(host, chosen.host, chosen.host_names, chosen.origins):
             await self._app(scope, receive, send)
             return
-        detail = f"this gateway is not {host[:100]!r}; `lorogo gateway --host-name` gives it a name"
+        detail = f"this gateway is not {host[:100]!r}; add the name with `lorogo gateway --host-name`"
         await HttpProblem(421, "wrong-host", detail).response()(scope, receive, send)

@@ -1,4 +1,4 @@
-"""A gateway from its address of NATS to its own: what the command starts, and what tests start."""
+"""Start and stop of a whole gateway, for the command and for tests."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +16,7 @@ from lorogo_transport.ports import Transport
 
 __all__ = ["CannotListen", "GatewaySettings", "running"]
 
-_FIRST_SECONDS = 1.0  # to wait for NATS before going on without it
+_FIRST_SECONDS = 1.0  # to wait for NATS before starting without it
 
 
 @asynccontextmanager
@@ -29,11 +29,11 @@ async def running(
     identity: Mapping[str, Any] | None = None,
     tracer_provider: object | None = None,
 ) -> AsyncIterator[str]:
-    """Serve until it is left; gives the address. NATS is tried in the background until it answers.
+    """Run a gateway while the context is entered; yields its address. NATS may become reachable later.
 
-    Tokens are asked for if there is an `authority`, or `keys` for one of our own; `identity` says to NATS who
-    we are, as `jetstream.connect` takes it.
-    Sockets close first, after what is in flight was Acked, then the client. Raises CannotListen.
+    Tokens are required if there is an `authority`, or `keys` to create one from. `identity`: credentials for
+    NATS, as `connect` takes them.
+    At the end WebSockets close first, after outstanding ACKs, then the client. Raises CannotListen.
     """
     if isinstance(where, str):
         async with AsyncExitStack() as stack:

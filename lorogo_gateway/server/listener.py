@@ -1,4 +1,4 @@
-"""The gateway on its port: uvicorn inside our own loop, which has its own signals and logs."""
+"""The gateway's listening socket: uvicorn inside the process's event loop, without its signals and logs."""
 
 import asyncio
 import logging
@@ -23,18 +23,18 @@ from lorogo_transport.telemetry.logs import get_logger
 
 _BACKLOG = 2048
 _NO_NEWS = (
-    "without completing handshake",  # of each WebSocket that was answered with a status, as 421
+    "without completing handshake",  # for each WebSocket refused with a status, as 421
     "Invalid HTTP request received",
     "Unsupported upgrade request",
     "No supported WebSocket library",
 )
-_OTHER_FILES = 100  # that are no connections
+_OTHER_FILES = 100  # other than connections
 
 log = get_logger(__name__)
 
 
 class CannotListen(LorogoError):
-    """The address cannot be had."""
+    """The gateway cannot listen on its address."""
 
     code = "cannot-listen"
 
@@ -55,10 +55,10 @@ class _Uvicorn(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Instead of uvicorn's: connections are counted before TLS, whose certificate can change."""
+        """Listen through our own acceptors: they count connections before TLS and reload certificates."""
         assert sockets is not None
         await self.lifespan.startup()
-        self.servers = []  # uvicorn's own way to take connections
+        self.servers = []  # uvicorn's own listeners
         self._acceptors = [
             Acceptor(one, self._entrance, self._settings, self._secure, self._protocol) for one in sockets
         ]
@@ -66,7 +66,7 @@ class _Uvicorn(uvicorn.Server):
         self.listens.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nobody new comes in; then as uvicorn does."""
+        """Stop accepting connections, then shut down as uvicorn does."""
         for one in self._acceptors:
             await one.close()
         await super().shutdown(sockets)
@@ -80,7 +80,7 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the command's, which stops us in its own order."""
+        """Leave signals to the command, which stops the gateway in its own order."""
         yield
 
 
@@ -88,7 +88,7 @@ class _Uvicorn(uvicorn.Server):
 async def listening(
     app: ASGIApp, settings: GatewaySettings, limiter: Limiter | None = None
 ) -> AsyncIterator[str]:
-    """Serve the app; gives the address as people type it. Raises CannotListen, TlsUnusable."""
+    """Serve the app; yields its URL. Raises CannotListen, TlsUnusable."""
     certificate: Certificate | None = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         certificate = await asyncio.to_thread(Certificate, settings.tls_cert, settings.tls_key)
@@ -108,7 +108,7 @@ async def listening(
         await asyncio.wait({serving, listens}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             await serving
-            raise CannotListen("the gateway ended before it began; its log says why")
+            raise CannotListen("the HTTP server stopped during startup; see the log for the reason")
         yield _address(listener, "http" if secure is None else "https")
     finally:
         listens.cancel()
@@ -131,7 +131,7 @@ def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # uvicorn would believe everybody on this machine; limiting.addresses decides
+        proxy_headers=False,  # uvicorn would trust every local peer; lorogo_gateway.addresses decides
         backlog=_BACKLOG,
         timeout_keep_alive=max(1, round(settings.idle_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.close_seconds)),
@@ -139,13 +139,13 @@ def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter) -> uvicor
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not what anybody can make uvicorn say, as often as they like."""
-    said = str(record.msg)
-    return not any(words in said for words in _NO_NEWS)
+    """Return False for log lines that any client can trigger without limit."""
+    message = str(record.msg)
+    return not any(words in message for words in _NO_NEWS)
 
 
 def make_room(connections: int) -> int:
-    """How many files this process may have open, after raising that to what so many connections need."""
+    """Raise the limit of open files for so many connections; returns the resulting limit."""
     if sys.platform == "win32":
         return connections + _OTHER_FILES
     import resource  # noqa: PLC0415  # Windows has none
@@ -158,7 +158,7 @@ def make_room(connections: int) -> int:
     if most > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if most < wanted:
-        log.warning("fewer connections fit than are allowed: raise `ulimit -n`", files=most, wanted=wanted)
+        log.warning("`ulimit -n` is too low for connections_max: raise it", files=most, wanted=wanted)
     return max(most, soft)
 
 
@@ -169,7 +169,7 @@ def _bind(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise CannotListen(f"{host}:{port} is not an address to listen on: {error.strerror}") from None
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)

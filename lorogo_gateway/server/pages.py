@@ -1,9 +1,8 @@
-"""The demo editor and the dashboard: files that Vite built, served as they are.
+"""The demo editor and the dashboard: static files built by Vite.
 
-Names that carry a hash of their content may be kept for ever by browsers; everything else is asked for anew
-each time. Where the build left a compressed copy beside a file, that one is sent to those
-who take it. Without a build everything else still works, and `/` says how to make one.
-What is not there is told on a small page with a way on; to programs, which ask for no HTML, in one line.
+Browsers may cache files with a content hash in the name forever; they revalidate all others. A compressed
+copy beside a file is sent to clients that accept it. Without a build the rest of the gateway works, and `/`
+explains how to build the pages. Errors are a small HTML page with links, or plain text for other clients.
 """
 
 import html
@@ -37,7 +36,7 @@ _TYPES = {
 }
 _COMPRESSED = {"br": ".br", "gzip": ".gz"}  # the better one first
 
-# Scripts, styles and sockets of this gateway alone. Loro is WebAssembly; editors set styles on elements.
+# Only scripts, styles and sockets of this gateway. Loro is WebAssembly; editors set styles on elements.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none';"
@@ -49,7 +48,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "vary": "accept-encoding",
 }
-_HASHED = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")  # as Vite names what it made
+_HASHED = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")  # Vite's names with a content hash
 _FOR_EVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
 
@@ -68,18 +67,18 @@ code {{ background: #8882; padding: .1rem .3rem; border-radius: .2rem }}
 """
 _ON = '<p><a href="/">New document</a> · <a href="/dashboard">Dashboard</a></p>'
 _ON_READING = '<p><a href="/dashboard">Dashboard</a></p>'
-_READ_ONLY = """<p>This gateway only reads, so no document can be begun here.
-A document that exists is at <code>/d/{its id}</code>; the dashboard lists them.</p>
+_READ_ONLY = """<p>This gateway is read-only, so you cannot create documents here.
+Open an existing document at <code>/d/{its id}</code>; the dashboard lists them.</p>
 """
-_NOT_BUILT = """<p>Its pages (the editor and the dashboard) are not built. In a clone of the repository,
-<code>make pages</code> builds them; a released package has them.</p>
+_NOT_BUILT = """<p>The editor and the dashboard are not built. In a clone of the repository,
+<code>make pages</code> builds them; a released package includes them.</p>
 <p>Everything else works: <code>/v1/documents</code>, <code>/v1/openapi.json</code>, <code>/v1/feed</code>,
 <code>/ws</code>, <code>/readyz</code>, <code>/metrics</code>.</p>
 """
 
 
 class Pages:
-    """What is in the folder of the build now; a new build needs a new start."""
+    """Serves the files that the build folder has at startup; restart the gateway after a new build."""
 
     def __init__(self, folder: Path = BUILT, *, read_only: bool = False) -> None:
         self._files = _list(folder)
@@ -102,7 +101,7 @@ class Pages:
 
     async def _editor(self, request: Request) -> Response:
         if self._read_only and self.built:
-            return _small("No new documents here", _READ_ONLY + _ON_READING)
+            return _small("This gateway is read-only", _READ_ONLY + _ON_READING)
         return self._page(request, "index.html")
 
     async def _dashboard(self, request: Request) -> Response:
@@ -115,18 +114,18 @@ class Pages:
         try:
             check_document_id(request.path_params["document"])
         except InvalidDocumentId as error:
-            return self._missing(request, "This address is not a document", str(error))
+            return self._missing(request, "Not a document", str(error))
         return self._page(request, "index.html")
 
     async def _loose(self, request: Request) -> Response:
-        """favicon.svg, robots.txt."""
+        """Serve a file at the root, as favicon.svg or robots.txt."""
         name = request.path_params["name"]
         if name not in self._files or name.endswith(".html"):
             return await self._nowhere(request)
         return self._file(request, name, _ASK_AGAIN)
 
     async def _nowhere(self, request: Request) -> Response:
-        return self._missing(request, "There is nothing here", f"no page at {request.url.path[:200]}")
+        return self._missing(request, "Page not found", f"no page at {request.url.path[:200]}")
 
     def _missing(self, request: Request, title: str, reason: str) -> Response:
         if "text/html" not in request.headers.get("accept", ""):
@@ -163,7 +162,7 @@ def _small(title: str, body: str, status: int = 200) -> HTMLResponse:
 
 
 def _list(folder: Path) -> Mapping[str, Path]:
-    """What may be served, by its name; nothing else is ever opened."""
+    """Return the files to serve by name; no other file is ever opened."""
     files = {
         path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()
     }

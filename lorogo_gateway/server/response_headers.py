@@ -1,16 +1,16 @@
-"""Headers that every answer has: what people wrote is never a page, and no address leaks to other sites."""
+"""Security headers of every response: user content never runs as a page, URLs do not leak to other sites."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lorogo_gateway.settings import GatewaySettings
 
-#: answers that are no pages: nothing in them is run, shown in a frame or fetched
+#: for responses other than pages: nothing in them is run, framed or fetched
 _POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 
 class ResponseHeadersMiddleware:
-    """ASGI middleware; what a page says of itself stays."""
+    """ASGI middleware; headers that a page sets itself are kept."""
 
     def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class ResponseHeadersMiddleware:
         self._strict = f"max-age={seconds}" if seconds else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def dressed(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 headers = MutableHeaders(scope=message)
                 for name, value in self._always.items():
@@ -34,4 +34,4 @@ class ResponseHeadersMiddleware:
                     headers.setdefault("strict-transport-security", self._strict)
             await send(message)
 
-        await self._app(scope, receive, dressed)
+        await self._app(scope, receive, with_headers)

@@ -1,4 +1,4 @@
-"""`/v1/session`: a token becomes a cookie, so that our pages need not hold it where scripts can read it."""
+"""`/v1/session`: stores a token in a cookie that scripts cannot read."""
 
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ from lorogo_transport.clock import Clock, SystemClock
 
 PATH: Final = "/v1/session"
 _JSON = "application/json"
-SIGN_IN_BYTES_MAX: Final = 16 * KIB  # strangers send it: a token, were each character written as \uXXXX
-_LAST = 253_402_300_799  # the last second that ISO 8601 has four digits of a year for
+SIGN_IN_BYTES_MAX: Final = 16 * KIB  # of an unauthenticated body: a token with each character as \uXXXX
+_LAST = 253_402_300_799  # the last second of the year 9999
 _FRESH = {"Cache-Control": "no-store"}
 
 assert SIGN_IN_BYTES_MAX > 6 * TOKEN_BYTES_MAX + 100
@@ -38,8 +38,8 @@ SESSION: Schema = {
     "type": "object",
     "required": ["open", "subject", "expires", "documents", "operator"],
     "properties": {
-        "open": {"type": "boolean", "description": "There are no keys here: everybody may do everything."},
-        "subject": {"type": "string", "description": "Whose token it is."},
+        "open": {"type": "boolean", "description": "No tokens are required: every client may do everything."},
+        "subject": {"type": "string", "description": "The token's subject."},
         "expires": {**TIME, "type": ["string", "null"]},
         "documents": {
             "type": "object",
@@ -51,7 +51,7 @@ SESSION: Schema = {
 
 
 class SessionOperations:
-    """Signing in and out."""
+    """The operations to sign in and out."""
 
     def __init__(self, guard: TokenGuard, limiter: Limiter | None = None, clock: Clock | None = None) -> None:
         self._guard = guard
@@ -59,16 +59,16 @@ class SessionOperations:
         self._clock = clock or SystemClock()
 
     def operations(self) -> list[Operation]:
-        """What this adds to `/v1`."""
-        told = ResponseSpec("What the token allows.", {_JSON: SESSION})
+        """Return the operations of `/v1/session`."""
+        session = ResponseSpec("The token's grants.", {_JSON: SESSION})
         return [
             Operation(
                 method="GET",
                 path=PATH,
                 name="session",
-                about="Whose token it is, and what it allows.",
-                handler=self._tell,
-                answers={200: told},
+                about="Read the token's subject and grants.",
+                handler=self._read,
+                answers={200: session},
                 group="session",
                 need=AnyToken(),
             ),
@@ -76,12 +76,12 @@ class SessionOperations:
                 method="POST",
                 path=PATH,
                 name="sign-in",
-                about="Sign in: the token of the bearer header or of the body becomes a cookie that no"
-                " script can read. Without keys nothing is set.",
+                about="Sign in: store the token of the bearer header or the body in a cookie that scripts"
+                " cannot read. No cookie is set if no tokens are required.",
                 handler=self._sign_in,
                 answers={
                     200: ResponseSpec(
-                        told.about, told.content, {"Set-Cookie": "The token, if there are keys."}
+                        session.about, session.content, {"Set-Cookie": "The token, if tokens are required."}
                     )
                 },
                 body={_JSON: TOKEN},
@@ -96,10 +96,10 @@ class SessionOperations:
                 method="DELETE",
                 path=PATH,
                 name="sign-out",
-                about="Sign out: the cookie is cleared. The token stays good until it expires or is revoked.",
+                about="Sign out: clear the cookie. The token stays valid until it expires or is revoked.",
                 handler=self._sign_out,
                 answers={
-                    204: ResponseSpec("The cookie is cleared.", headers={"Set-Cookie": "Nothing any more."})
+                    204: ResponseSpec("The cookie is cleared.", headers={"Set-Cookie": "An empty cookie."})
                 },
                 group="session",
                 need=NoToken(),
@@ -107,17 +107,17 @@ class SessionOperations:
             ),
         ]
 
-    async def _tell(self, request: Request) -> Response:
-        return self._told(principal(request))
+    async def _read(self, request: Request) -> Response:
+        return self._session(principal(request))
 
     async def _sign_in(self, request: Request) -> Response:
         if self._guard.open:
-            return self._told(OPEN)
+            return self._session(OPEN)
         given = _given(request)
         if (no := request_quota(request.scope, self._limiter).blocked(given.text)) is not None:
             raise rate_limited(no)
-        who = request.state.principal = self._guard.verified(given)  # whose token is known here from now on
-        response = self._told(who)
+        who = request.state.principal = self._guard.verified(given)  # read by the limits middleware
+        response = self._session(who)
         assert who.token is not None
         seconds = max(1, round(who.token.expires - self._clock.wall_ns() / 1e9))
         _set(response, request, who.text, seconds)
@@ -128,7 +128,7 @@ class SessionOperations:
         _set(response, request, "", 0)
         return response
 
-    def _told(self, who: Principal) -> Response:
+    def _session(self, who: Principal) -> Response:
         expires = None if who.token is None else int(min(who.token.expires, _LAST)) * 10**9
         facts: dict[str, Any] = {
             "open": self._guard.open,
@@ -141,7 +141,7 @@ class SessionOperations:
 
 
 def _given(request: Request) -> PresentedToken:
-    """The token to sign in with: never the cookie that is there already. Raises NotSignedIn."""
+    """Return the token to sign in with, never that of an existing cookie. Raises NotSignedIn."""
     found = presented(request.headers)
     if found is not None and found.place == "bearer":
         return found
@@ -164,7 +164,7 @@ def _set(response: Response, request: Request, text: str, seconds: int) -> None:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the browser speaks TLS, to us or to a proxy. Whoever lies about it harms nobody but itself."""
-    said_so = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    """Return whether the browser uses TLS, to the gateway or a proxy. Forging it harms only the client."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     origin = request.headers.get("origin", "").lower()
-    return request.url.scheme == "https" or said_so == "https" or origin.startswith("https://")
+    return request.url.scheme == "https" or forwarded == "https" or origin.startswith("https://")

@@ -1,7 +1,7 @@
-"""The gateway's certificate: loaded with care, and again when its files change.
+"""The gateway's TLS certificate, reloaded when its files change.
 
-Certificates rotate while we run. A new pair is tried apart first: a wrong one is logged once, and the
-old one stays. Connections that are open keep what they began with.
+A new pair is loaded into a context of its own first. If it is invalid, that is logged once and the old pair
+stays in use. Open connections keep the certificate of their handshake.
 """
 
 import asyncio
@@ -23,50 +23,53 @@ _Stamp = tuple[tuple[int, int, int, int], ...]
 
 
 class TlsUnusable(LorogoError):
-    """The certificate or its key cannot be used; the sentence says what to do."""
+    """The certificate or its key cannot be used; the message has the remedy."""
 
     code = "tls-unusable"
 
 
 class Certificate:
-    """A certificate with its key, and the context that serves them."""
+    """A certificate with its key, and their TLS context."""
 
     def __init__(self, cert: Path, key: Path) -> None:
-        """Raises TlsUnusable."""
+        """Load the pair. Raises TlsUnusable."""
         self._cert = cert
         self._key = key
-        self._stamp = self._look()
-        self._told = ""
+        self._stamp = self._file_stamps()
+        self._reported = ""
         self._current, self.expires = self._loaded()
         self.context, _ = self._loaded()
-        self.context.sni_callback = self._choose  # asked at every handshake, with a name or without
+        self.context.sni_callback = self._choose  # called at every handshake, with or without SNI
 
     def refresh(self) -> bool:
-        """Whether there was a new pair, which new connections get from now on. Raises TlsUnusable.
+        """Load the pair again if the files have changed; returns whether it did. Raises TlsUnusable.
 
-        A pair that cannot be used is tried again at every look, and the same problem is raised once.
+        An invalid pair is tried again at every call, and the same problem is raised once.
         """
-        stamp = self._look()
+        stamp = self._file_stamps()
         if stamp == self._stamp:
             return False
         try:
             self._current, self.expires = self._loaded()
         except TlsUnusable as error:
-            if str(error) == self._told:
+            if str(error) == self._reported:
                 return False
-            self._told = str(error)
+            self._reported = str(error)
             raise
-        self._stamp, self._told = stamp, ""
+        self._stamp, self._reported = stamp, ""
         return True
 
     def _choose(
         self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
     ) -> None:
-        """A handshake begins. Contexts are never changed: half a new pair would break those who come then."""
+        """Use the current context for a handshake.
+
+        Contexts are replaced, never changed: a handshake must not see half of a new pair.
+        """
         connection.context = self._current
 
     def warning(self, now: datetime) -> str:
-        """A sentence if it has expired or soon will; else nothing."""
+        """Return a warning if the certificate has expired or will within two weeks; else empty."""
         day = f"{self.expires:%Y-%m-%d %H:%M} UTC"
         if self.expires <= now:
             return f"the TLS certificate in {str(self._cert)!r} expired on {day}: browsers will refuse it"
@@ -75,7 +78,7 @@ class Certificate:
         return ""
 
     def _loaded(self) -> tuple[ssl.SSLContext, datetime]:
-        """What serves them, and when they end; if they are good and belong together."""
+        """Load the pair into a new context; returns it and the expiry. Raises TlsUnusable."""
         try:
             text, _ = read_file(self._cert, "the TLS certificate")
             read_secret_file(self._key, "the TLS key")
@@ -98,11 +101,11 @@ class Certificate:
         if reason == "KEY_VALUES_MISMATCH":
             return f"the key in {key!r} does not belong to the certificate in {cert!r}"
         if reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "PROBLEMS_GETTING_PASSWORD") or _locked(self._key):
-            return f"the key in {key!r} has a passphrase: give one without, as `openssl pkey` writes it"
+            return f"the key in {key!r} has a passphrase: remove it with `openssl pkey`"
         words = reason.replace("_", " ").lower() or type(error).__name__
         return f"the certificate in {cert!r} and the key in {key!r} cannot be used: {words}"
 
-    def _look(self) -> _Stamp:
+    def _file_stamps(self) -> _Stamp:
         stamps = []
         for path in (self._cert, self._key):
             try:
@@ -115,18 +118,18 @@ class Certificate:
 
 
 async def keep_fresh(certificate: Certificate, seconds: float) -> None:
-    """Look at the files every so many seconds, for ever; the caller owns the task."""
+    """Reload the certificate when its files change, checked every `seconds`; the caller owns the task."""
     warned = ""
     while True:
         try:
             if await asyncio.to_thread(certificate.refresh):
-                log.info("a new TLS certificate", expires=certificate.expires.isoformat())
+                log.info("TLS certificate reloaded", expires=certificate.expires.isoformat())
         except TlsUnusable as error:
-            log.warning("the new TLS certificate is not used; the old one stays", problem=str(error))
-        words = certificate.warning(datetime.now(UTC))
-        if words and words != warned:
-            log.warning(words)
-        warned = words
+            log.warning("reloading the TLS certificate failed; the old one stays in use", problem=str(error))
+        warning = certificate.warning(datetime.now(UTC))
+        if warning and warning != warned:
+            log.warning(warning)
+        warned = warning
         await asyncio.sleep(seconds)
 
 
@@ -139,7 +142,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _nothing() -> str:
-    """Instead of asking on the terminal."""
+    """Return an empty passphrase, so that OpenSSL does not prompt on the terminal."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What the door has done, for `/metrics` and the dashboard."""
+"""Counters of WebSocket activity, for `/metrics` and the dashboard."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from lorogo_gateway.frames import Status
 
 @dataclass(slots=True)
 class GatewayCounters:
-    """Sums since the gateway was started."""
+    """Counters since the gateway was started."""
 
     opened: int = 0
     updates_in: int = 0
-    updates_out: int = 0  # frames of one update to one member count once
+    updates_out: int = 0  # one per update and member, whatever its number of frames
     bytes_in: int = 0
     bytes_out: int = 0
-    rejoins: int = 0  # that we suggested
+    rejoins: int = 0  # suggested
     joins: int = 0
-    joins_refused: int = 0  # no token let them in
+    joins_refused: int = 0  # because of the token
     slow_readers: int = 0
     acks: Counter[Status] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)  # by reason
 
     def facts(self) -> dict[str, object]:
-        """The sums as plain values."""
+        """Return the counters as plain values."""
         return {
             "opened": self.opened,
             "joins": self.joins,

@@ -1,7 +1,7 @@
-"""The presence of one document in this gateway: merged, and which connection set which key.
+"""The merged presence of one document in this gateway, and the connection that set each key.
 
-A client sends its whole store when it joins, with the keys of others in it. Only keys that are newer than
-what is known here are its own; when it goes, those are deleted for everybody.
+A client that joins sends its whole store, which includes other clients' keys. Only keys that are newer than
+the merged presence are its own. When it leaves, these are deleted for all clients.
 """
 
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ from lorogo_protocol.present import BoundedPresenceStore
 
 
 class Cursors:
-    """What is present, and the setter of every key that was set through this gateway."""
+    """The merged presence, and the setter of every key that was set through this gateway."""
 
     def __init__(
         self, *, bytes_max: int = PRESENT_BYTES_MAX, setter_bytes_max: int = AWARENESS_BYTES_MAX
@@ -22,22 +22,22 @@ class Cursors:
         self._present = BoundedPresenceStore(PRESENCE_SECONDS, bytes_max=bytes_max, gone=self._take)
         self._setters: dict[str, Hashable] = {}
         self._keys: dict[Hashable, set[str]] = {}  # the same, by setter
-        self._last = b""
+        self._last = b""  # the newest data, to skip its echo
         self.members = 0
 
     def set_by(self, setter: Hashable, *updates: bytes) -> None:
-        """A member of this gateway sent these: all of them or none.
+        """Apply presence from a member of this gateway, all of it or nothing.
 
-        Raises CrdtError if one is no presence, PresenceTooLarge if there is no room for them.
+        Raises CrdtError if an update is not presence, PresenceTooLarge if it exceeds a limit.
         """
         self._check_room(setter, self._present.news(updates))
         for data in updates:
-            self._last = data  # its echo brings nothing new
+            self._last = data
             for key in self._present.apply(data):
                 self._give(key, setter)
 
     def receive(self, data: bytes) -> None:
-        """It came from elsewhere, or is an echo of our own. Raises CrdtError."""
+        """Apply presence from the relay, which may be an echo of a member's. Raises CrdtError."""
         if not data or data is self._last:
             return
         self._last = data
@@ -45,29 +45,29 @@ class Cursors:
             self._take(key)
 
     def all(self) -> bytes:
-        """For a newcomer, within the bound; empty if nobody is here."""
+        """Return the whole presence, within the size limit; empty if there is none."""
         data = self._present.encode_all()
         return data if self._present.bytes else b""
 
     def deletion(self, setter: Hashable) -> bytes:
-        """The deletion of what this one set, to be told to everybody; empty if there is nothing."""
+        """Delete the keys of this setter and return the update to publish; empty if it has none."""
         return self._present.delete(tuple(self._keys.get(setter, ())))
 
     def _check_room(self, setter: Hashable, news: dict[str, int]) -> None:
         if self._problem(setter, news):
-            self._present.sweep()  # some of it may have expired
+            self._present.sweep()  # expired keys make room
             if problem := self._problem(setter, news):
                 raise PresenceTooLarge(problem)
 
     def _problem(self, setter: Hashable, news: dict[str, int]) -> str:
-        """Why there is no room; "" if there is."""
+        """Return the exceeded limit as a sentence; empty if there is none."""
         size, new = self._present.size, sum(news.values())
         own = new + sum(size(key) for key in self._keys.get(setter, ()) if key not in news)
         if own > self._setter_bytes_max:
-            return f"one client would show {own} bytes of presence, at most {self._setter_bytes_max} may be"
+            return f"the client would have {own} bytes of presence; the limit is {self._setter_bytes_max}"
         everything = self._present.bytes + new - sum(map(size, news))
         if everything > self._bytes_max:
-            return f"the document would show {everything} bytes of presence, at most {self._bytes_max} may be"
+            return f"the document would have {everything} bytes of presence; the limit is {self._bytes_max}"
         return ""
 
     def _give(self, key: str, setter: Hashable) -> None:

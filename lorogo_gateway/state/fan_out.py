@@ -1,6 +1,6 @@
-"""An accepted update becomes frames once, however many members of this gateway get it.
+"""Encodes an accepted update to frames once for all members of this gateway.
 
-The relay tells its members one after another, with the same bytes: remembering the last encoding is enough.
+The relay calls its members one after another with the same bytes, so a cache of one encoding is enough.
 """
 
 import random
@@ -12,7 +12,7 @@ _BATCHES: Final = 1 << 64
 
 
 class Fanout:
-    """The last update that was encoded, and its frames."""
+    """A cache of the last encoded update."""
 
     __slots__ = ("_batch", "_crdt", "_fragment_bytes", "_frames", "_payload", "_room")
 
@@ -25,12 +25,12 @@ class Fanout:
         self._frames: list[bytes] = []
 
     def next_batch(self) -> bytes:
-        """A batch id that no other of this gateway has."""
+        """Return a batch id that is unique in this gateway."""
         self._batch = (self._batch + 1) % _BATCHES
         return self._batch.to_bytes(8, "big")
 
     def frames(self, crdt: Crdt, room: str, payload: bytes) -> list[bytes]:
-        """The frames of this update: the same objects for every member that asks in turn."""
+        """Return the frames of this update; the same objects for consecutive members."""
         if payload is not self._payload or room != self._room or crdt is not self._crdt:
             batch = self.next_batch()
             size = self._fragment_bytes

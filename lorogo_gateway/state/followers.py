@@ -1,4 +1,4 @@
-"""One subscription per document for kept presence, whoever of this gateway listens."""
+"""Persisted presence: one subscription per document, shared by all rooms of this gateway."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from lorogo_client.session.kept_presence import KeptPresence
 from lorogo_transport.ports import Subscription
 
-Hear = Callable[[bytes], None]
+PresenceListener = Callable[[bytes], None]
 
 
 @dataclass(slots=True)
 class PresenceFollowers:
-    """Those who listen to one document, and what they listen through."""
+    """The listeners of one document, and their subscription."""
 
-    hearers: list[Hear] = field(default_factory=list)
+    listeners: list[PresenceListener] = field(default_factory=list)
     subscription: Subscription | None = None
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def hear(self, data: bytes) -> None:
-        """Tell all."""
-        for hear in tuple(self.hearers):
-            hear(data)
+    def notify(self, data: bytes) -> None:
+        """Call every listener."""
+        for listener in tuple(self.listeners):
+            listener(data)
 
 
 class PresenceSubscriptions:
@@ -31,27 +31,27 @@ class PresenceSubscriptions:
         self.bucket = bucket
         self._followers: dict[str, PresenceFollowers] = {}
 
-    async def follow(self, name: str, hear: Hear) -> None:
-        """From now on `hear` is called; asking twice changes nothing. Raises TransportError."""
+    async def follow(self, name: str, listener: PresenceListener) -> None:
+        """Call the listener with every change. Idempotent. Raises TransportError."""
         followers = self._followers.setdefault(name, PresenceFollowers())
-        if hear not in followers.hearers:
-            followers.hearers.append(hear)
+        if listener not in followers.listeners:
+            followers.listeners.append(listener)
         try:
             async with followers.opening:
                 if followers.subscription is None:
-                    followers.subscription = await self.bucket.follow(name, followers.hear)
+                    followers.subscription = await self.bucket.follow(name, followers.notify)
         finally:
             if followers.subscription is None:
-                await self.leave(name, hear)
+                await self.leave(name, listener)
 
-    async def leave(self, name: str, hear: Hear) -> None:
-        """It is not called any more; the last one closes the subscription."""
+    async def leave(self, name: str, listener: PresenceListener) -> None:
+        """Remove the listener; the last one closes the subscription."""
         followers = self._followers.get(name)
-        if followers is None or hear not in followers.hearers:
+        if followers is None or listener not in followers.listeners:
             return
-        followers.hearers.remove(hear)
+        followers.listeners.remove(listener)
         async with followers.opening:
-            if followers.hearers or self._followers.get(name) is not followers:
+            if followers.listeners or self._followers.get(name) is not followers:
                 return
             del self._followers[name]
             if followers.subscription is not None:

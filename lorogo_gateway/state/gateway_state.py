@@ -1,4 +1,4 @@
-"""What all connections of the gateway share."""
+"""The state that all connections of a gateway share."""
 
 import asyncio
 import random
@@ -17,27 +17,27 @@ from lorogo_gateway.state.shared_payload import SharedPayloadBudget
 from lorogo_transport.rpc.calls import ReplyBudget
 from lorogo_transport.tasks import Tasks
 
-_KEYS_MIN = 4  # tokens that must be busy to use up all room for unfinished fragments
-_JOINS_MAX = 8  # whose answer is in memory, and not yet in the budget
+_KEYS_MIN = 4  # one token gets at most this fraction of the budget for unfinished fragments
+_JOINS_MAX = 8  # concurrent joins whose response is in memory before the backfill budget counts it
 
 
 @dataclass(slots=True)
 class GatewayState:
-    """One per gateway."""
+    """The shared state; one per gateway."""
 
     client: Client
     settings: GatewaySettings
-    tasks: Tasks  # what goes on after a connection is over
+    tasks: Tasks  # tasks that outlast their connection
     guard: TokenGuard = field(default_factory=TokenGuard)
     limiter: Limiter = field(default_factory=lambda: Limiter(GatewaySettings()))
     counters: GatewayCounters = field(default_factory=GatewayCounters)
-    cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
+    cursors: dict[str, Cursors] = field(default_factory=dict)  # by document with a presence room
     fanout: Fanout = field(init=False)
     kept: PresenceSubscriptions = field(init=False)
     joining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_JOINS_MAX))
     backfill: ReplyBudget = field(init=False)
-    large: SharedPayloadBudget = field(init=False)  # accepted updates that do not go out at once
-    unfinished: FragmentBudget = field(init=False)  # fragments that came
+    large: SharedPayloadBudget = field(init=False)  # accepted updates in outgoing queues
+    unfinished: FragmentBudget = field(init=False)  # received fragments
 
     def __post_init__(self) -> None:
         self.fanout = Fanout(self.settings.fragment_bytes, random.Random())

@@ -1,8 +1,8 @@
-"""Payloads on their way to many readers: each is in memory once, and counts once. Pure."""
+"""The memory budget of payloads in outgoing queues: a payload shared by many clients counts once. Pure."""
 
 
 class SharedPayloadBudget:
-    """So many bytes of different payloads may be under way."""
+    """A budget of bytes of distinct payloads."""
 
     __slots__ = ("_bytes_max", "_users", "bytes")
 
@@ -12,7 +12,7 @@ class SharedPayloadBudget:
         self._users: dict[int, int] = {}  # by the identity of a payload, which its users keep alive
 
     def take(self, payload: bytes) -> bool:
-        """Whether there is room for it; one that is larger than all of it goes alone."""
+        """Count a use of the payload if it fits; one larger than the budget fits if it is alone."""
         users = self._users.get(id(payload), 0)
         if not users:
             if self.bytes and self.bytes + len(payload) > self._bytes_max:
@@ -22,7 +22,7 @@ class SharedPayloadBudget:
         return True
 
     def give_back(self, payload: bytes) -> None:
-        """One user less."""
+        """Release a use of the payload."""
         users = self._users.pop(id(payload)) - 1
         if users:
             self._users[id(payload)] = users

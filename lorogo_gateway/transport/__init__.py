@@ -1,1 +1,1 @@
-"""The HTTP and WebSocket protocols of uvicorn, with bounds on connections and slow readers."""
+"""uvicorn's HTTP and WebSocket protocols, with limits on connections and slow consumers."""

@@ -1,7 +1,7 @@
-"""Connections are counted from when the system hands them over until they end, TLS handshake and all.
+"""Counts connections from accept to close, TLS handshakes included.
 
-A connection that is one too many before its handshake is closed without a word: nothing was agreed that could
-be said. Some files are kept back for NATS, keys and certificates, so that strangers cannot take the last one.
+A TLS connection above a limit is closed before its handshake, without a response. Some file descriptors are
+reserved for NATS, keys and certificates, so that clients cannot use up all of them.
 """
 
 import asyncio
@@ -16,33 +16,33 @@ from lorogo_gateway.limits.reasons import LimitReason
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_transport.telemetry.logs import get_logger
 
-_TOGETHER_MAX = 32  # connections that are taken in one turn of the loop: those who are here wait for it
-SPARE_FILES = 50  # that no connection gets
-_PAUSE_SECONDS = 1.0  # after the system had nothing left
-_WARN_SECONDS = 60.0  # at least, between two lines about that
+_TOGETHER_MAX = 32  # connections accepted in one turn of the loop, while open ones wait
+SPARE_FILES = 50  # file descriptors that connections cannot use
+_PAUSE_SECONDS = 1.0  # after accept has failed
+_WARN_SECONDS = 60.0  # minimum between two warnings about that
 
 log = get_logger(__name__)
 
 
 class ConnectionSlot:
-    """A connection that counts, until `leave`."""
+    """A counted connection, until `leave`."""
 
     __slots__ = ("_entrance", "_peer", "refusal")
 
     def __init__(self, entrance: "ConnectionCounter", peer: str, refusal: LimitExceeded | None) -> None:
         self._entrance: ConnectionCounter | None = entrance
         self._peer = peer
-        self.refusal = refusal  # it may not stay, but can be told so
+        self.refusal = refusal  # above a limit: respond with it and close
 
     def leave(self) -> None:
-        """It is over. Safe twice."""
+        """Release the connection. Idempotent."""
         entrance, self._entrance = self._entrance, None
         if entrance is not None:
             entrance.left(self._peer, counted=self.refusal is None)
 
 
 class ConnectionCounter:
-    """Who may come in: so many in all, so many of an address, and never the last files."""
+    """Limits connections in total, per address and by file descriptors."""
 
     def __init__(self, settings: GatewaySettings, limits: Limiter) -> None:
         self._most = settings.connections_max
@@ -51,7 +51,7 @@ class ConnectionCounter:
         self.open = 0
 
     def enter(self, peer: str, *, file: int, now: float) -> ConnectionSlot | None:
-        """Its entry, to be given back with `leave`; None: it is cut off, and that was counted."""
+        """Count a connection; pair with `leave`. None: close it without a response."""
         if self.open >= self._most or file >= _files_max():
             self._limits.refusals.count(LimitReason.CONNECTIONS)
             if self.open < self._most:
@@ -61,20 +61,20 @@ class ConnectionCounter:
         return ConnectionSlot(self, peer, self._limits.connect(peer, now=now))
 
     def left(self, peer: str, *, counted: bool) -> None:
-        """One less."""
+        """Release a connection; called by `ConnectionSlot.leave`."""
         self.open -= 1
         if counted:
             self._limits.disconnect(peer)
 
     def warn_files(self, *, now: float) -> None:
-        """Say in the log that files run out, but not as often as somebody likes."""
+        """Log that file descriptors run out, at a limited rate."""
         if now - self._warned_at >= _WARN_SECONDS:
             self._warned_at = now
-            log.warning("no more connections: too few files are left; raise `ulimit -n`", here=self.open)
+            log.warning("connection refused: too few file descriptors; raise `ulimit -n`", open=self.open)
 
 
 class Acceptor:
-    """Takes the connections of a listening socket, and lets in whom the entrance lets in."""
+    """Accepts the connections of a listening socket within the limits."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class Acceptor:
                 "ssl_shutdown_timeout": settings.close_seconds,
             }
         self._loop = asyncio.get_running_loop()
-        self._beginning: set[asyncio.Task[None]] = set()  # their handshakes are not over
+        self._beginning: set[asyncio.Task[None]] = set()  # connections in their handshake
         self._accepting = asyncio.create_task(self._accept(), name="accepting")
 
     async def close(self) -> None:
-        """Take no more; who is in a handshake is cut off."""
+        """Stop accepting; abort handshakes in progress."""
         tasks = [self._accepting, *self._beginning]
         for task in tasks:
             task.cancel()
@@ -112,7 +112,7 @@ class Acceptor:
                 try:
                     connection, address = await self._loop.sock_accept(self._listener)
                 except ConnectionError:
-                    continue  # it went before it came
+                    continue  # the client disconnected before accept
                 except OSError:
                     self._entrance.warn_files(now=self._loop.time())
                     await asyncio.sleep(_PAUSE_SECONDS)
@@ -136,21 +136,21 @@ class Acceptor:
         await self._loop.connect_accepted_socket(lambda: self._make(entry), connection, **self._tls)
 
     def _begun(self, task: asyncio.Task[None], connection: socket.socket, entry: ConnectionSlot) -> None:
-        """From here on the protocol gives the entry back; if there is none, we do."""
+        """Release the entry if the handshake failed; else the protocol releases it."""
         self._beginning.discard(task)
         if task.cancelled():
             connection.close()  # the task may not even have begun
             entry.leave()
         elif (error := task.exception()) is not None:
             entry.leave()
-            if not isinstance(error, OSError):  # of TLS and of the network: anybody can make them
-                log.error("a connection could not begin", problem=type(error).__name__)
+            if not isinstance(error, OSError):  # any client can trigger errors of TLS and of the network
+                log.error("starting a connection failed", problem=type(error).__name__)
 
 
 def _files_max() -> int:
-    """The number of the first file that no connection may have: the system gives out the lowest one."""
+    """Return the first descriptor number that is reserved: the system assigns the lowest free one."""
     if sys.platform == "win32":
-        return sys.maxsize  # numbers say nothing there
+        return sys.maxsize  # handles are not numbered like that
     import resource  # noqa: PLC0415  # Windows has none
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

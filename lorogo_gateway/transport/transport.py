@@ -1,6 +1,6 @@
-"""The line to one client: frames go out without waiting, and what a slow reader leaves unread is counted.
+"""Writers of WebSocket frames: writing never waits, and unread bytes of a slow consumer are counted.
 
-`AsgiFrameWriter` works on any ASGI server: a queue and one task that sends. `uvicorn_transport` has the quicker one.
+`AsgiFrameWriter` works on any ASGI server, with a queue and a task that sends. `uvicorn_transport` has a faster one.
 """
 
 import asyncio
@@ -11,31 +11,31 @@ from starlette.types import Message, Send
 
 
 class FrameWriter(Protocol):
-    """How a connection writes."""
+    """Writes the frames of one connection."""
 
     @property
     def unread_bytes(self) -> int:
-        """What was written and not yet taken by the operating system."""
+        """The bytes written but not yet accepted by the operating system."""
 
     def write(self, data: bytes) -> None:
-        """Send a binary message, now or as soon as can be; after the end nothing happens."""
+        """Send a binary message without waiting; no effect after the end."""
 
     def write_text(self, text: str) -> None:
-        """The same, as a text."""
+        """Send a text message without waiting; no effect after the end."""
 
     async def writable(self) -> None:
-        """Wait until not much is unread. The caller has the deadline."""
+        """Wait until few bytes are unread. The caller sets the deadline."""
 
     async def close(self, code: int, reason: str, *, seconds: float) -> None:
-        """Say why, behind what was written before, within so many seconds; then end it."""
+        """Send a close frame after everything written before, then end the connection within `seconds`."""
 
 
-PONGS_MAX = 10_000  # unread: each takes ten times its few bytes of memory
+PONGS_MAX = 10_000  # unread: each takes ten times its size in memory
 _WINDOW_BYTES = 64 * 1024
 
 
 class AsgiFrameWriter:
-    """A queue in front of ASGI's `send`; `run()` empties it."""
+    """A queue before ASGI's `send`, which `run()` empties."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -70,7 +70,7 @@ class AsgiFrameWriter:
             self._queue.clear()
 
     async def run(self) -> None:
-        """Send what is written, until the end; the connection owns it."""
+        """Send queued messages until the end; the endpoint owns the task."""
         try:
             while True:
                 await self._wake.wait()
@@ -84,7 +84,7 @@ class AsgiFrameWriter:
                     if message["type"] == "websocket.close":
                         return
         except OSError:
-            pass  # ASGI: the client is gone; the reader hears of it
+            pass  # ASGI: the client has disconnected; receive() reports it
         finally:
             self._over = True
             self._queue.clear()

@@ -1,6 +1,6 @@
-"""uvicorn's HTTP with bounds: who sends half a request, or takes no answer, is cut off.
+"""uvicorn's HTTP protocol with limits: incomplete requests and stalled responses end the connection.
 
-uvicorn closes what is idle between two requests, and nothing else; it reads heads of any size.
+uvicorn itself only closes connections that are idle between requests, and reads heads of any size.
 """
 
 import asyncio
@@ -19,9 +19,7 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.transport.connection_counter import ConnectionSlot
 from lorogo_gateway.transport.uvicorn_transport import GatewayWebSocket
 
-_PIPELINE_MAX = 32  # requests that wait for the answer to one before them
-
-
+_PIPELINE_MAX = 32  # pipelined requests that wait for an earlier response
 _FINAL_MESSAGE = "lorogo.final_message"
 _PROBLEM = (
     b"HTTP/1.1 %d %b\r\nContent-Type: application/problem+json\r\n%bContent-Length: %d\r\n"
@@ -30,7 +28,7 @@ _PROBLEM = (
 
 
 def http_protocol(settings: GatewaySettings, limiter: Limiter) -> type[HttpToolsProtocol]:
-    """What uvicorn.Config takes for `http`."""
+    """Return the protocol class for `http` in uvicorn.Config."""
 
     class Bounded(GatewayHttp):
         bounds = settings
@@ -40,25 +38,25 @@ def http_protocol(settings: GatewaySettings, limiter: Limiter) -> type[HttpTools
 
 
 class FinalMessage:
-    """What is still said to a reader who takes nothing, before the end: behind all that it left unread."""
+    """The last bytes for a client that stopped reading, sent after its unread data before the close."""
 
     __slots__ = ("_protocol", "sent", "text", "why")
 
     def __init__(self, protocol: "GatewayHttp") -> None:
         self._protocol = protocol
-        self.text = b""  # none: the connection is cut
+        self.text = b""  # empty: the connection is aborted
         self.why = LimitReason.SLOW_READER
         self.sent = False
 
     def send(self) -> None:
-        """End the connection with them, in a moment. Safe twice."""
+        """Send the text and close the connection. Idempotent."""
         if not self.sent:
             self.sent = True
             self._protocol.end_with(self.text, self.why)
 
 
 def final_message(scope: Scope) -> FinalMessage | None:
-    """Those of the connection that this request came on, if it is ours."""
+    """Return the final message of this request's connection; None on another server."""
     found = (scope.get("extensions") or {}).get(_FINAL_MESSAGE)
     return found if isinstance(found, FinalMessage) else None
 
@@ -70,28 +68,28 @@ class GatewayHttp(HttpToolsProtocol):
     limits: ClassVar[Limiter]
 
     _final: FinalMessage | None = None
-    _request: asyncio.TimerHandle | None = None  # until the head of the next one is whole
-    _stalled: asyncio.TimerHandle | None = None  # while an answer waits for its reader
+    _request: asyncio.TimerHandle | None = None  # until the next head is complete
+    _stalled: asyncio.TimerHandle | None = None  # while a response waits for the client to read
     _answering: RequestResponseCycle | None = None
-    _within_request = True  # its head has begun, or the connection was just made
-    _large = False  # the head was, and the parser has stopped
+    _within_request = True  # a head has begun, or the connection is new
+    _large = False  # the head is too large, and the parser has stopped
     _seen_bytes = 0  # of this head, parsed
-    _head_bytes = 0  # of this request; its body allows as much again for chunks and trailers
+    _head_bytes = 0  # of this request; each body byte allows as much again for chunk framing and trailers
 
     def __init__(self, *, entry: ConnectionSlot, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._entry = entry  # counts the connection, since it was accepted
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Somebody is here, after TLS; whose address has too many is told so."""
+        """Start the timer of the first request, or refuse the connection because of a limit."""
         super().connection_made(transport)
         if self._entry.refusal is not None:
-            self._turn_away(self._entry.refusal)
+            self._refuse(self._entry.refusal)
             return
         self._await_request(self.bounds.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end; the request that is being answered is told, which may not be the last one."""
+        """Release the connection and notify the request that is being answered."""
         self._stop_timers()
         self._entry.leave()
         if self._answering is not None:
@@ -100,47 +98,47 @@ class GatewayHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        """From here on it is not ours; but the connection still counts until it ends."""
+        """Hand the connection to the WebSocket protocol; it stays counted until it ends."""
         self._stop_timers()
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         if isinstance(protocol, GatewayWebSocket):
             protocol.gone = self._entry.leave
-        else:  # another class is tried by tests only, or the handshake was refused
+        else:  # a refused handshake, or another class (in tests)
             self._entry.leave()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of requests."""
+        """Parse received bytes."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.bounds.head_bytes_max and not self.transport.is_closing():
             self._head_too_large()
 
     def on_url(self, url: bytes) -> None:
-        """Some bytes of the address."""
+        """Count a part of the URL."""
         super().on_url(url)
         self._grew(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """Count a header."""
         super().on_header(name, value)
         self._grew(len(name) + len(value) + 4)
 
     def send_400_response(self, msg: str) -> None:
-        """What came is no HTTP, or too much of it."""
+        """Answer malformed HTTP, or a head that is too large."""
         if self._large:
             self._head_too_large()
         elif self._in_answer:
-            self.transport.abort()  # it would stand in the middle of an answer
+            self.transport.abort()  # a 400 would corrupt the response in progress
         else:
             super().send_400_response(msg)
 
     def _grew(self, size: int) -> None:
-        """However it came: one read may bring a whole head, and more than one may have."""
+        """Count bytes of a head: one read may have several heads, one head several reads."""
         self._seen_bytes += size
         if self._seen_bytes > self.bounds.head_bytes_max:
             self._large = True
-            raise ValueError("the head is too large")  # ends the parser, which asks for a 400
+            raise ValueError("the head is too large")  # ends the parser, which calls send_400_response
 
     def _head_too_large(self) -> None:
         most = self.bounds.head_bytes_max
@@ -149,14 +147,14 @@ class GatewayHttp(HttpToolsProtocol):
         self._answer(HttpProblem(431, "head-too-large", f"the head of a request has at most {most} bytes"))
 
     def on_message_begin(self) -> None:
-        """The first byte of a request; what came with it counts as of the one before."""
+        """Start counting a head; the rest of the same read counts for the previous request."""
         super().on_message_begin()
         self._head_bytes = self._seen_bytes = 0
         self._within_request = True
         self._await_request(self.bounds.head_seconds)
 
     def on_headers_complete(self) -> None:
-        """The head is whole; bodies have their own deadline."""
+        """Stop the head's timer; bodies have their own deadline."""
         _stop(self._request)
         self._within_request = False
         super().on_headers_complete()
@@ -167,23 +165,23 @@ class GatewayHttp(HttpToolsProtocol):
             self._cut(LimitReason.PIPELINE)
 
     def on_body(self, body: bytes) -> None:
-        """Some bytes of a body."""
+        """Count a part of the body."""
         self._head_bytes -= 2 * len(body)
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """An answer was handed to the system; closing waits for its reader, but not for ever."""
+        """Start the idle timer after a response."""
         if not self.pipeline:
             self._await_request(self.bounds.idle_seconds)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The reader is slower than we are."""
+        """Start the stall timer: the client does not keep up."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.bounds.stall_seconds, self._too_slow)
 
     def resume_writing(self) -> None:
-        """The reader took what was waiting."""
+        """Stop the stall timer: the client has caught up."""
         _stop(self._stalled)
         super().resume_writing()
 
@@ -196,12 +194,12 @@ class GatewayHttp(HttpToolsProtocol):
         self._request = self.loop.call_later(seconds, self._too_late)
 
     def _too_late(self) -> None:
-        if self.flow.read_paused:  # it is we who do not read
+        if self.flow.read_paused:  # the gateway has paused reading
             self._await_request(self.bounds.head_seconds)
         elif self._within_request:
             self._cut(LimitReason.HEAD_SECONDS)
         else:
-            self.transport.abort()  # it was only idle
+            self.transport.abort()  # idle: not counted as a refusal
 
     def _too_slow(self) -> None:
         final = self._pending_message()
@@ -214,7 +212,7 @@ class GatewayHttp(HttpToolsProtocol):
         return None if self._answering is None else final_message(cast("Scope", self._answering.scope))
 
     def end_with(self, text: bytes, why: LimitReason) -> None:
-        """Put this behind what the reader left unread, and end; a reader who comes back in time sees it."""
+        """Append the text to the unread data and close; a client that resumes reading in time receives it."""
         self.limits.refusals.count(why)
         cycle = self._answering
         if self.transport.is_closing():
@@ -222,15 +220,15 @@ class GatewayHttp(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             if cycle.chunked_encoding:
                 text = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
-            cycle.disconnected = True  # nothing more goes out behind it
+            cycle.disconnected = True  # nothing is sent after it
             cycle.message_event.set()
             self.transport.write(text)
         _stop(self._stalled)
         self._stalled = self.loop.call_later(self.bounds.close_seconds, self.transport.abort)
         self.transport.close()
 
-    def _turn_away(self, no: LimitExceeded) -> None:
-        """An answer before the question: a connection too many costs one write."""
+    def _refuse(self, no: LimitExceeded) -> None:
+        """Respond before any request: a refused connection costs one write."""
         self._answer(rate_limited(no))
 
     @property
@@ -239,14 +237,14 @@ class GatewayHttp(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _answer(self, problem: HttpProblem) -> None:
-        """Say so and end, without the app; unless it is in the middle of an answer."""
+        """Send the problem without the app and close; abort if a response is in progress."""
         if self._in_answer:
             self.transport.abort()
             return
         body = bytes(problem.response().body)
-        final = HTTPStatus(problem.status).phrase.encode()
+        phrase = HTTPStatus(problem.status).phrase.encode()
         headers = b"".join(f"{name}: {value}\r\n".encode() for name, value in problem.headers.items())
-        self.transport.write(_PROBLEM % (problem.status, final, headers, len(body), body))
+        self.transport.write(_PROBLEM % (problem.status, phrase, headers, len(body), body))
         self.transport.close()
         _stop(self._stalled)
         self._stalled = self.loop.call_later(self.bounds.close_seconds, self.transport.abort)

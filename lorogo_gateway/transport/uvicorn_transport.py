@@ -1,8 +1,8 @@
-"""The line to a client through uvicorn, without a queue and a task of our own.
+"""A frame writer on uvicorn's socket, without a queue and a task.
 
-A frame from a server is the same bytes for every client, so it is written to the socket at once: 6 us of CPU
-for each reader, where a queue, a task and ASGI's `send` take 15. uvicorn takes a class of one's own for `ws`;
-`uvicorn_options()` gives it this one. Without, `AsgiLine` does the same job.
+An unmasked server frame is the same bytes for every client, so it is written to the socket directly: 6 us of
+CPU per client, where a queue, a task and ASGI's `send` take 15. `uvicorn_options()` installs this protocol
+class as uvicorn's `ws`. On other servers `AsgiLine` is used.
 """
 
 import asyncio
@@ -23,60 +23,60 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent
 
 _EXTENSION = "lorogo.line"
-UNSEEN_PER_SECOND: Final = 20.0  # PINGs, PONGs and tiny pieces
+UNSEEN_PER_SECOND: Final = 20.0  # PINGs, PONGs and small continuation frames, which the app does not see
 _UNSEEN_BURST_SECONDS = 5.0
 _PART_BYTES_MIN = 1024  # parsed at once: some hundred frames
 _PART_BYTES_MAX = 8 * 1024
-_PART_FRAMES = 16  # above which they are tiny
-_TINY_SECONDS = 0.05  # between two parts of them, once we have said that it is over
+_PART_FRAMES = 16  # frames per part above which they count as tiny
+_TINY_SECONDS = 0.05  # between two parts of tiny frames, once the close frame is sent
 _PIECE_BYTES_MIN = 256
 _BINARY, _TEXT = 0x82, 0x81  # final frames of RFC 6455
 
 
 def uvicorn_options(settings: GatewaySettings) -> dict[str, Any]:
-    """What uvicorn must be told (uvicorn.Config) for the WebSocket door."""
+    """Return the options of uvicorn.Config for WebSockets."""
     return {
         "ws": type("Bounded", (GatewayWebSocket,), {"unread_bytes_max": settings.unread_bytes_max}),
         "ws_max_size": settings.frame_bytes_max,
-        "ws_per_message_deflate": False,  # updates are compressed already, and its state costs 64 KiB each
+        "ws_per_message_deflate": False,  # updates are already compressed; its state takes 64 KiB each
         "ws_ping_interval": settings.ping_seconds,
         "ws_ping_timeout": settings.ping_seconds,
     }
 
 
 def frame_writer_of(scope: Scope, cut: Callable[[], None]) -> "UvicornFrameWriter | None":
-    """The line that came with this connection, if uvicorn was asked for it.
+    """Return the writer of this connection; None on another server.
 
-    `cut` is called when it is cut off for frames that the app does not see.
+    `cut` is called when the connection is aborted because of frames that the app does not see.
     """
-    line = (scope.get("extensions") or {}).get(_EXTENSION)
-    if not isinstance(line, UvicornFrameWriter):
+    writer = (scope.get("extensions") or {}).get(_EXTENSION)
+    if not isinstance(writer, UvicornFrameWriter):
         return None
-    line.on_cut(cut)
-    return line
+    writer.on_cut(cut)
+    return writer
 
 
 class GatewayWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's own, that hands its line to the app, bounds its pongs, and never closes with 1011.
+    """uvicorn's WebSocket protocol with a direct writer, limits on control frames, and no close code 1011.
 
-    To the npm client 1011 is final. A laptop that wakes up must come back.
+    The npm client takes 1011 as final, but a laptop that wakes up must reconnect.
 
-    One read may bring 40,000 frames: they are parsed a few at a time, and the next when the app has taken
-    those before. What the app does not see (PING, PONG, messages in tiny pieces) has a rate of its own, above
-    which no client is that means well: it is cut off.
+    One read may contain 40,000 frames. They are parsed a few at a time, once the app has taken earlier ones.
+    Frames that the app does not see (PING, PONG, messages in small continuation frames) have a rate of their
+    own. A connection above it is aborted: no regular client reaches it.
     """
 
     unread_bytes_max: ClassVar[int]
-    pongs = 0  # since the client last took what was sent
-    gone: Callable[[], None] | None = None  # told once when the connection is over
-    cut: Callable[[], None] | None = None  # told when it was cut off for its frames
-    _rest: memoryview = memoryview(b"")  # came, and is not parsed yet
-    _part_bytes = _PART_BYTES_MIN  # that are parsed at once
-    _frames_parsed = 0  # frames of that part
+    pongs = 0  # since the client last read everything
+    gone: Callable[[], None] | None = None  # called once when the connection has ended
+    cut: Callable[[], None] | None = None  # called when the connection is aborted because of its frames
+    _rest: memoryview = memoryview(b"")  # received but not parsed
+    _part_bytes = _PART_BYTES_MIN  # parsed at once
+    _frames_parsed = 0  # of the current part
     _unseen: TokenBucket | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
+        """Report the end of the connection."""
         if self.gone is not None:
             self.gone()
         self._rest = memoryview(b"")
@@ -85,20 +85,20 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
     # --- reading
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes came."""
+        """Buffer received bytes and parse what the app can take."""
         self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
         self.feed()
 
     async def receive(self) -> "ASGIReceiveEvent":
-        """The next message; more is parsed, and then read, when the app has taken all that there is."""
+        """Return the next message; parse and read more once the app has taken all parsed ones."""
         if self.queue.empty():
             self.feed()
         return await self.queue.get()
 
     def feed(self) -> None:
-        """Parse until there is a message for the app, or nothing is left; then the client may send more."""
+        """Parse until there is a message for the app or nothing is left; then resume reading."""
         while self._rest and not self.transport.is_closing():
-            if self.close_sent:  # its answer is behind what it had sent before
+            if self.close_sent:  # the client's close frame follows everything that it sent before
                 self._parse()
                 if self._rest:
                     self._hold()
@@ -115,7 +115,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _parse(self) -> None:
-        """Less at once while frames are tiny, more inside of a large one."""
+        """Parse one part; parts are smaller while frames are tiny and larger within a large frame."""
         part, self._rest = self._rest[: self._part_bytes], self._rest[self._part_bytes :]
         self._frames_parsed = 0
         super().data_received(bytes(part))
@@ -130,29 +130,32 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def handle_text(self, event: Frame) -> None:
-        """A text, or its beginning."""
+        """Count a text frame."""
         self._frames_parsed += 1
         super().handle_text(event)
 
     def handle_bytes(self, event: Frame) -> None:
-        """Bytes, or their beginning."""
+        """Count a binary frame."""
         self._frames_parsed += 1
         super().handle_bytes(event)
 
     def handle_cont(self, event: Frame) -> None:
-        """A piece of a message; browsers send large ones so. Empty ones would add up without end."""
+        """Count a continuation frame; small ones are limited, since empty ones could go on without end.
+
+        Browsers send large messages in continuation frames.
+        """
         self._frames_parsed += 1
         if len(event.data) < _PIECE_BYTES_MIN and not self._may_send_unseen():
             return
         super().handle_cont(event)
 
     def handle_pong(self, event: Frame) -> None:
-        """The answer to our ping, or to none."""
+        """Count a PONG, solicited or not."""
         if self._may_send_unseen():
             super().handle_pong(event)
 
     def _may_send_unseen(self) -> bool:
-        """Whether one more frame that the app does not see is within the rate; if not, it was cut off."""
+        """Count a frame that the app does not see; above the rate abort the connection and return False."""
         self._frames_parsed += 1
         now = self.loop.time()
         if self._unseen is None:
@@ -166,17 +169,17 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         self.transport.abort()
         return False
 
-    # --- what goes on beside messages
+    # --- handshake, pings and keepalive
 
     def handle_connect(self, event: Request) -> None:
-        """The handshake came: the app is started with the line in its scope."""
+        """Start the app with the writer in its scope."""
         super().handle_connect(event)
         if self.handshake_initiated and not self.handshake_complete:
             extensions = cast("dict[str, object]", self.scope["extensions"])
             extensions[_EXTENSION] = UvicornFrameWriter(self)
 
     def handle_ping(self) -> None:
-        """It is answered; who pings and does not read is cut off, as a close frame would not be read."""
+        """Answer a PING; abort the connection if the client does not read the PONGs."""
         if not self._may_send_unseen():
             return
         super().handle_ping()
@@ -185,7 +188,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def keepalive_timeout(self) -> None:
-        """No pong came: the connection is cut, unless it is us who do not read."""
+        """Abort the connection after a missing PONG, unless the gateway itself has paused reading."""
         if self.read_paused and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return
@@ -203,9 +206,9 @@ class UvicornFrameWriter:
         self._protocol = protocol
         self._transport = protocol.transport
 
-    def on_cut(self, told: Callable[[], None]) -> None:
-        """Be told when it is cut off for its frames."""
-        self._protocol.cut = told
+    def on_cut(self, callback: Callable[[], None]) -> None:
+        """Call back when the connection is aborted because of its frames."""
+        self._protocol.cut = callback
 
     @property
     def unread_bytes(self) -> int:
@@ -249,7 +252,7 @@ class UvicornFrameWriter:
 
 
 def _head(kind: int, size: int) -> bytes:
-    """The head of an unmasked frame."""
+    """Return the header of an unmasked frame."""
     if size < 126:
         return bytes((kind, size))
     if size < 1 << 16:

@@ -1,4 +1,4 @@
-"""One WebSocket: a loop that reads frames and hands them to rooms; what goes out is written at once."""
+"""One WebSocket connection: a loop reads frames and passes them to rooms; rooms write directly."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,17 +42,17 @@ _ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[Persist
     Crdt.PERSISTED: PersistedPresenceRoom,
 }
 _REASON_BYTES_MAX = 123  # of a close frame
-TOKEN_ENDED: Final = 4401  # a close code: the token of the handshake is not good, or not any more
-_TIMER_SECONDS_MAX = 30 * 86400.0  # no connection lives so long
+TOKEN_ENDED: Final = 4401  # a close code: the token of the handshake is invalid or has ended
+_TIMER_SECONDS_MAX = 30 * 86400.0  # longer than any connection lasts
 _BAD_TOKENS_MAX = 16  # in JoinRequests of one connection
 
 
 def _nothing() -> None:
-    """Nothing is to be undone."""
+    """Do nothing: there is nothing to undo."""
 
 
 class WebSocketConnection:
-    """A client, and the rooms that it is in."""
+    """A client's connection and its rooms."""
 
     def __init__(
         self,
@@ -63,36 +63,36 @@ class WebSocketConnection:
         *,
         now: float,
     ) -> None:
-        """`principal`: who came with the handshake; None: nobody yet, JoinRequests must bring a token.
+        """`principal`: of the handshake; None: it had no token, so JoinRequests must bring one.
 
-        `share`: its part in what its address and its token may do together; None: without limits.
+        `quota`: the limits of its address and token; None: no limits.
         """
         settings = gateway.settings
         self.quota = quota or unlimited(gateway.limiter)
         self._principal = principal
         self._bad_tokens = 0
-        self._unfollow: dict[tuple[Crdt, str], Callable[[], None]] = {}  # rooms with a token of their own
+        self._unfollow: dict[tuple[Crdt, str], Callable[[], None]] = {}  # by room with its own token
         self.gateway = gateway
         self.writer = writer
         self.tasks = Tasks(self._broke)
         self.rooms: dict[tuple[Crdt, str], Room] = {}
-        self.closing = False  # nothing that comes is heard any more
+        self.closing = False  # incoming frames are dropped
         self._updates = TokenBucket(settings.updates_per_second, settings.burst_seconds, now=now)
         self._bytes = TokenBucket(settings.bytes_per_second, settings.burst_seconds, now=now)
         self._frames = FramePace(
             settings,
             gateway.limiter,
             self.quota,
-            stranger=principal is None,
+            anonymous=principal is None,
             clock=asyncio.get_running_loop().time,
         )
-        self._fragments: IncomingFragments | None = None  # made for the first
-        self._over: str = ""
-        self._pongs = 0  # since the client last took all that was sent
+        self._fragments: IncomingFragments | None = None  # created for the first header
+        self._over: str = ""  # the reason of the close
+        self._pongs = 0  # since the client last read everything
         self._pace = asyncio.Lock()
 
     async def run(self, receive: Receive) -> None:
-        """Read until the end."""
+        """Read and handle frames until the connection ends."""
         unfollow, token_timer = self._begin()
         try:
             while True:
@@ -127,19 +127,19 @@ class WebSocketConnection:
 
     @property
     def unacked(self) -> int:
-        """Updates that wait for their ACK."""
+        """The number of updates without an ACK."""
         return sum(room.unacked for room in self.rooms.values())
 
     def stop_reading(self) -> None:
-        """What still comes is dropped; it gets no Ack."""
+        """Drop further frames without an Ack."""
         self.closing = True
 
     async def settled(self) -> None:
-        """Return when nothing waits for its ACK. The caller has the deadline."""
+        """Return when every update is answered. The caller sets the deadline."""
         for room in list(self.rooms.values()):
             await room.settled()
 
-    # --- for the rooms (Seat)
+    # --- the interface for rooms (Seat)
 
     def send(self, data: bytes) -> None:
         if self._over:
@@ -151,7 +151,7 @@ class WebSocketConnection:
             self.slow()
 
     async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
-        async with self._pace:  # rooms take turns: each would find the line writable
+        async with self._pace:  # one room at a time: all would find the writer writable
             await self.writer.writable()
             if not wanted():
                 return False
@@ -175,7 +175,7 @@ class WebSocketConnection:
     def slow(self) -> None:
         if not self._over:
             self.gateway.counters.slow_readers += 1
-            self.close(1013, "you read too slowly; come back", "slow_reader")
+            self.close(1013, "slow consumer; reconnect", "slow_reader")
 
     def close(self, code: int, reason: str, why: str) -> None:
         if self._over:
@@ -189,13 +189,13 @@ class WebSocketConnection:
     # --- frames
 
     def _handle(self, data: bytes | None, text: str | None) -> Awaitable[None] | None:
-        """Act on one message; what is returned is to be awaited before the next is read."""
+        """Handle one message; returns what to await before reading the next."""
         if data is None:
             self._handle_text(text or "")
             return None
         self.gateway.counters.bytes_in += len(data)
         if len(data) > self.gateway.settings.frame_bytes_max:
-            self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
+            self.close(1009, f"the frame has {len(data)} bytes; send fragments", "too_large")
             return None
         match frames.decode_few(data, self.gateway.settings.unacked_updates_max):
             case frames.DocUpdate() as frame:
@@ -226,10 +226,10 @@ class WebSocketConnection:
             if self._pongs > PONGS_MAX:
                 self.slow()
         elif text != "pong":
-            raise MalformedFrame("the only texts are ping and pong")
+            raise MalformedFrame("text messages other than ping and pong are not allowed")
 
     async def _join_later(self, request: frames.JoinRequest, seconds: float) -> None:
-        """A token joins too quickly: its connections are not read until it may. A refusal would be final."""
+        """Delay a join above the token's rate; the client would take a refusal as final."""
         while seconds:
             await asyncio.sleep(seconds)
             seconds = self.quota.join()
@@ -243,7 +243,7 @@ class WebSocketConnection:
             return
         room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
         if kind is None:
-            self._refuse_join(request, "unsupported_crdt", f"there are no rooms of {request.crdt} here")
+            self._refuse_join(request, "unsupported_crdt", f"this gateway has no rooms of {request.crdt}")
             return
         try:
             check_document_id(request.room)
@@ -273,22 +273,22 @@ class WebSocketConnection:
         room.join(request.version)
 
     def _counted(self, who: Principal) -> bool:
-        """Whether the token has room for this connection; the first that is known counts for all of it."""
+        """Count the connection for its first token; closes it and returns False if that exceeds a limit."""
         if self.quota.identified or who.token is None:
             return True
         no = self.quota.identify(who.token.user)
         self._frames.authenticated()
         if no is not None:
-            self.close(1013, f"{no.detail}; come back", "too_many")
+            self.close(1013, f"{no.detail}; reconnect later", "too_many")
         return no is None
 
     def _refuse_join(self, request: frames.JoinRequest, app_code: str, message: str) -> None:
         self.send(frames.encode(join_errors.refused(request.crdt, request.room, app_code, message)))
 
-    # --- who it is
+    # --- tokens
 
     def _begin(self) -> tuple[Callable[[], None], asyncio.TimerHandle | None]:
-        """Watch over the token of the handshake; who has none must join with one before long."""
+        """Follow the token of the handshake; without one, start the timer for the first join."""
         if self._principal is not None:
             return self.gateway.guard.follow(self._principal, self._token_ended), None
         seconds = self.gateway.settings.join_seconds
@@ -296,10 +296,10 @@ class WebSocketConnection:
 
     def _close_without_token(self) -> None:
         if not self.rooms:
-            self.close(TOKEN_ENDED, "token-missing: no token came", "token")
+            self.close(TOKEN_ENDED, "token-missing: no join with a token", "token")
 
     def _rights(self, request: frames.JoinRequest) -> RoomRights:
-        """By the token of the request, else of the room, else of the handshake.
+        """Return the rights by the token of the request, else of the room, else of the handshake.
 
         Raises NotSignedIn, TokenRefused, NotAllowed.
         """
@@ -318,9 +318,9 @@ class WebSocketConnection:
         return RoomRights(who, who.access(request.room), self.gateway.settings.read_only)
 
     def _reject_unchecked(self, request: frames.JoinRequest, no: LimitExceeded) -> None:
-        """Too many tokens were refused: a stranger comes back later, who has rooms keeps the others."""
+        """Refuse a join while tokens are blocked; close an unidentified connection, else end the room."""
         if not self.quota.identified:
-            self.close(1013, f"{no.detail}; come back later", "token")
+            self.close(1013, f"{no.detail}; reconnect later", "token")
             return
         self.gateway.counters.joins_refused += 1
         why = NotSignedIn("rate-limited", f"{no.detail}; try again in {no.retry_after} s")
@@ -328,7 +328,7 @@ class WebSocketConnection:
         self.forget(request.crdt, request.room)
 
     def _reject_join(self, request: frames.JoinRequest, error: LorogoError) -> None:
-        """No token lets it in; a room that was joined before is over, as the client takes it."""
+        """Refuse a join because of its token; a room that was joined before ends, as the client expects."""
         if error.code == UNCHECKED:
             self.close(1013, f"{error.code}: {error}", "not_served")
             return
@@ -342,9 +342,9 @@ class WebSocketConnection:
                 self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
 
     def _follow(self, key: tuple[Crdt, str], who: Principal) -> None:
-        """The room ends with its token; one with the token of the handshake ends with the connection.
+        """End the room when its own token ends; the handshake's token ends the whole connection.
 
-        In time before that it is asked to join again: the npm client asks its app for a token then.
+        `renew_seconds` before that suggest a rejoin, at which the npm client gets a new token from its app.
         """
         before = self._unfollow.pop(key, _nothing)
         if who is not self._principal:
@@ -359,7 +359,7 @@ class WebSocketConnection:
 
     def _renew(self, key: tuple[Crdt, str]) -> None:
         if (room := self.rooms.get(key)) is not None:
-            room.rejoin("the token ends soon: join again with a fresh one")
+            room.rejoin("the token expires soon: join again with a new one")
 
     def _room_ended(self, key: tuple[Crdt, str], error: TokenRefused) -> None:
         self.send(room_error(*key, RoomErrorCode.UNKNOWN, f"auth_failed: {error.code}: {error}"))
@@ -383,7 +383,7 @@ class WebSocketConnection:
         return room.update(frame.updates, frame.batch)
 
     def _refuse_oversized(self, frame: frames.OversizedBatch, size: int) -> None:
-        """Each update would be a message of its own."""
+        """Refuse a batch with too many updates: each would become a message of its own."""
         room = self.rooms.get((frame.crdt, frame.room))
         if room is None:
             self.ack(frames.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
@@ -393,7 +393,7 @@ class WebSocketConnection:
             room.failed(frame.batch, Status.PAYLOAD_TOO_LARGE)
 
     def _paid(self, room: Room, batch: bytes, count: int, size: int) -> bool:
-        """Whether the rates of the connection and of its token let them pass; if not, they are answered."""
+        """Charge updates to the rates of the connection and its token; returns False after refusing them."""
         now = asyncio.get_running_loop().time()
         size *= room.weight
         if not (self._updates.take(count, now=now) and self._bytes.take(size, now=now)):
@@ -405,7 +405,7 @@ class WebSocketConnection:
         return False
 
     def _fragment_header(self, header: frames.FragmentHeader) -> None:
-        """Fragments are let in, and paid for, before any comes: a reader's would fill memory for nothing."""
+        """Check rights and rates at the announcement, before fragments take memory."""
         room = self.rooms.get((header.crdt, header.room))
         if room is None:
             self.ack(frames.room_prefix(header.crdt, header.room), header.batch, Status.PERMISSION_DENIED)
@@ -434,17 +434,17 @@ class WebSocketConnection:
         if (room := self.rooms.get((refusal.key.crdt, refusal.key.room))) is not None:
             room.failed(refusal.key.batch, refusal.status, seconds=1.0)
 
-    # --- inside
+    # --- internals
 
     async def _wait_for_acks(self, wait: Awaitable[None]) -> None:
-        """Not reading is how a client is slowed; it ends when the client cannot be answered at all."""
+        """Apply back-pressure: stop reading until ACKs arrive, at most `join_seconds`."""
         try:
             async with asyncio.timeout(self.gateway.settings.join_seconds):
                 await wait
         except TimeoutError:
-            self.close(1013, "too much waits for its ACK; come back", "not_served")
+            self.close(1013, "too many updates without an ACK; reconnect", "not_served")
         except LorogoError as error:
-            log.warning("a frame was not handled", problem=str(error))
+            log.warning("handling a frame failed", problem=str(error))
 
     def _ended(self, code: int) -> None:
         words = {
@@ -458,5 +458,5 @@ class WebSocketConnection:
         self.gateway.counters.closed[self._over or words.get(code, "client")] += 1
 
     def _broke(self, error: Exception) -> None:
-        log.error("a connection broke", exc_info=error)
-        self.close(1013, "something went wrong here; come back", "broke")
+        log.error("connection failed", exc_info=error)
+        self.close(1013, "internal error; reconnect", "broke")

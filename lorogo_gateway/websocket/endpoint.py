@@ -1,4 +1,4 @@
-"""`Sockets`: the route `/ws`, all its connections, and how they end together."""
+"""The route `/ws`: all WebSocket connections of a gateway, and their shutdown."""
 
 import asyncio
 from functools import partial
@@ -32,7 +32,7 @@ _REASON_CHARS_MAX = 120  # of a close frame, which has room for 123 bytes
 
 
 class Sockets:
-    """The WebSocket door of a gateway. Close it before the HTTP server is stopped."""
+    """The WebSocket connections of a gateway. Close it before the HTTP server is stopped."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Sockets:
         self._all_gone.set()
 
     def routes(self) -> list[BaseRoute]:
-        """For Starlette."""
+        """Return the Starlette routes."""
         return [WebSocketRoute("/ws", _Endpoint(self)), Route("/ws", _not_a_socket)]
 
     def stats(self) -> dict[str, object]:
-        """What there is now, and sums since the start."""
+        """Return current values, and counters since the start."""
         rooms = [key for connection in self._connections for key in connection.rooms]
-        unread = [connection.line.unread_bytes for connection in self._connections]
+        unread = [connection.writer.unread_bytes for connection in self._connections]
         return {
             "connections": len(self._connections),
             "rooms": len(set(rooms)),
@@ -72,7 +72,7 @@ class Sockets:
         }
 
     async def close(self) -> None:
-        """Take nothing more, wait for what is in flight within `close_seconds`, close with 1001."""
+        """Stop reading, wait up to `close_seconds` for outstanding ACKs, then close with 1001."""
         self._closing = True
         for connection in self._connections:
             connection.stop_reading()
@@ -81,57 +81,55 @@ class Sockets:
                 for connection in list(self._connections):
                     await connection.settled()
         except TimeoutError:
-            log.warning("closed with updates that have no ACK", updates=self.stats()["unacked"])
+            log.warning("connections closed with unacknowledged updates", updates=self.stats()["unacked"])
         for connection in list(self._connections):
-            connection.close(1001, "the gateway is shut down; come back", "shutdown")
+            connection.close(1001, "the gateway is shutting down; reconnect", "shutdown")
         try:
             async with asyncio.timeout(self._settings.close_seconds):
                 await self._all_gone.wait()
                 await self._gateway.tasks.idle()
         except TimeoutError:
-            log.warning("connections did not end in time", connections=len(self._connections))
+            log.warning("closing connections timed out", connections=len(self._connections))
         await self._gateway.tasks.close()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, from its handshake to its end."""
+        """Serve one connection, from its handshake to its end."""
         if (await receive())["type"] != "websocket.connect":
             return
         headers = Headers(scope=scope)
         if not origin_allowed(headers, self._settings.origins) or self._is_forged(headers):
             self._gateway.counters.closed["origin"] += 1
-            await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
+            await send({"type": "websocket.close", "code": 4403})  # before accept: becomes HTTP 403
             return
         await send({"type": "websocket.accept"})
         if self._closing or len(self._connections) >= self._settings.connections_max:
             await self._too_many(send)
             return
-        visit = request_quota(scope, self._gateway.limiter)
+        request = request_quota(scope, self._gateway.limiter)
         try:
             principal = self._guard.known(headers)
         except (NotSignedIn, TokenRefused) as error:
             self._gateway.counters.closed["token"] += 1
             if error.code != UNCHECKED:
-                visit.failed()
+                request.failed()
             code = 1013 if error.code == UNCHECKED else TOKEN_ENDED
             reason = f"{error.code}: {error}"[:_REASON_CHARS_MAX]
             await send({"type": "websocket.close", "code": code, "reason": reason})
             return
-        share = visit.share()
-        if (
-            share.open(None if principal is None or principal.token is None else principal.token.user)
-            is not None
-        ):
+        quota = request.for_connection()
+        user = None if principal is None or principal.token is None else principal.token.user
+        if quota.open(user) is not None:
             await self._too_many(send)
             return
-        line: FrameWriter | None = frame_writer_of(
+        writer: FrameWriter | None = frame_writer_of(
             scope, partial(self._gateway.limiter.refusals.count, LimitReason.FRAMES)
         )
-        writer: asyncio.Task[None] | None = None
-        if line is None:
-            line = queued = AsgiFrameWriter(send)
-            writer = asyncio.create_task(queued.run())
+        sender: asyncio.Task[None] | None = None
+        if writer is None:
+            writer = queued = AsgiFrameWriter(send)
+            sender = asyncio.create_task(queued.run())
         connection = WebSocketConnection(
-            self._gateway, line, principal, share, now=asyncio.get_running_loop().time()
+            self._gateway, writer, principal, quota, now=asyncio.get_running_loop().time()
         )
         self._connections.add(connection)
         self._all_gone.clear()
@@ -142,16 +140,18 @@ class Sockets:
             self._connections.discard(connection)
             if not self._connections:
                 self._all_gone.set()
-            if writer is not None:
-                writer.cancel()
-                await asyncio.gather(writer, return_exceptions=True)
+            if sender is not None:
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
 
     async def _too_many(self, send: Send) -> None:
         self._gateway.counters.closed["too_many"] += 1
-        await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
+        await send(
+            {"type": "websocket.close", "code": 1013, "reason": "too many connections; reconnect later"}
+        )
 
     def _is_forged(self, headers: Headers) -> bool:
-        """Whether a page of others may have sent it with our cookie: browsers always say their Origin."""
+        """Return whether the handshake has a cookie but no Origin, which every browser sends."""
         return (
             not self._guard.open and "origin" not in headers and "cookie" in headers and _by_cookie(headers)
         )
@@ -161,12 +161,12 @@ def _by_cookie(headers: Headers) -> bool:
     try:
         found = presented(headers)
     except NotSignedIn:
-        return False  # which is refused anyhow
+        return False  # refused later because of the token
     return found is not None and found.place == "cookie"
 
 
 class _Endpoint:
-    """An ASGI app for WebSocketRoute, without Starlette's own WebSocket object between."""
+    """An ASGI app for WebSocketRoute that bypasses Starlette's WebSocket object."""
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
@@ -176,11 +176,13 @@ class _Endpoint:
 
 
 async def _not_a_socket(_request: Request) -> Response:
-    """Somebody looks with curl or a browser."""
-    words = "this is for WebSocket clients that speak the loro-protocol, as the npm package loro-websocket"
+    """Answer a plain HTTP request, as of curl or a browser, with 426."""
+    detail = (
+        "this path serves WebSocket clients of the loro-protocol, for example the npm package loro-websocket"
+    )
     headers = {"upgrade": "websocket", "connection": "upgrade"}
-    return HttpProblem(426, "upgrade-required", words, headers=headers).response()
+    return HttpProblem(426, "upgrade-required", detail, headers=headers).response()
 
 
 def _broke(error: Exception) -> None:
-    log.error("a task of the WebSocket door broke", exc_info=error)
+    log.error("WebSocket task failed", exc_info=error)

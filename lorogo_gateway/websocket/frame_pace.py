@@ -1,4 +1,4 @@
-"""How quickly the frames of one connection are heard, whatever is in them."""
+"""The rate limit of one connection's frames, whatever their content."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,17 +9,17 @@ from lorogo_gateway.limits.request_quota import ConnectionQuota
 from lorogo_gateway.limits.token_bucket import TokenBucket
 from lorogo_gateway.settings import GatewaySettings
 
-_TURN_FRAMES = 32  # one after another, before other connections are looked at
-_PAUSE_SECONDS = 0.25  # not reading: it is how a client is slowed
+_TURN_FRAMES = 32  # in a row, before other connections get a turn
+_PAUSE_SECONDS = 0.25  # without reading, which slows the client down
 
 
 class FramePace:
-    """A rate for the connection and one for its token; and after a few frames it is others' turn.
+    """A rate of the connection and one of its token, and fairness between connections.
 
-    Who is above it is not read for a while. Nothing is dropped, and nobody is closed for it.
+    Above a rate the connection is not read for a while. No frame is dropped and no connection closed.
     """
 
-    __slots__ = ("_bucket", "_clock", "_limiter", "_settings", "_quota", "_turn")
+    __slots__ = ("_bucket", "_clock", "_limiter", "_quota", "_settings", "_turn")
 
     def __init__(
         self,
@@ -39,20 +39,20 @@ class FramePace:
         self._bucket = TokenBucket(rate, settings.burst_seconds, now=clock())
 
     def authenticated(self) -> None:
-        """It has shown a token: it is no anonymous any more."""
+        """Switch to the rate of connections that have shown a valid token."""
         settings = self._settings
         self._bucket = TokenBucket(settings.frames_per_second, settings.burst_seconds, now=self._clock())
 
     async def turn(self) -> None:
-        """A frame came: return when it may be heard."""
+        """Count a frame; returns when it may be handled."""
         self._turn += 1
         if self._turn >= _TURN_FRAMES:
-            await self._others()
+            await self._yield_turn()
         while not self._bucket.take(1, now=self._clock()):
             self._limiter.refusals.count(LimitReason.FRAMES)
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _others(self) -> None:
+    async def _yield_turn(self) -> None:
         await asyncio.sleep(0)
         seconds = self._quota.frames(self._turn)
         while seconds:

@@ -1,4 +1,4 @@
-"""Updates of one connection that come in fragments, and the timer that gives up those that do not end."""
+"""Fragmented updates of one connection, and the timer that drops incomplete ones."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ log = get_logger(__name__)
 
 
 class IncomingFragments:
-    """An Assembler with a clock; `refused` is told of every batch that was dropped."""
+    """An Assembler with a timer; `refused` is called for every dropped batch."""
 
     __slots__ = ("_assembler", "_expiry", "_gateway", "_refused")
 
@@ -31,7 +31,7 @@ class IncomingFragments:
         )
 
     def begin(self, header: FragmentHeader) -> bool:
-        """Whether a batch begins with it: no if it was refused, or is known already."""
+        """Begin a batch; returns False if it was refused or had begun before."""
         known = self._assembler.knows(header)
         refusal = self._assembler.begin(header, now=asyncio.get_running_loop().time())
         if refusal is not None:
@@ -40,7 +40,7 @@ class IncomingFragments:
         return refusal is None and not known
 
     def add(self, fragment: Fragment) -> bytes | None:
-        """The whole update, if this was its last fragment."""
+        """Return the whole update if this was its last missing fragment."""
         match self._assembler.add(fragment):
             case FragmentRefusal() as refusal:
                 self._refuse(refusal)
@@ -49,21 +49,21 @@ class IncomingFragments:
                 return payload
 
     def drop(self, header: FragmentHeader) -> None:
-        """Its sender was answered already."""
+        """Drop a batch whose sender was answered."""
         self._assembler.drop(header)
 
     def forget(self, crdt: Crdt, room: str) -> None:
-        """The room was left, or is joined anew."""
+        """Drop the batches of a room that was left or joined again."""
         self._assembler.forget(crdt, room)
 
     def close(self) -> None:
-        """The connection is over."""
+        """Stop the timer and drop every batch."""
         if self._expiry is not None:
             self._expiry.cancel()
         self._assembler.close()
 
     def _refuse(self, refusal: FragmentRefusal) -> None:
-        log.info("fragments were refused", room=refusal.key.room, problem=refusal.problem)
+        log.info("fragments refused", room=refusal.key.room, problem=refusal.problem)
         if refusal.problem == NO_ROOM:
             self._gateway.limiter.refusals.count(LimitReason.FRAGMENTS)
         self._refused(refusal)

@@ -91,7 +91,7 @@ def test_nearly_everything_that_is_told_is_shown() -> None:
         "lorogo_documents_recovering",
         "lorogo_gateway_feed_events_total",  # the feeds themselves are shown
         "lorogo_gateway_feeds_opened_total",
-        "lorogo_gateway_look_timestamp_seconds",  # for alerts of your own
+        "lorogo_gateway_sample_timestamp_seconds",  # for alerts of your own
         "lorogo_gateway_websocket_joins_total",
         "lorogo_gateway_websocket_updates_received_total",  # the Acks are shown
         "lorogo_gateway_websocket_updates_sent_total",  # the bytes are
