@@ -33,7 +33,7 @@ class Membership:
         self.left = False
 
     async def enter(self) -> Member:
-        """Return the member; the first call creates it. Raises SessionClosed after `leave`, NoSuchDocument."""
+        """Return the member; the first call creates it. Raises SessionClosed if left, NoSuchDocument."""
         async with self._lock:
             if self.left:
                 raise SessionClosed("the room was left")

@@ -102,5 +102,5 @@ def test_elsewhere_every_name_is_taken_unless_some_are_given(bound: str) -> None
 def test_a_name_is_checked_when_the_settings_are_made() -> None:
     assert GatewaySettings(host_names=("Docs.Example.org.",)).host_names == ("docs.example.org",)
     for wrong in ("", "*", "a b", "http://a", "a:80", "a/b", ".", "a..b"):
-        with pytest.raises(ValueError, match="is not the name of a host"):
+        with pytest.raises(ValueError, match="is not a host name"):
             GatewaySettings(host_names=(wrong,))

@@ -112,7 +112,7 @@ def test_every_setting_can_be_said_in_every_way() -> None:
         ("serve", "LOROGO_OPEN", "maybe", "must be true or false, not 'maybe'"),
         ("serve", "LOROGO_LOG", "loud", "must be debug, info, warning or error, not 'loud'"),
         ("gateway", "LOROGO_GATEWAY_PORT", "http", "must be a whole number from 0 to 65535, not 'http'"),
-        ("gateway", "LOROGO_GATEWAY_ORIGINS", "http://a,x", ": 'x' is not an origin, as https://app"),
+        ("gateway", "LOROGO_GATEWAY_ORIGINS", "http://a,x", ": 'x' is not an origin; write it as https://app"),
         ("serve", "LOROGO_NATS_SEED_FILE", SEED, "is no name of a file: that is the seed itself, not a file"),
         ("serve", "LOROGO_NATS", f"http://a:{PASSWORD}@x", "must be an address of NATS"),
     ],

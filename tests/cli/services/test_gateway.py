@@ -77,7 +77,7 @@ def test_what_cannot_be_is_told_in_one_sentence(nats_server: EmbeddedNats, tmp_p
         words = refused(lorogo("gateway", "--nats", nats_server.url, "--port", port, cwd=tmp_path))
     assert port in words and "--port" in words
     assert "is not an origin" in refused(lorogo("gateway", "--origin", "app.example.org", cwd=tmp_path))
-    assert "is not the name of a host" in refused(lorogo("gateway", "--host-name", "*", cwd=tmp_path))
+    assert "is not a host name" in refused(lorogo("gateway", "--host-name", "*", cwd=tmp_path))
 
 
 async def test_a_page_that_joins_while_nats_is_away_breaks_nothing(tmp_path: Path) -> None:

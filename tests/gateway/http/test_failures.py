@@ -104,7 +104,7 @@ STATUSES = {
 
 #: the one sentence that is ours: a stream's name helps nobody who has never run a server
 NO_SERVER_YET = (
-    "no lorogo server has ever run on this NATS (stream 'x' does not exist): start one with `lorogo serve`"
+    "this NATS has no lorogo streams (stream 'x' does not exist): start a server with `lorogo serve`"
 )
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_gateway.auth.needs import NoToken
-from lorogo_gateway.documents.reads import said
+from lorogo_gateway.documents.reads import json_response
 from lorogo_gateway.http import schema_check
 from lorogo_gateway.http.negotiation import best, body_type
 from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, checked_request
@@ -29,7 +29,9 @@ SMALL = GatewaySettings(body_bytes_max=1000, bodies_bytes_max=1500, call_seconds
 async def echo(request: Request) -> Response:
     what = checked_request(request)
     body = what.body.decode("latin-1") if isinstance(what.body, bytes) else what.body
-    return said({"values": dict(what.values), "body": body, "type": what.body_type, "wants": what.wants})
+    return json_response(
+        {"values": dict(what.values), "body": body, "type": what.body_type, "wants": what.wants}
+    )
 
 
 PARAMETERS = (
@@ -436,8 +438,8 @@ async def test_a_handler_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None
         return Operation(method, "/v1/slow", method, "", hang, {200: ResponseSpec("")}, need=NoToken())
 
     async with http_of([slow("GET"), slow("POST")], SMALL) as http:
-        assert "may have been done" not in problem(await http.get("/v1/slow"), 504, "timeout")["detail"]
-        assert "may have been done" in problem(await http.post("/v1/slow"), 504, "timeout")["detail"]
+        assert "may have been made" not in problem(await http.get("/v1/slow"), 504, "timeout")["detail"]
+        assert "may have been made" in problem(await http.post("/v1/slow"), 504, "timeout")["detail"]
 
 
 @pytest.mark.parametrize(

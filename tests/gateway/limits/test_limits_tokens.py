@@ -238,7 +238,7 @@ async def test_feeds_of_a_token_have_a_bound() -> None:
                 feed = await held.enter_async_context(http.stream("GET", "/v1/feed", headers=ANN))
                 assert feed.status_code == 200
             refused = await http.get("/v1/feed", headers=ANN)
-            assert "2 feeds" in problem(refused, 429, "rate-limited")["detail"]
+            assert "2 open feeds, the limit" in problem(refused, 429, "rate-limited")["detail"]
             assert int(refused.headers["retry-after"]) >= 1
             assert served.refused("token-feeds") == 1
             assert served.gateway.feeds.open == 2

@@ -119,10 +119,10 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
     """In many rooms it may be more than may wait for a slow reader."""
 
     class Reader:
-        """A port and its line: what is unread is taken when somebody waits for it."""
+        """A port and its writer: what is unread is taken when somebody waits for it."""
 
         unread = worst = 0
-        line = property(lambda self: self)
+        writer = property(lambda self: self)
 
         def __init__(self, gateway: GatewayState) -> None:
             self.gateway = gateway

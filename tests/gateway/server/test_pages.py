@@ -86,7 +86,7 @@ async def test_a_gateway_that_only_reads_offers_no_new_document(built: Path) -> 
         root = await web.get("/")
         lost = await web.get("/nowhere", headers={"accept": "text/html"})
         assert (await web.get("/d/minutes")).text == "<title>editor</title>"
-    assert root.status_code == 200 and "only reads" in root.text
+    assert root.status_code == 200 and "is read-only" in root.text
     assert 'href="/"' not in root.text + lost.text
 
 
