@@ -1,4 +1,4 @@
-{{/* Names. Short enough for what is put behind them, and for the number of a pod. */}}
+{{/* Names, short enough for suffixes and pod numbers. */}}
 {{- define "lorogo.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
@@ -24,7 +24,7 @@ default
 {{- end -}}
 {{- end -}}
 
-{{/* Labels of one kind of pod: (dict "root" $ "part" "server"). The first never change. */}}
+{{/* Labels of one kind of pod: (dict "root" $ "part" "server"). The selector labels never change. */}}
 {{- define "lorogo.selector" -}}
 app.kubernetes.io/name: {{ include "lorogo.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -53,7 +53,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* What every pod has: (dict "root" $ "part" "server" "values" .Values.server) */}}
+{{/* Common pod spec: (dict "root" $ "part" "server" "values" .Values.server) */}}
 {{- define "lorogo.pod" -}}
 {{- $root := .root -}}
 serviceAccountName: {{ include "lorogo.serviceAccount" $root }}
@@ -98,7 +98,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Without the chart's version: a chart that changed elsewhere starts no pod anew. */}}
+{{/* Without the chart's version: unrelated changes of the chart restart no pod. */}}
 {{- define "lorogo.podMetadata" -}}
 labels:
   {{- include "lorogo.selector" . | nindent 2 }}
@@ -112,7 +112,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* What every container has. */}}
+{{/* Common container spec. */}}
 {{- define "lorogo.confined" -}}
 securityContext:
   allowPrivilegeEscalation: false
@@ -131,7 +131,7 @@ timeoutSeconds: {{ .probe.timeoutSeconds }}
 failureThreshold: {{ .probe.failureThreshold }}
 {{- end -}}
 
-{{/* Where NATS is, and which files it takes to speak to it: as variables, for whoever types a command in the pod, too. */}}
+{{/* NATS URL and TLS files as environment variables, which also serve commands run in the pod. */}}
 {{- define "lorogo.natsEnv" -}}
 - name: LOROGO_NATS
   {{- if .Values.nats.urlSecret.name }}
@@ -155,7 +155,7 @@ failureThreshold: {{ .probe.failureThreshold }}
 {{- end }}
 {{- end -}}
 
-{{/* The ports of NATS, by its addresses. */}}
+{{/* The ports of NATS, from its URLs. */}}
 {{- define "lorogo.natsPorts" -}}
 {{- $ports := list -}}
 {{- range splitList "," .Values.nats.url -}}
@@ -169,7 +169,7 @@ failureThreshold: {{ .probe.failureThreshold }}
 {{- $values := .root.Values -}}
 name: files
 projected:
-  # With the pod's fsGroup they are 0440 and root's: what lorogo takes for secret.
+  # With the pod's fsGroup they are 0440 and owned by root, as lorogo requires of secret files.
   defaultMode: 0400
   sources:
     {{- range .secrets }}
@@ -196,7 +196,7 @@ projected:
     {{- end }}
 {{- end -}}
 
-{{/* Options of a command from a map: true is the option alone, false and null are nothing. */}}
+{{/* Command options from a map: true is a flag; false and null are omitted. */}}
 {{- define "lorogo.options" -}}
 {{- range $name, $value := . }}
 {{- if kindIs "bool" $value }}
@@ -218,11 +218,11 @@ projected:
 {{- end -}}
 {{- end -}}
 
-{{/* What the schema cannot say. */}}
+{{/* Checks that the schema cannot express. */}}
 {{- define "lorogo.check" -}}
 {{- $server := .Values.server -}}
 {{- if and (eq $server.durability "replicated") (le (int $server.replicas) (int $server.journalReplicas)) -}}
-{{- fail (printf "server.replicas is %d: with durability replicated and journalReplicas %d it must be above that, or nothing is ever ACKed" (int $server.replicas) (int $server.journalReplicas)) -}}
+{{- fail (printf "server.replicas is %d: with durability replicated and journalReplicas %d it must be above journalReplicas, or nothing is ever ACKed" (int $server.replicas) (int $server.journalReplicas)) -}}
 {{- end -}}
 {{- if and (eq $server.durability "stream") $server.archive -}}
 {{- fail "server.archive contradicts server.durability stream, which keeps no journal" -}}
@@ -240,7 +240,7 @@ projected:
 {{- end -}}
 {{- end -}}
 
-{{/* NetworkPolicies. A node always reaches its own pods: probes need no rule. */}}
+{{/* NetworkPolicies. Nodes always reach their own pods, so probes need no rule. */}}
 {{- define "lorogo.policyHead" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
