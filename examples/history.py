@@ -22,12 +22,12 @@ lake = sys.argv[2] if len(sys.argv) > 2 else str(Path(folder.name) / "lake")
 
 session = open_session()
 spark = session.__enter__()
-atexit.register(session.__exit__, None, None, None)  # a script would say `with open_session() as spark:`
+atexit.register(session.__exit__, None, None, None)  # in a script use `with open_session() as spark:`
 register(spark)
 
 # %% [markdown]
 # ## Journals become tables
-# `ingest` takes what is new, each update once, however often it runs. `materialise` folds it into documents.
+# `ingest` reads new updates, each once, however often it runs. `materialise` replays them into documents.
 
 # %%
 pipeline = build(spark, Settings(lake=lake, journals=(journal,)))
@@ -36,7 +36,7 @@ print(pipeline.materialise())
 
 # %% [markdown]
 # ## Who wrote most
-# `changes` has a row for every run of operations that one update brought.
+# `changes` has a row for every run of operations in an update.
 
 # %%
 pipeline.sql("""
@@ -49,7 +49,7 @@ pipeline.sql("""
 
 # %% [markdown]
 # ## How much was typed
-# The same table, by the hour, as a DataFrame. What two people delete at once counts twice.
+# The same table, by the hour, as a DataFrame. Text deleted concurrently by two people counts twice.
 
 # %%
 from pyspark.sql import functions as f
@@ -65,7 +65,7 @@ typed.show(20, truncate=False)
 
 # %% [markdown]
 # ## Yesterday's text
-# Any document as of any time. Here: as of the middle of its history.
+# Any document at any time; here at the middle of its history.
 
 # %%
 busiest = pipeline.sql("""

@@ -30,12 +30,12 @@ Patch = tuple[int, int, str]
 
 
 def traces(folder: Path | None) -> Iterator[tuple[str, list[Patch], str]]:
-    """(name, patches, text in the end) of each trace."""
+    """Return (name, patches, final text) of each trace."""
     found = sorted(folder.glob("*.json.gz")) if folder else []
     for path in found:
         body = json.loads(gzip.decompress(path.read_bytes()))
         if "startContent" not in body or body.get("kind") == "concurrent":
-            continue  # of another form
+            continue  # another format
         patches = [(at, deleted, text) for txn in body["txns"] for at, deleted, text in txn["patches"]]
         yield path.name.removesuffix(".json.gz"), patches, body["endContent"]
     if not found:
@@ -51,7 +51,7 @@ def traces(folder: Path | None) -> Iterator[tuple[str, list[Patch], str]]:
 
 
 def moments(rng: random.Random, count: int, first: datetime, days: int) -> list[datetime]:
-    """When updates are sent: in the busy hours of working days, mostly."""
+    """Return the times of updates, mostly in busy hours of working days."""
     weights = [(0.15 if (first + timedelta(day)).weekday() > 4 else 1) for day in range(days)]
     found = []
     for day in rng.choices(range(days), weights, k=count):
@@ -63,7 +63,7 @@ def moments(rng: random.Random, count: int, first: datetime, days: int) -> list[
 def typed(
     name: str, patches: list[Patch], end: str, first: datetime, days: int, people: list[int]
 ) -> Iterator[tuple[datetime, bytes]]:
-    """The updates of one document, each by whoever has the turn; raises if the text is not the trace's."""
+    """Yield the updates of one document by changing authors. Raises if the final text is not the trace's."""
     rng = random.Random(name)
     authors = {peer: LoroDoc() for peer in rng.sample(people, k=min(len(people), rng.randint(2, 4)))}
     for peer, doc in authors.items():
@@ -71,7 +71,7 @@ def typed(
     pieces = [patches[at : at + PATCHES_PER_UPDATE] for at in range(0, len(patches), PATCHES_PER_UPDATE)]
     writer = next(iter(authors))
     for when, piece in zip(moments(rng, len(pieces), first, days), pieces, strict=True):
-        if rng.random() < 0.1:  # somebody else goes on
+        if rng.random() < 0.1:  # another author continues
             last, writer = authors[writer], rng.choice(list(authors))
             authors[writer].import_(last.export(ExportMode.Updates(authors[writer].oplog_vv)))
         doc = authors[writer]
@@ -87,7 +87,7 @@ def typed(
 
 
 def answers(rng: random.Random, when: datetime, acked: int) -> AnswersRecord:
-    """A minute of a server, drawn at random."""
+    """Return random server metrics of one minute."""
     counts = [0] * latency.COUNTS_MAX
     for _ in range(acked):
         counts[latency.place(int(rng.lognormvariate(6.8, 0.7)))] += 1

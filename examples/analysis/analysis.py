@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A week of writing, in pandas
 #
-# The tables that the pipeline makes are Parquet with a Delta log: any reader opens them. Here it is
-# `deltalake` and pandas; no Spark, no Java, no server. Run it as a script, or cell by cell in an editor
+# The pipeline's tables are Parquet with a Delta log, which many tools read. This notebook uses
+# `deltalake` and pandas: no Spark, no Java, no server. Run it as a script, or cell by cell in an editor
 # that knows `# %%` (VS Code, PyCharm, Spyder, Jupytext).
 #
 #     lorogo pipeline ingest --journal .lorogo --lake lake
@@ -23,8 +23,8 @@ pd.set_option("display.width", 110)
 
 # %% [markdown]
 # ## The tables
-# Only the columns that are asked for are read. `documents` also has states of the past, which
-# `materialise --as-of` made: the latest ones are marked.
+# Only the selected columns are read. `documents` also has earlier states, written by
+# `materialise --as-of`; the latest ones are marked.
 
 # %%
 changes = DeltaTable(lake / "changes").to_pandas(
@@ -57,8 +57,8 @@ busiest = dated.groupby(dated["accepted_at"].dt.hour)["ops"].sum().idxmax() if l
 print(f"the busiest hour begins at {busiest}:00 UTC")
 
 # %% [markdown]
-# ## What stays
-# Of what was typed, how much is there now? And how many bytes of updates does a character cost?
+# ## Retention
+# How much of the typed text remains? And how many bytes of updates does a character cost?
 
 # %%
 kept = documents[documents["state"] == "live"].copy()
@@ -70,7 +70,7 @@ print(kept.sort_values("chars", ascending=False)[["chars", "typed", "stays", "by
 
 # %% [markdown]
 # ## Together
-# Documents that more than one peer wrote, and how even it was: 1.0 if all wrote the same.
+# Documents with several peers, and the evenness of their shares: 1.0 if all wrote the same amount.
 
 # %%
 written = changes.groupby(["document_id", "peer"])["inserted"].sum()

@@ -1,8 +1,8 @@
-"""A bot that writes with people: whoever ends a line with a sum and `=` finds the answer behind it.
+"""A bot that edits with people: it appends the result to every line that ends with a sum and `=`.
 
     python bot.py minutes                      # then type "12 * 7 =" into the text `body` of that document
 
-It is a client like any other: it has a replica, edits it, and is seen by its name.
+It is an ordinary client with a replica and presence.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import lorogo_client
 from lorogo_client import LorogoError, Session
 
 SUM = re.compile(r"[0-9. +*/()-]+$")
-CHARS_MAX = 100  # of a sum: whoever types a longer one gets no answer
+CHARS_MAX = 100  # of a sum; longer ones are ignored
 OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,7 +30,7 @@ OPERATORS = {
 
 
 def value(node: ast.expr) -> float:
-    """What the sum is. ValueError for anything that is not one: people may type what they like."""
+    """Evaluate a sum. Raises ValueError for any other expression, since the text is untrusted."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return number
@@ -43,7 +43,7 @@ def value(node: ast.expr) -> float:
 
 
 def answer(line: str) -> str | None:
-    """The answer to the sum at the end of a line, as people write it; None if there is none."""
+    """Return the result of the sum at the end of a line; None if there is no sum."""
     words = line.rstrip()
     found = SUM.search(words[:-1][-CHARS_MAX - 1 :]) if words.endswith("=") else None
     if found is None or len(found[0]) > CHARS_MAX:
@@ -55,7 +55,7 @@ def answer(line: str) -> str | None:
 
 
 def complete(body: LoroText) -> int:
-    """Write the answer behind every sum that waits for one; how many there were."""
+    """Append the result to every unanswered sum; returns their number."""
     end, done = 0, 0
     for line in body.to_string().split("\n"):
         if (result := answer(line)) is not None:
@@ -68,12 +68,12 @@ def complete(body: LoroText) -> int:
 
 
 async def work(session: Session) -> None:
-    """Answer what is there, then whatever comes, for as long as the document is there."""
+    """Answer existing sums, then new ones, until the document is deleted."""
     session.presence.set({"name": "the calculating bot"})
-    changes = session.changes()  # before the first look, so that nothing falls between
+    changes = session.changes()  # before the first read, so that no change is missed
     while True:
-        # Nothing is awaited between reading and writing: nobody's edit can come between in this replica. One
-        # that was made elsewhere at the same moment is merged, and stays where it was meant to be.
+        # Without an await between read and write, no other edit can change this replica in between.
+        # A concurrent edit of another replica is merged and keeps its position.
         if done := complete(session.doc.get_text("body")):
             session.commit("sums")
             await session.flush()
@@ -86,7 +86,7 @@ async def main() -> None:
     options.add_argument("document")
     given = options.parse_args()
     nats = os.environ.get("LOROGO_NATS", "nats://127.0.0.1:4222")
-    token = os.environ.get("LOROGO_TOKEN")  # for a server that asks for one
+    token = os.environ.get("LOROGO_TOKEN")  # if the server requires one
     async with (
         lorogo_client.connect(nats, token=token, name="bot") as client,
         client.open(given.document) as session,

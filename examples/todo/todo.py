@@ -2,7 +2,7 @@
 
     python todo.py groceries ana
 
-It keeps a copy in the folder `ana.store`, so it works without a network, too.
+It keeps a copy in the folder `ana.store`, so it also works offline.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COMMANDS = "add TEXT, done N, move N TO, remove N, or quit"
 
 
 def edit(doc: LoroDoc, line: str) -> None:
-    """Do what the line says, or ValueError with what it could say."""
+    """Execute the command in the line. Raises ValueError if it is unknown."""
     match line.split():
         case ["add", _, *_]:
             items.add(doc, line.split(maxsplit=1)[1])
@@ -33,21 +33,21 @@ def edit(doc: LoroDoc, line: str) -> None:
         case ["remove", number] if number.isdecimal():
             items.remove(doc, int(number))
         case _:
-            raise ValueError(f"say {COMMANDS}")
+            raise ValueError(f"unknown command; use {COMMANDS}")
 
 
 class Screen:
-    """The list as it was printed last; it is printed again when it is another."""
+    """Prints the list when it has changed."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.printed = ""
 
     def show(self) -> None:
-        """The list, under a line that says how safe it is and who looks at it."""
+        """Print the list with its sync state and the people present."""
         session = self.session
         match session.state:
-            case State.OFFLINE:  # who else is here is not known
+            case State.OFFLINE:  # presence is unknown while offline
                 mark = f"offline, {session.unsaved} not saved"
             case state:
                 names = sorted({str(entry["name"]) for entry in session.presence.all().values()})
@@ -58,20 +58,20 @@ class Screen:
         text = "\n".join(lines)
         if text != self.printed:
             self.printed = text
-            self.say(text)
+            self.print(text)
 
-    def say(self, text: str) -> None:
-        """Print the text over the prompt, and the prompt again below it."""
+    def print(self, text: str) -> None:
+        """Print the text over the prompt, and the prompt below it."""
         print(f"\r{text}\n> ", end="", flush=True)
 
     async def follow(self, feed: AsyncIterator[object]) -> None:
-        """Show the list whenever the feed has something to say."""
+        """Show the list after every event of the feed."""
         async for _ in feed:
             self.show()
 
 
 async def typed() -> AsyncIterator[str]:
-    """The lines that somebody types, without blocking everything else."""
+    """Yield the lines typed by the user, without blocking the event loop."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
@@ -80,7 +80,7 @@ async def typed() -> AsyncIterator[str]:
 
 
 async def take_part(session: Session, name: str) -> None:
-    """Show what others do, and do what is typed, until `quit` or the end of the input."""
+    """Show the others' edits and execute typed commands, until `quit` or the end of input."""
     screen = Screen(session)
     session.presence.set({"name": name})
     async with asyncio.TaskGroup() as group:
@@ -92,9 +92,9 @@ async def take_part(session: Session, name: str) -> None:
             try:
                 edit(session.doc, line)
             except ValueError as problem:
-                screen.say(str(problem))
+                screen.print(str(problem))
                 continue
-            session.commit()  # to everybody, in the background
+            session.commit()  # sent to the server in the background
             await session.stored()  # on this disk
             screen.printed = ""  # show it even if the line changed nothing
             screen.show()

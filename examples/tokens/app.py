@@ -1,10 +1,10 @@
-"""A backend that signs people in and gives them tokens for lorogo. FastAPI.
+"""A FastAPI backend that signs users in and issues tokens for lorogo.
 
     lorogo dev --closed                                         # in one terminal
     pip install fastapi && uvicorn app:app --port 8000          # in another, in this folder
 
-Your own app knows its people by other means than a list in a file; what matters is below `token()`: the
-backend alone has the key, decides what each may do, and gives out tokens that end soon.
+Your own app has another user database. The relevant part is `token()`: only the backend has the key, decides
+on grants, and issues short-lived tokens.
 """
 
 import hmac
@@ -31,7 +31,7 @@ TEAMS = {"ana": {"board-*": "write", "minutes-*": "write"}, "ben": {"minutes-*":
 
 
 class Given(BaseModel):
-    """What an app needs to connect."""
+    """The data that an app needs to connect."""
 
     token: str
     expires: datetime
@@ -39,7 +39,7 @@ class Given(BaseModel):
 
 
 def signed_in(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> str:
-    """Who asks. 401 for whoever cannot prove it."""
+    """Return the authenticated user. Responds with 401 without valid credentials."""
     known = PEOPLE.get(given.username)
     if known is None or not hmac.compare_digest(known.encode(), given.password.encode()):
         raise HTTPException(401, "sign in first", {"WWW-Authenticate": "Basic"})
@@ -47,18 +47,18 @@ def signed_in(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> s
 
 
 def mint(subject: str, documents: dict[str, str], lasts: timedelta) -> str:
-    """A token. Only this process can make one: it has the key."""
+    """Issue a token. Only this process can: it has the key."""
     return tokens.mint(tokens.load_key(KEY), subject=subject, documents=documents, expires=lasts)
 
 
 async def own_token() -> str:
-    """For what the backend does itself; the client asks for a fresh one before it ends."""
+    """Return a token for the backend's own calls; the client requests a new one before it expires."""
     return mint("backend", {"minutes-*": "read"}, LASTS)
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One client for the whole app, as long as it runs."""
+    """Share one client across the app, for its lifetime."""
     async with lorogo_client.connect(NATS, token=own_token, name="backend") as client:
         app.state.client = client
         yield
@@ -69,14 +69,14 @@ app = FastAPI(title="tokens", lifespan=lifespan)
 
 @app.post("/token")
 async def token(who: Annotated[str, Depends(signed_in)]) -> Given:
-    """A token for whoever is signed in. Apps come again before it ends: what they may do follows us."""
+    """Issue a token to the user. Apps request a new one before it expires, so grants stay current."""
     documents = TEAMS[who]
     return Given(token=mint(who, documents, LASTS), expires=datetime.now(UTC) + LASTS, documents=documents)
 
 
 @app.get("/titles/{number}")
 async def title(number: int, who: Annotated[str, Depends(signed_in)]) -> dict[str, object]:
-    """The backend reads a document itself: one value, without a copy of the rest."""
+    """Read one value of a document, without a replica."""
     try:
         found = await app.state.client.document(f"minutes-{number}").get(["$.title"], timeout=10)
     except NoSuchDocument:

@@ -52,13 +52,13 @@ def test_lines_edit_the_list() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("done 3", "there is no item 3: the list has 1"),
-        ("done 0", "there is no item 0"),
-        ("move 1 2", "there is no item 2"),
-        ("remove -1", "say add TEXT, done N"),
-        ("done one", "say add TEXT, done N"),
-        ("add", "say add TEXT"),
-        ("buy milk", "say add TEXT"),
+        ("done 3", "item 3 does not exist: the list has 1"),
+        ("done 0", "item 0 does not exist"),
+        ("move 1 2", "item 2 does not exist"),
+        ("remove -1", "unknown command; use add TEXT, done N"),
+        ("done one", "unknown command; use add TEXT, done N"),
+        ("add", "unknown command; use add TEXT"),
+        ("buy milk", "unknown command; use add TEXT"),
     ],
 )
 def test_a_line_that_makes_no_sense_changes_nothing(line: str, words: str) -> None:

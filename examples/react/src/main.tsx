@@ -1,4 +1,4 @@
-/** A to-do list for everybody who has the page open, and for `python todo.py groceries ana` (examples/todo). */
+/** A shared to-do list, compatible with `python todo.py groceries ana` (examples/todo). */
 
 import { LoroMap, type LoroDoc } from "loro-crdt";
 import { StrictMode, useState, type FormEvent, type JSX } from "react";
@@ -20,7 +20,7 @@ function List(): JSX.Element {
 
   function edit(change: () => void): void {
     change();
-    doc.commit(); // sent by itself
+    doc.commit(); // sent automatically
   }
 
   function add(event: FormEvent): void {

@@ -1,4 +1,4 @@
-/** A document as a React hook: `useRoom(url, id)` draws again whenever anybody edits it. */
+/** A document as a React hook: `useRoom(url, id)` renders again after every edit. */
 
 import { LoroAdaptor } from "loro-adaptors/loro";
 import { LoroDoc } from "loro-crdt";
@@ -6,8 +6,8 @@ import { LoroWebsocketClient } from "loro-websocket";
 import { useEffect, useState } from "react";
 
 /**
- * `live`: connected, and edits go out. It does not say "saved": the npm client tells of refused edits only. A page that
- * wants to say it listens to Acks as well; web/src/demo/link.ts and saved.ts of lorogo show how.
+ * `live`: connected, and edits are sent. It does not mean "saved": the npm client reports refused edits only. A page with
+ * a saved indicator also needs the Acks: see web/src/demo/link.ts and saved.ts of lorogo.
  */
 export type State = "connecting" | "live" | "offline" | "problem";
 
@@ -26,8 +26,8 @@ const STATES: Readonly<Record<string, State>> = {
 };
 
 /**
- * The npm client ignores the promise of its first connection. A component that is removed before that connection is open,
- * as StrictMode does with each one on purpose, would leave an uncaught "Destroyed".
+ * The npm client ignores the promise of its first connection. A component that unmounts before that connection is open,
+ * as in StrictMode, would leave an uncaught "Destroyed".
  */
 class Client extends LoroWebsocketClient {
   override connect(options?: { resetBackoff?: boolean }): Promise<void> {
@@ -41,7 +41,7 @@ export function useRoom(url: string, id: string): Room {
   const [room, setRoom] = useState<Room>(() => ({ doc: new LoroDoc(), state: "connecting", problem: "" }));
 
   useEffect(() => {
-    const doc = new LoroDoc(); // one for each visit: what was typed elsewhere must not come along
+    const doc = new LoroDoc(); // a new one per mount: edits of another document must not leak
     let mounted = true;
     const tell = (change: Partial<Room>): void => {
       if (mounted) setRoom((now) => ({ ...now, ...change, doc }));
