@@ -241,7 +241,7 @@ async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Bro
     await expect(editor(ben.page)).to_contain_text("ink1")
     await expect(ben.page.locator("#toolbar")).to_be_hidden()
     lost = await visit(browser, f"{place.web}/d/nobody-made-it")
-    await expect(lost.page.locator("#banner")).to_contain_text("There is no such document")
+    await expect(lost.page.locator("#banner")).to_contain_text("This document does not exist")
     await expect(lost.page.locator("#opening")).to_be_hidden()
 
 
@@ -257,7 +257,7 @@ async def test_a_deleted_document_says_what_is_left_of_it(browser: Browser, plac
     await expect(ana.page.locator("#banner")).to_contain_text("copy of this browser")
     await expect(editor(ana.page)).to_have_attribute("contenteditable", "false")
     ben = await visit(browser, f"{place.web}/d/secret")
-    await expect(ben.page.locator("#banner")).to_contain_text("There is nothing left of it here")
+    await expect(ben.page.locator("#banner")).to_contain_text("This browser has no copy of it")
     for page in (ana.page, ben.page):
         await expect(page.locator("#opening")).to_be_hidden()
         await expect(page.locator("#toolbar")).to_be_hidden()

@@ -121,7 +121,7 @@ async def test_figures_of_acks_stay_while_none_come(browser: Browser, gateway: I
     page = await gateway.show(browser, "overview")
     tile = page.locator("#tile-ack")
     await expect(tile.locator(".tile-value")).to_have_text("2.00 ms / 4.00 ms")
-    await expect(tile.locator(".tile-note")).to_contain_text(re.compile(r"the last ones, .+"))
+    await expect(tile.locator(".tile-note")).to_contain_text(re.compile(r"last known, .+"))
     gateway.says("/v1/overview", {"ack": {"p50_us": 700, "p99_us": 900}})
     await page.clock.run_for(2_500)
     await expect(tile.locator(".tile-value")).to_have_text("700 µs / 900 µs")
@@ -192,7 +192,7 @@ async def test_reset_is_asked_twice_and_done_once(browser: Browser, gateway: Inv
     assert reset not in gateway.asked
     gateway.says("/v1/overview", {"documents": {"ERROR": 0}, "errors": []})
     await page.get_by_test_id("reset-confirm").click()
-    await expect(page.get_by_test_id("errors-said")).to_contain_text("broken was reset")
+    await expect(page.get_by_test_id("errors-result")).to_contain_text("broken was reset")
     await expect(page.locator("#errors")).to_be_hidden()
     assert gateway.asked.count(reset) == 1
 
@@ -235,7 +235,7 @@ async def test_a_gateway_that_is_gone_is_not_hidden(browser: Browser, gateway: I
     await page.clock.run_for(2_500)
     await expect(connection).to_have_attribute("data-state", "lost")
     await page.clock.run_for(10_000)
-    await expect(connection).to_contain_text(re.compile(r"last heard \d+ s ago"))
+    await expect(connection).to_contain_text(re.compile(r"last answer \d+ s ago"))
     await expect(page.locator("#connection-spoken")).to_contain_text("connection lost")
     await expect(servers).to_have_text("2 of 3")
     gateway.gone = False

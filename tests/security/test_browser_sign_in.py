@@ -186,7 +186,7 @@ async def test_a_link_asks_before_it_replaces_somebody(browser: Browser) -> None
         await page.goto(f"{gate.address}/d/plan#token={mint({'plan': 'write'}, seconds=-3600.0)}")
         await expect(page.locator("#banner")).to_contain_text("expired")
         await page.goto(f"{gate.address}/d/plan?token=x.y.z")
-        await expect(page.locator("#banner")).to_contain_text("not looked at")
+        await expect(page.locator("#banner")).to_contain_text("was ignored")
         assert page.url == f"{gate.address}/d/plan"
 
 

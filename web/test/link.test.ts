@@ -216,7 +216,7 @@ test("a document that is deleted while it is open is a problem", () => withPage(
   assert.deepEqual(page.closed, ["deleted"]);
 }));
 
-test("a reader who may not write is told", () => {
+test("a reader without write access gets the refusal", () => {
   rooms.permission = "read";
   return withPage("reader", async (page) => {
     await page.is("saved");
@@ -235,7 +235,7 @@ test("presence of one page is seen by another, also after the connection broke",
   await two.until(() => two.presence.get("1") === "again");
 })));
 
-test("what was written while the connection was away does not go out as somebody else's", async () => {
+test("edits made offline are not sent as another user's", async () => {
   const answers = ["", "somebody_else"];
   const page = new Page("theirs", async () => answers.shift() ?? "");
   try {
@@ -255,7 +255,7 @@ test("what was written while the connection was away does not go out as somebody
   }
 });
 
-test("while nobody can say whose the connection is nothing is sent, and it is asked again", async () => {
+test("while the connection's user is unknown nothing is sent, and the check is repeated", async () => {
   let known = false;
   let asked = 0;
   const page = new Page("unsure", async () => {

@@ -16,7 +16,7 @@ const closed: Input = { type: "closed" };
 const after = (...inputs: Input[]): State => inputs.reduce(next, START);
 
 const table: [string, Input[], Mark["state"], number, (string | null)?][] = [
-  ["nothing is said before the first answer", [], "connecting", 0],
+  ["no state before the first answer", [], "connecting", 0],
   ["edits before the first answer wait", [local({ a: 3 })], "connecting", 3],
   ["an empty document that is joined is saved", [joined({})], "saved", 0],
   ["what the server has at the join is saved", [local({ a: 3 }), joined({ a: 3 })], "saved", 0],
@@ -33,7 +33,7 @@ const table: [string, Input[], Mark["state"], number, (string | null)?][] = [
   ["edits of others are saved when they come", [joined({}), received(span("b", 0, 4)), local({ b: 4 })], "saved", 0],
   ["an edit beside those of others still waits", [joined({}), received(span("b", 0, 4)), local({ a: 1, b: 4 })], "saving", 1],
   ["what an earlier page was promised does not wait", [{ type: "remembered", version: v({ a: 2 }) }, local({ a: 3 }), closed], "offline", 1],
-  ["what an earlier page was promised is not saved if the server says otherwise",
+  ["operations confirmed to an earlier page are not saved if the server lacks them",
     [{ type: "remembered", version: v({ a: 3 }) }, local({ a: 3 }), joined({ a: 1 })], "saving", 2],
   ["a closed socket is offline", [joined({}), closed], "offline", 0],
   ["edits while offline are counted", [joined({}), closed, local({ a: 7 })], "offline", 7],
@@ -69,7 +69,7 @@ for (const [name, inputs, state, waiting, reason] of table) {
   });
 }
 
-test("a reader is told that nothing is taken", () => {
+test("a reader sees that edits are not accepted", () => {
   assert.equal(mark(after(joined({}, true))).readOnly, true);
 });
 
@@ -82,7 +82,7 @@ test("what was dropped is sent again once nothing is under way", () => {
   assert.equal(mustSendAgain(after(...base, closed)), false);
 });
 
-test("over random histories, saved is said only if joined and every operation was promised", () => {
+test("over random histories, the state is saved only if joined and every operation is confirmed", () => {
   let seed = 20260116;
   const random = (below: number): number => {
     seed = (Math.imul(seed, 1103515245) + 12345) & 0x7fffffff;
@@ -123,15 +123,15 @@ test("over random histories, saved is said only if joined and every operation wa
           state = next(state, sent(batch, span("a", server, own)));
         }
       }
-      const said = mark(state);
-      if (said.state === "saved") assert.ok(isJoined && said.waiting === 0 && flying.every(({ end }) => end <= own));
-      if (flying.length > 0) assert.notEqual(said.state, "saved");
-      assert.ok(said.waiting >= 0 && said.waiting <= own);
+      const shown = mark(state);
+      if (shown.state === "saved") assert.ok(isJoined && shown.waiting === 0 && flying.every(({ end }) => end <= own));
+      if (flying.length > 0) assert.notEqual(shown.state, "saved");
+      assert.ok(shown.waiting >= 0 && shown.waiting <= own);
     }
   }
 });
 
-test("a new document is new until a server is asked for it, and never again", () => {
+test("a new document is new until it is requested from a server, and never again", () => {
   assert.equal(mark(NEW).state, "new");
   assert.equal(mark(next(NEW, local({ a: 1 }))).state, "new");
   assert.equal(mark(next(NEW, { type: "begun" })).state, "connecting");

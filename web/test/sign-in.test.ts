@@ -25,7 +25,7 @@ for (const [hash, token, rest] of table) {
   });
 }
 
-/** A token as far as a page can see: who it says it is. */
+/** A token with a subject, as far as a page can read it. */
 const tokenOf = (sub: unknown): string => `e30.${Buffer.from(JSON.stringify({ sub })).toString("base64url")}.c2ln`;
 const json = (status: number, body: unknown) => async (): Promise<Response> => new Response(JSON.stringify(body), { status });
 const ANA = { open: false, subject: "ana", expires: null, documents: { plan: "write" }, operator: false };
@@ -42,7 +42,7 @@ function browser(address: string, answers: Record<string, () => Promise<Response
     confirm: (text: string) => (world.asked.push(text), agrees),
     fetch: (_: string, { method = "GET" }: RequestInit = {}) => {
       world.asked.push(method);
-      return answers[method]?.() ?? Promise.reject(new TypeError("nobody there"));
+      return answers[method]?.() ?? Promise.reject(new TypeError("connection refused"));
     },
     localStorage: { getItem: (key: string) => world.kept.get(key) ?? null, setItem: (key: string, value: string) => world.kept.set(key, value), removeItem: (key: string) => world.kept.delete(key) },
   });
@@ -59,16 +59,16 @@ test("a token's subject is read, whatever its letters; of anything else there is
   for (const text of ["", "a", "a.b.c", "a.%.c", tokenOf(7), tokenOf(undefined), "a.bnVsbA.c"]) assert.equal(subjectIn(text), null, text);
 });
 
-test("somebody is asked only where another would take their place", () => {
+test("the user confirms only if another user would be signed in", () => {
   assert.equal(question(tokenOf("ben"), "as ana"), "Open as ben instead of ana?");
-  assert.equal(question("garbage", "as ana"), "Open as somebody else instead of ana?");
+  assert.equal(question("garbage", "as ana"), "Open as another user instead of ana?");
   for (const here of [null, "", "as ben"]) assert.equal(question(tokenOf("ben"), here), "");
 });
 
 test("an answer that cannot be read is never taken for an open gateway", () => {
   assert.deepEqual(whoOf(200, { open: true, subject: "" }), { is: "open" });
   assert.deepEqual(whoOf(200, ANA), { is: "subject", subject: "ana", documents: { plan: "write" } });
-  assert.equal(whoOf(401, { code: "token-expired", detail: "over" }).is, "nobody");
+  assert.equal(whoOf(401, { code: "token-expired", detail: "over" }).is, "anonymous");
   for (const [status, body] of [[200, null], [200, "<html>"], [200, { open: "yes" }], [200, { open: false, subject: "" }], [404, {}], [429, {}], [503, { open: true }]] as const) {
     assert.deepEqual(whoOf(status, body), { is: "unknown" });
   }
@@ -77,7 +77,7 @@ test("an answer that cannot be read is never taken for an open gateway", () => {
 test("no two subjects, and no subject and an open gateway, are one owner", () => {
   const owners = ["", "ana", "as ana", "open"].map((subject) => ownerOf({ is: "subject", subject, documents: {} }));
   assert.equal(new Set([...owners, ownerOf({ is: "open" })]).size, 5);
-  assert.equal(ownerOf({ is: "nobody", code: "", detail: "" }), null);
+  assert.equal(ownerOf({ is: "anonymous", code: "", detail: "" }), null);
 });
 
 test("the last owner is remembered while the gateway is away, and forgotten with the session", async () => {
@@ -98,14 +98,14 @@ test("the last owner is remembered while the gateway is away, and forgotten with
   assert.equal(lastOwner(), null);
 });
 
-test("a link of somebody else asks first, and who says no stays who they are", async () => {
+test("a link of another user needs a confirmation, and without it nothing changes", async () => {
   const world = browser(`/d/plan#token=${tokenOf("ben")}`, { GET: json(200, ANA) }, false);
   assert.deepEqual(await signInByAddress(), { changed: false, problem: "" });
   assert.deepEqual(world.asked, ["GET", "Open as ben instead of ana?"]);
   assert.deepEqual(world.addresses, ["/d/plan"]);
 });
 
-test("a link of the same person, or where nobody is signed in, asks nothing", async () => {
+test("a link of the same user, or without a signed-in user, needs no confirmation", async () => {
   for (const answer of [json(200, ANA), json(401, {})]) {
     const world = browser(`/d/plan#token=${tokenOf("ana")}`, { GET: answer, POST: json(200, ANA) });
     assert.deepEqual(await signInByAddress(), { changed: true, problem: "" });
@@ -113,19 +113,19 @@ test("a link of the same person, or where nobody is signed in, asks nothing", as
   }
 });
 
-test("a link's token that is not taken tells why", async () => {
+test("a refused token of a link is reported with the reason", async () => {
   browser(`/d/plan#token=${tokenOf("ana")}`, { GET: json(401, {}), POST: json(401, { code: "token-expired", detail: "the token expired 2 h ago: get a new one" }) });
-  assert.deepEqual(await signInByAddress(), { changed: false, problem: "The link does not let you in: the token expired 2 h ago: get a new one." });
+  assert.deepEqual(await signInByAddress(), { changed: false, problem: "The link's token was refused: the token expired 2 h ago: get a new one." });
 });
 
-test("a token in the query is removed, sent nowhere, and told", async () => {
+test("a token in the query is removed, sent nowhere, and reported", async () => {
   const both = browser(`/d/plan?token=x#token=${tokenOf("ana")}`, { GET: json(401, {}), POST: json(401, { detail: "it expired" }) });
-  assert.match((await signInByAddress()).problem, /^The link does not let you in: it expired\. A token .* not looked at/);
+  assert.match((await signInByAddress()).problem, /^The link's token was refused: it expired\. The token .* was ignored/);
   assert.deepEqual(both.addresses, ["/d/plan"]);
   const world = browser("/d/plan?a=1&token=x.y.z#/overview", {});
   const { changed, problem } = await signInByAddress();
   assert.equal(changed, false);
-  assert.match(problem, /not looked at.*\.$/);
+  assert.match(problem, /was ignored.*\.$/);
   assert.doesNotMatch(problem, /x\.y\.z/);
   assert.deepEqual([world.addresses, world.asked], [["/d/plan?a=1#/overview"], []]);
 });
@@ -135,13 +135,13 @@ test("a gateway that does not answer is a problem, not an end", async () => {
   assert.deepEqual(await signIn("a.b.c"), { problem: "the gateway cannot be reached", who: { is: "unknown" } });
 });
 
-test("people are not told of headers, nor of patterns", () => {
-  const told = [plainly("token-missing", "this needs a token: Authorization: Bearer ..."), plainly("permission-denied", "this needs read on 'plan'")];
-  for (const text of told) assert.doesNotMatch(text, /Bearer|needs/);
+test("messages to users mention neither headers nor patterns", () => {
+  const texts = [plainly("token-missing", "this needs a token: Authorization: Bearer ..."), plainly("permission-denied", "this needs read on 'plan'")];
+  for (const text of texts) assert.doesNotMatch(text, /Bearer|needs/);
   assert.equal(sentence(plainly("token-revoked", "the token was revoked: get a new one")), "The token was revoked: get a new one.");
 });
 
-test("a name that somebody chose is one short line", () => {
+test("an untrusted name is one short line", () => {
   assert.equal(shownName(" a\n\u202eb\t c "), "a b c");
   assert.equal([...shownName("🦦".repeat(500))].length, 64);
 });

@@ -1,9 +1,9 @@
-/** Elements in one call, and our few icons. Text is always set as text. */
+/** DOM helpers and icons. Text is always inserted as text. */
 
 export type Attributes = Readonly<Record<string, string | number | boolean | undefined>>;
 export type Child = Node | string | null | undefined | false;
 
-/** `h("p", {class: "hint"}, "text")`. An attribute that is false or undefined is left out. */
+/** `h("p", {class: "hint"}, "text")`. Attributes that are false or undefined are omitted. */
 export function h<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   attributes: Attributes = {},
@@ -19,7 +19,7 @@ export function button(attributes: Attributes, ...children: Child[]): HTMLButton
   return h("button", { type: "button", class: "button", ...attributes }, ...children);
 }
 
-/** The element of this id; its absence is a mistake in the page. */
+/** The element with this id; throws if the page lacks it. */
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no element #${id}`);
@@ -28,7 +28,7 @@ export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Strokes in a box of 24; all are drawn with the colour of the text. */
+/** Strokes in a 24x24 box, drawn in the text colour. */
 const ICONS = {
   bold: ["M7 5h6a3.5 3.5 0 0 1 0 7H7z", "M7 12h7a3.5 3.5 0 0 1 0 7H7z"],
   italic: ["M11 5h6", "M7 19h6", "M14 5l-4 14"],
@@ -53,7 +53,7 @@ const ICONS = {
 
 export type IconName = keyof typeof ICONS;
 
-/** Decorative: whoever holds it gives it a name (`aria-label`). */
+/** Decorative: the element around it needs an `aria-label`. */
 export function icon(name: IconName): SVGSVGElement {
   const svg = document.createElementNS(SVG, "svg");
   setAttributes(svg, {

@@ -1,17 +1,17 @@
 /**
- * Signing in with a token: it becomes a cookie that no script can read, ours included.
+ * Sign-in with a token, which is stored in a cookie that scripts cannot read.
  *
- * A link may bring one behind its #, which browsers send to nobody: it is taken out of the address at once.
+ * A link may carry a token in its fragment, which browsers do not send: it is removed from the URL at once.
  */
 
 import { button, h } from "./dom";
 import { DEADLINE_MS, SESSION_PATH, lastOwner, ownerOf, remember, whoIsIt, whoOf, type Owner, type Who } from "./who";
 import { sentence, shownName } from "./words";
 
-const NOT_LOOKED_AT = "a token in the address is not looked at, as addresses end up in logs: take it for lost, get a new one, and put that behind a # or into the form";
+const TOKEN_IGNORED = "the token in the address was ignored, because addresses end up in logs: treat it as leaked, get a new one, and put it after a # or into the form";
 const TOKEN = /(?:^#|&)token=([^&]*)/;
 
-/** The token in the part of an address behind the #, and that part without it. */
+/** The token in a URL fragment, and the fragment without it. */
 export function tokenIn(hash: string): { readonly token: string; readonly rest: string } {
   const found = TOKEN.exec(hash);
   if (!found) return { token: "", rest: hash };
@@ -20,18 +20,18 @@ export function tokenIn(hash: string): { readonly token: string; readonly rest: 
   try {
     token = decodeURIComponent(token);
   } catch {
-    // not an encoding: as it is
+    // not percent-encoded: use it unchanged
   }
   return { token: token.trim(), rest: left === "" ? "" : `#${left}` };
 }
 
-/** The query of an address without the tokens in it. */
+/** The query of a URL without tokens. */
 export function withoutToken(search: string): string {
   const kept = search.replace(/^\?/, "").split("&").filter((part) => !/^token(=|$)/i.test(part)).join("&");
   return kept === "" ? "" : `?${kept}`;
 }
 
-/** Whose token it says that it is. Nobody has verified it. */
+/** The subject in a token, not verified. */
 export function subjectIn(token: string): string | null {
   try {
     const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
@@ -43,14 +43,14 @@ export function subjectIn(token: string): string | null {
   }
 }
 
-/** What to ask before a link's token takes the place of whoever is here; "" if it would not. */
+/** The confirmation before a link's token replaces another user; "" if none is needed. */
 export function question(token: string, here: Owner | null): string {
   const subject = subjectIn(token);
   if (here === null || here === "" || here === ownerOf({ is: "subject", subject: subject ?? "", documents: {} })) return "";
-  return `Open as ${subject === null ? "somebody else" : shownName(subject)} instead of ${shownName(here.replace(/^as /, ""))}?`;
+  return `Open as ${subject === null ? "another user" : shownName(subject)} instead of ${shownName(here.replace(/^as /, ""))}?`;
 }
 
-/** Why the gateway says no, if it does: `problem` says it, without a dot. */
+/** The result of a sign-in; `problem` is the reason of a refusal without a full stop, or "". */
 export interface Signed {
   readonly problem: string;
   readonly who: Who;
@@ -72,13 +72,13 @@ export async function signIn(token: string): Promise<Signed> {
       return { problem: "", who };
     }
     const detail = typeof body === "object" && body !== null ? (body as Record<string, unknown>)["detail"] : null;
-    return { problem: typeof detail === "string" ? detail : `the gateway answered ${response.status}`, who };
+    return { problem: typeof detail === "string" ? detail : `the gateway responded with ${response.status}`, who };
   } catch {
     return { problem: "the gateway cannot be reached", who: { is: "unknown" } };
   }
 }
 
-/** False if the gateway did not hear it: then the cookie is still there. */
+/** Returns false if the gateway cannot be reached: then the cookie remains. */
 export async function signOut(): Promise<boolean> {
   try {
     const response = await fetch(SESSION_PATH, { method: "DELETE", cache: "no-store", signal: AbortSignal.timeout(DEADLINE_MS) });
@@ -89,28 +89,28 @@ export async function signOut(): Promise<boolean> {
   }
 }
 
-/** What came of the tokens in the address; `problem` is a sentence. */
+/** The result of a sign-in by URL; `problem` is a sentence. */
 export interface Arrival {
   readonly changed: boolean;
   readonly problem: string;
 }
 
-/** Sign in with the token of the address, if there is one; it is gone from the address and the history then. */
+/** Sign in with the token in the URL, if any, and remove it from the URL and the browser history. */
 export async function signInByAddress(): Promise<Arrival> {
   const { token, rest } = tokenIn(location.hash);
   const search = withoutToken(location.search);
-  const lost = search !== location.search ? sentence(NOT_LOOKED_AT) : "";
+  const lost = search !== location.search ? sentence(TOKEN_IGNORED) : "";
   if (rest !== location.hash || lost !== "") history.replaceState(history.state, "", `${location.pathname}${search}${rest}`);
   if (token === "") return { changed: false, problem: lost };
   const here = await whoIsIt();
   const asked = question(token, here.is === "unknown" ? lastOwner() : ownerOf(here));
   if (asked !== "" && !confirm(asked)) return { changed: false, problem: lost };
   const { problem } = await signIn(token);
-  const refused = problem === "" ? "" : `The link does not let you in: ${problem}.`;
+  const refused = problem === "" ? "" : `The link's token was refused: ${problem}.`;
   return { changed: problem === "", problem: [refused, lost].filter((text) => text !== "").join(" ") };
 }
 
-/** Who is signed in, and the way out; empty where nobody is. */
+/** The signed-in user with a sign-out button; hidden without one. */
 export function signedInAs(who: Who, out: () => void): HTMLElement {
   if (who.is !== "subject") return h("span", { hidden: true });
   const name = shownName(who.subject);
@@ -119,7 +119,7 @@ export function signedInAs(who: Who, out: () => void): HTMLElement {
   return h("span", { class: "signed-in", "data-testid": "signed-in" }, h("span", { class: "name", title: `Signed in as ${name}` }, name), leave);
 }
 
-/** The small form: paste a token. `done` is called once the gateway has taken it. */
+/** A form for a token. `done` is called after the gateway has accepted it. */
 export function signInForm(done: (who: Who) => void): HTMLFormElement {
   const field = h("input", {
     id: "token", name: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true,

@@ -1,4 +1,4 @@
-/** Light, dark or as the system says; the choice is kept in localStorage. */
+/** The theme: light, dark or the system's; the choice is stored in localStorage. */
 
 import { button, icon } from "./dom";
 
@@ -20,12 +20,12 @@ export function setTheme(chosen: Theme): void {
     if (chosen === "system") localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, chosen);
   } catch {
-    // storage is forbidden here: the choice lasts as long as the page
+    // storage is blocked: the choice lasts until the page closes
   }
   document.dispatchEvent(new CustomEvent("lorogo:theme"));
 }
 
-/** A button that goes through system, light and dark. */
+/** A button that cycles through system, light and dark. */
 export function themeSwitch(): HTMLButtonElement {
   const element = button({ id: "theme-switch", class: "button quiet square", "data-testid": "theme-switch" });
   const show = (): void => {

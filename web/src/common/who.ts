@@ -1,19 +1,19 @@
-/** Who is signed in, by the gateway's word, and whose the things are that this browser keeps. */
+/** The signed-in user as reported by the gateway, and the owner of copies in this browser. */
 
 export const SESSION_PATH = "/v1/session";
 export const DEADLINE_MS = 10_000;
-/** Where the last owner is remembered, for when the gateway is away. Other tabs hear when it changes. */
+/** The key of the last owner, used while the gateway is unreachable. Other tabs get an event when it changes. */
 export const LAST_KEY = "lorogo.owner";
 
 export type Who =
-  /** No keys: everybody is the same. */
+  /** The gateway requires no tokens: all users are the same. */
   | { readonly is: "open" }
   | { readonly is: "subject"; readonly subject: string; readonly documents: Readonly<Record<string, string>> }
-  | { readonly is: "nobody"; readonly code: string; readonly detail: string }
-  /** The gateway is away, or cannot tell now. */
+  | { readonly is: "anonymous"; readonly code: string; readonly detail: string }
+  /** The gateway is unreachable or cannot verify tokens now. */
   | { readonly is: "unknown" };
 
-/** Whose copies are whose: "" where nobody signs in; null for nobody. */
+/** The owner of copies: "" where no sign-in is required. */
 export type Owner = string;
 
 export function ownerOf(who: Who): Owner | null {
@@ -21,12 +21,12 @@ export function ownerOf(who: Who): Owner | null {
   return who.is === "subject" ? `as ${who.subject}` : null;
 }
 
-/** What an answer of `/v1/session` says. What cannot be read is never taken for "open". */
+/** Parse a response of `/v1/session`. A malformed one never counts as "open". */
 export function whoOf(status: number, body: unknown): Who {
   const facts = typeof body === "object" && body !== null ? (body as Record<string, unknown>) : {};
   if (status === 401) {
     const code = String(facts["code"] ?? "token-missing");
-    return { is: "nobody", code, detail: String(facts["detail"] ?? "the gateway knows no such token") };
+    return { is: "anonymous", code, detail: String(facts["detail"] ?? "the gateway refused the token") };
   }
   if (status !== 200) return { is: "unknown" };
   if (facts["open"] === true) return { is: "open" };
@@ -48,7 +48,7 @@ export async function whoIsIt(): Promise<Who> {
   return who;
 }
 
-/** The owner that was last seen here; null after signing out. */
+/** The last signed-in owner; null after signing out. */
 export function lastOwner(): Owner | null {
   try {
     return localStorage.getItem(LAST_KEY);
@@ -62,6 +62,6 @@ export function remember(owner: Owner | null): void {
     if (owner === null) localStorage.removeItem(LAST_KEY);
     else if (localStorage.getItem(LAST_KEY) !== owner) localStorage.setItem(LAST_KEY, owner);
   } catch {
-    // no store: nothing is shown while the gateway is away
+    // storage is blocked: no copy is shown while the gateway is unreachable
   }
 }

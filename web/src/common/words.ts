@@ -1,11 +1,11 @@
-/** Sentences for people, of what the gateway says to programs. */
+/** Messages for users, from error codes of the gateway. */
 
 const PLAIN: Readonly<Record<string, string>> = {
-  "token-missing": "sign in with the one that you were given",
-  "permission-denied": "your token does not allow it; sign in with one that does",
+  "token-missing": "sign in with your token",
+  "permission-denied": "your token does not grant access; sign in with another one",
 };
 
-/** Why a token is not enough, without a dot. */
+/** The reason why a token is refused, without a full stop. */
 export function plainly(code: string, detail: string): string {
   return PLAIN[code] ?? detail;
 }
@@ -16,7 +16,7 @@ export function sentence(text: string): string {
 
 const SHOWN_MAX = 64;
 
-/** A name that somebody else chose, on one line. */
+/** An untrusted name on one line. */
 export function shownName(text: string): string {
   const letters = [...text.replace(/[\p{C}\p{Zl}\p{Zp}\s]+/gu, " ").trim()];
   return letters.length > SHOWN_MAX ? `${letters.slice(0, SHOWN_MAX - 1).join("")}…` : letters.join("");

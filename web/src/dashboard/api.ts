@@ -1,8 +1,8 @@
-// Questions to the gateway. Every one has a deadline; every problem is a sentence.
+// Requests to the gateway. Each has a deadline; each error message is a sentence.
 
 const DEADLINE_MS = 10_000;
 
-/** The gateway answered, and the answer is no. */
+/** The gateway responded with an error. */
 export class Refusal extends Error {
   constructor(readonly status: number, readonly code: string, detail: string) {
     super(detail);
@@ -10,9 +10,9 @@ export class Refusal extends Error {
   }
 }
 
-/** Nobody answered, or not in time, or not in JSON. */
-export class Unheard extends Error {
-  override readonly name = "Unheard";
+/** No response, no response in time, or one that is not JSON. */
+export class NoAnswer extends Error {
+  override readonly name = "NoAnswer";
 }
 
 export function get(path: string, signal: AbortSignal): Promise<unknown> {
@@ -37,15 +37,15 @@ async function ask(method: string, path: string, signal: AbortSignal): Promise<u
     body = text === "" ? null : JSON.parse(text);
   } catch (error) {
     if (signal.aborted) throw error;
-    throw new Unheard(unheard(error));
+    throw new NoAnswer(reasonOf(error));
   }
   if (response.ok) return body;
   const problem = typeof body === "object" && body !== null ? (body as Record<string, unknown>) : {};
-  const detail = String(problem["detail"] ?? problem["title"] ?? `the gateway answered ${response.status}`);
+  const detail = String(problem["detail"] ?? problem["title"] ?? `the gateway responded with ${response.status}`);
   throw new Refusal(response.status, String(problem["code"] ?? ""), detail);
 }
 
-function unheard(error: unknown): string {
+function reasonOf(error: unknown): string {
   if (error instanceof DOMException && error.name === "TimeoutError") {
     return `no answer in ${DEADLINE_MS / 1000} s`;
   }

@@ -1,10 +1,10 @@
-// One chart: uPlot in our colours, with a legend that says the figures under the cursor, or the last ones.
+// A chart: uPlot in the theme's colours, with a legend of the values under the cursor or the latest ones.
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { h } from "../common/dom";
 import { clock, moment, tickTime, UNKNOWN } from "./format";
-import { say } from "./page";
+import { setText } from "./page";
 import { largest, latest, lonely, timeRange, type Column } from "./series";
 
 export interface Line {
@@ -20,9 +20,9 @@ export interface ChartOptions {
   readonly format: (value: number | null) => string;
   readonly log?: boolean;
   readonly ticks?: "bytes" | "whole"; // at powers of two; never between whole numbers
-  /** A value holds from its sample `on`, or is that of the time `until` its sample; without, lines join samples. */
+  /** `on`: a value holds from its sample on; `until`: up to its sample; without steps lines join the samples. */
   readonly steps?: "on" | "until";
-  readonly days?: boolean; // times may be days apart: the legend says the date
+  readonly days?: boolean; // times may be days apart: the legend shows the date
 }
 
 const HEIGHT = 176;
@@ -58,8 +58,8 @@ export class Chart {
   }
 
   /**
-   * New figures; `now` are newer ones than the last samples, for the legend; `mark` is a level worth seeing, drawn
-   * where it is in sight.
+   * Show new values; `now` are newer than the last samples, for the legend; `mark` is a level to draw where it is
+   * visible.
    */
   show(times: number[], columns: Column[], now: Column = [], mark: { at: number; label: string } | null = null): void {
     this.data = [times, ...columns];
@@ -75,11 +75,11 @@ export class Chart {
     if (this.plot === null) this.draw();
     else this.plot.setData(this.data);
     this.legend();
-    const said = this.options.lines.map((line, at) => {
+    const summary = this.options.lines.map((line, at) => {
       const column = columns[at] ?? [];
       return `${line.label}: now ${this.options.format(this.now[at] ?? latest(column))}, at most ${this.options.format(largest(column))}`;
     });
-    say(this.words, said.join("; "));
+    setText(this.words, summary.join("; "));
   }
 
   close(): void {
@@ -123,7 +123,7 @@ export class Chart {
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: {
-        // of the data: uPlot gives a single sample years
+        // from the data: for a single sample uPlot would show years
         x: { time: true, range: () => timeRange(this.data[0][0] ?? 0, this.data[0].at(-1) ?? 0) },
         y: log ? { distr: 3 } : { range: (_u, _low, high) => [0, high > 0 ? high * 1.15 : 1] },
       },
@@ -157,10 +157,10 @@ export class Chart {
     const at = this.plot?.cursor.idx ?? null;
     this.values.forEach((element, line) => {
       const column = columns[line] ?? [];
-      say(element, this.options.format(at === null ? (this.now[line] ?? latest(column)) : (column[at] ?? null)));
+      setText(element, this.options.format(at === null ? (this.now[line] ?? latest(column)) : (column[at] ?? null)));
     });
     const time = at === null ? undefined : times[at];
-    say(this.when, time === undefined ? "" : this.options.days ? moment(time * 1000) : clock(time * 1000));
+    setText(this.when, time === undefined ? "" : this.options.days ? moment(time * 1000) : clock(time * 1000));
   }
 
   private drawMark(plot: uPlot): void {
@@ -183,7 +183,7 @@ export class Chart {
     ctx.restore();
   }
 
-  /** A canvas does not know our variables nor light-dark(). */
+  /** Resolves CSS variables and light-dark(), which a canvas does not support. */
   private colour(name: string): string {
     this.box.style.color = `var(${name})`;
     const { color } = getComputedStyle(this.box);
@@ -197,12 +197,12 @@ function faded(colour: string): string {
   return `rgb(${parts.slice(0, 3).join(" ")} / 0.12)`;
 }
 
-/** Round figures need no decimals on an axis. */
+/** Round numbers need no decimals on an axis. */
 function tickText(text: string): string {
   return text.replace(/\.0+(?=\D|$)/, "");
 }
 
-/** On a logarithmic axis: powers of ten alone, for the eye. */
+/** On a logarithmic axis only powers of ten are labelled. */
 function decades(_plot: uPlot, ticks: number[]): (number | null)[] {
   return ticks.map((tick) => (Math.abs(Math.log10(tick) % 1) < 1e-9 ? tick : null));
 }

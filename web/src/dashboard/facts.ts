@@ -1,4 +1,4 @@
-// Reads JSON that may lack anything: what is not there, or is not what it should be, is null.
+// Reads untrusted JSON: absent or malformed values are null.
 
 export type Facts = Readonly<Record<string, unknown>>;
 
@@ -29,7 +29,7 @@ export function time(value: unknown): number | null {
   return Number.isNaN(parsed) ? null : parsed;
 }
 
-/** The sum of what is known; null if nothing is. */
+/** The sum of the known values; null if there are none. */
 export function sum(values: readonly (number | null)[]): number | null {
   return values.reduce((total, value) => (value === null ? total : (total ?? 0) + value), null);
 }

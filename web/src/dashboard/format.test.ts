@@ -24,7 +24,7 @@ table("one of a thing is one", (value: number | null) => many(value, "room"), [[
 table("rates have as many digits as help", rate, [[0, "0"], [0.02, "<0.1"], [3.25, "3.3"], [9.96, "10"], [1234.4, "1,234"], [123_456, "123k"]]);
 table("sizes are in powers of 1024, as in `lorogo status`", bytes, [[0, "0 B"], [1023, "1023 B"], [1024, "1.0 KiB"], [1.5 * 1024 ** 2, "1.5 MiB"], [3 * 1024 ** 4, "3.0 TiB"]]);
 table("latencies have three digits and their unit", microseconds, [[0, "0 µs"], [850, "850 µs"], [999.6, "1.00 ms"], [1820, "1.82 ms"], [99_960, "100 ms"], [2_400_000, "2.40 s"]]);
-table("spans are in the largest unit that says something", span, [[0, "0 s"], [12_900, "12 s"], [119_000, "119 s"], [120_000, "2 min"], [3 * 3_600_000, "3 h"], [-5, "0 s"]]);
+table("spans are in the largest useful unit", span, [[0, "0 s"], [12_900, "12 s"], [119_000, "119 s"], [120_000, "2 min"], [3 * 3_600_000, "3 h"], [-5, "0 s"]]);
 
 test("a moment slightly ahead is now: clocks differ", () => {
   assert.equal(ago(1_000, 500), "now");

@@ -1,4 +1,4 @@
-// Figures for people. What is not known is a dash, never a zero.
+// Formatting of values. Unknown values are a dash, never a zero.
 
 export const UNKNOWN = "–";
 
@@ -10,7 +10,7 @@ export function count(value: Maybe): string {
   return known(value) ? grouped(Math.round(value)) : UNKNOWN;
 }
 
-/** So many of something: "1 update", "3 updates", "– updates". */
+/** A count with its noun: "1 update", "3 updates", "– updates". */
 export function many(value: Maybe, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
@@ -49,12 +49,12 @@ export function percent(part: Maybe, whole: Maybe): string {
   return share > 0 && share < 0.01 ? "<1 %" : `${Math.floor(share * 100)} %`;
 }
 
-/** From 0 up; null when either is not known or there is no bound. */
+/** From 0 up; null if either value is unknown or there is no limit. */
 export function fraction(part: Maybe, whole: Maybe): number | null {
   return known(part) && known(whole) && whole > 0 ? Math.max(0, part / whole) : null;
 }
 
-/** How long, in the largest unit that says something. */
+/** A duration, in the largest useful unit. */
 export function span(milliseconds: Maybe): string {
   if (!known(milliseconds)) return UNKNOWN;
   const seconds = Math.max(0, milliseconds) / 1000;
@@ -64,7 +64,7 @@ export function span(milliseconds: Maybe): string {
   return `${Math.floor(seconds)} s`;
 }
 
-/** "12 s ago"; clocks differ, so a moment that is still to come is "now" up to five seconds. */
+/** "12 s ago"; because clocks differ, up to five seconds in the future are "now". */
 export function ago(time: Maybe, now: number): string {
   if (!known(time)) return UNKNOWN;
   if (time > now + 5000) return "in the future";
@@ -75,7 +75,7 @@ export function clock(time: Maybe): string {
   return known(time) ? new Date(time).toLocaleTimeString("en-GB") : UNKNOWN;
 }
 
-/** Date and time of this browser's zone, to the second. */
+/** Date and time in the browser's zone, to the second. */
 export function moment(time: Maybe): string {
   if (!known(time)) return UNKNOWN;
   const at = new Date(time);
@@ -85,7 +85,7 @@ export function moment(time: Maybe): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
-/** A time on an axis: seconds where ticks are closer than a minute, the day where they are more than one apart in all. */
+/** A time on an axis: with seconds if ticks are less than a minute apart, with the day if the axis spans more than one. */
 export function tickTime(time: number, stepSeconds: number, wholeSeconds: number): string {
   const text = moment(time);
   if (stepSeconds >= 86_400) return text.slice(0, 10);

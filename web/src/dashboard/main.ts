@@ -1,4 +1,4 @@
-// The operator's dashboard: one page, one view at a time, and an honest word about the connection.
+// The operator's dashboard: one page, one view at a time, and the state of the connection.
 
 import "../common/theme.css";
 import "./dashboard.css";
@@ -10,7 +10,7 @@ import { plainly, sentence } from "../common/words";
 import { get, type Refusal } from "./api";
 import { clock, count, span } from "./format";
 import { overviewOf, type Overview } from "./model";
-import { put, say, tickTimes, type Mounted } from "./page";
+import { put, setText, tickTimes, type Mounted } from "./page";
 import { Poller } from "./poller";
 import { connection, SILENCE, type Hearing } from "./rhythm";
 import { parseRoute, type Route, type View } from "./route";
@@ -40,18 +40,18 @@ const poller = new Poller<Overview>({
     if (main.hidden) letIn();
     latest = overview;
     mounted?.show?.(overview);
-    say(badge, overview.states.ERROR ? count(overview.states.ERROR) : "");
+    setText(badge, overview.states.ERROR ? count(overview.states.ERROR) : "");
     badge.hidden = !overview.states.ERROR;
   },
   refused: turnAway,
-  heard: (heard, next) => {
-    hearing = heard;
+  updated: (latest, next) => {
+    hearing = latest;
     again = next;
     tellConnection();
   },
 });
 
-/** Only operators see anything here: who is none is asked for a token, and told why. */
+/** The dashboard is for operators only: show the sign-in form with the reason. */
 function turnAway(refusal: Refusal): void {
   if (refusal.status !== 401 && refusal.status !== 403) return;
   const title = refusal.status === 401 ? "This page needs a token" : "This token is not an operator's";
@@ -59,8 +59,8 @@ function turnAway(refusal: Refusal): void {
   mounted?.close();
   mounted = null;
   if (main.hidden) {
-    say(byId("sign-in-title"), title);
-    say(byId("sign-in-why"), why);
+    setText(byId("sign-in-title"), title);
+    setText(byId("sign-in-why"), why);
     return;
   }
   main.hidden = true;
@@ -68,7 +68,7 @@ function turnAway(refusal: Refusal): void {
     h("h1", { id: "sign-in-title", tabindex: -1 }, title), h("p", { id: "sign-in-why" }, why), signInForm(arrived)));
 }
 
-/** Somebody signed in or out. */
+/** The user signed in or out. */
 function arrived(): void {
   byId("link-problem").hidden = true;
   poller.now();
@@ -78,20 +78,20 @@ function arrived(): void {
 async function showWho(): Promise<void> {
   const out = (): void => void signOut().then((done) => {
     if (done) arrived();
-    else tellLink("You are still signed in: the gateway cannot be reached.");
+    else showLinkProblem("You are still signed in: the gateway cannot be reached.");
   });
   byId("who").replaceChildren(signedInAs(await whoIsIt(), out));
 }
 
-function tellLink(problem: string): void {
-  say(byId("link-problem"), problem);
+function showLinkProblem(problem: string): void {
+  setText(byId("link-problem"), problem);
   byId("link-problem").hidden = problem === "";
 }
 
 async function lookAtAddress(arriving: ReturnType<typeof signInByAddress>): Promise<void> {
   const { changed, problem } = await arriving;
   if (changed) arrived();
-  if (problem !== "") tellLink(problem);
+  if (problem !== "") showLinkProblem(problem);
 }
 
 function letIn(): void {
@@ -119,7 +119,7 @@ function open(route: Route): Shown {
 
 function unknownPlace(): Shown {
   const element = h("div", { class: "view" }, h("h1", { tabindex: -1 }, "No such page"),
-    h("p", {}, "The address names nothing here. ", h("a", { href: "#/overview" }, "Go to the overview")));
+    h("p", {}, "This address is not a view. ", h("a", { href: "#/overview" }, "Go to the overview")));
   return { element, title: "No such page", close: () => undefined };
 }
 
@@ -155,20 +155,20 @@ function tellConnection(): void {
   put(seen, "data-state", state);
   put(document.body, "data-connection", state);
   if (state === "lost") {
-    const since = hearing.heard === null ? "never heard" : `last heard ${span(now - hearing.heard)} ago`;
+    const since = hearing.answeredAt === null ? "never answered" : `last answer ${span(now - hearing.answeredAt)} ago`;
     const next = Math.ceil((again - now) / 1000);
-    say(seen, `${since}${next > 0 ? `; again in ${next} s` : "; asking"}`);
+    setText(seen, `${since}${next > 0 ? `; retry in ${next} s` : "; retrying"}`);
     put(seen, "title", hearing.problem);
-    say(spoken, hearing.heard === null ? `no connection: ${hearing.problem}` : `connection lost, last heard at ${clock(hearing.heard)}: ${hearing.problem}`);
+    setText(spoken, hearing.answeredAt === null ? `no connection: ${hearing.problem}` : `connection lost, last answer at ${clock(hearing.answeredAt)}: ${hearing.problem}`);
   } else {
-    say(seen, { live: "live", refused: "no access", connecting: "connecting…" }[state]);
+    setText(seen, { live: "live", refused: "no access", connecting: "connecting…" }[state]);
     put(seen, "title", null);
-    say(spoken, { live: "connected", refused: "no access", connecting: "connecting" }[state]);
+    setText(spoken, { live: "connected", refused: "no access", connecting: "connecting" }[state]);
   }
 }
 
 byId("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the part after # is ours
+  event.preventDefault(); // the fragment is handled by this page
   main.focus();
 });
 byId("theme").append(themeSwitch());
@@ -181,7 +181,7 @@ setInterval(() => {
   tickTimes(main, Date.now());
   tellConnection();
 }, 1000);
-const signing = signInByAddress(); // takes it out of the address before anything else looks there
+const signing = signInByAddress(); // removes the token from the URL before anything else reads it
 navigate();
 tellConnection();
 void lookAtAddress(signing).then(showWho);

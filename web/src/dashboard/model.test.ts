@@ -52,10 +52,10 @@ test("times are ISO 8601 or nanoseconds", () => {
   for (const value of ["", "yesterday", 0, null, {}]) assert.equal(time(value), null);
 });
 
-test("words in which a server is well are no trouble, all others are", () => {
+test("health lines of a healthy server need no attention, all others do", () => {
   const well = ["journal copied by s2, s3", "journal and stream compared 41s ago", "comparing journal and stream", "archive up to date", "archive open",
     "repaired 1 document that the stream had lost parts of (2 updates published again)"];
-  const trouble = ["JOURNAL STOPPED (no space left)", "NOT READY", "ACKS WAIT (nobody)", "ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by no server",
+  const trouble = ["JOURNAL STOPPED (no space left)", "NOT READY", "ACKS WAIT (no server)", "ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by no server",
     "CANNOT COPY s2/00 (refused)", "DAMAGE in s1 (details: `lorogo log verify`)", "ARCHIVE away (3 segments waiting)", "3 updates LOST (kept in loro-rejected)",
     "1 deleted document ALIVE AGAIN", "2 documents incomplete", "something new"];
   assert.deepEqual(well.filter(isTrouble), []);

@@ -1,19 +1,19 @@
-// What the gateway tells, as the views use it. The one place that knows the names in its JSON.
+// The gateway's JSON as the views use it; the only place that knows its field names.
 
 import { facts, flag, list, number, sum, text, time } from "./facts";
 import { NO_SAMPLES, samplesOf, type Samples } from "./series";
 
 export const STATES = ["UP", "STARTING", "DOWN", "ERROR"] as const;
 
-/** What the states of documents mean, for who has not read the manual. */
+/** Explanations of document states, as tooltips. */
 export const STATE_MEANINGS: Readonly<Record<string, string>> = {
-  UP: "UP: a server has it in memory",
+  UP: "UP: loaded by a server",
   STARTING: "STARTING: a server is loading it",
-  DOWN: "DOWN: not loaded, opened when somebody needs it",
-  ERROR: "ERROR: could not be loaded, somebody must look",
+  DOWN: "DOWN: not loaded, opened on demand",
+  ERROR: "ERROR: could not be loaded, needs an operator",
 };
 
-/** DOWN is how most documents are, and nothing broken. */
+/** DOWN is the normal state of most documents, not an error. */
 export function stateWords(state: string): string {
   return state === "DOWN" ? "idle (DOWN)" : state;
 }
@@ -66,9 +66,9 @@ export function overviewOf(body: unknown): Overview {
   const sockets = facts(it["sockets"]);
   const sync = facts(it["sync"]);
   const connected = flag(it["connected"]);
-  // what servers tell is known only if some answered; how many there are, only if they could be asked
+  // server statistics are known only if a server answered, their number only if NATS was connected
   const asked = connected !== false;
-  const told = asked && number(servers["total"]) !== 0;
+  const answered = asked && number(servers["total"]) !== 0;
   const states = {
     UP: number(documents["UP"]),
     STARTING: number(documents["STARTING"]),
@@ -86,14 +86,14 @@ export function overviewOf(body: unknown): Overview {
     refusedPerSecond: number(throughput["nacks_per_second"]),
     ackP50: number(ack["p50_us"]),
     ackP99: number(ack["p99_us"]),
-    acksWaiting: told ? number(facts(it["waiting"])["acks"]) : null,
+    acksWaiting: answered ? number(facts(it["waiting"])["acks"]) : null,
     syncP50: number(sync["p50_us"]),
     syncP99: number(sync["p99_us"]),
     walBytes: number(wal["bytes"]),
     walBytesMax: bound(wal["bytes_max"]),
     walMessages: number(wal["messages"]),
     snapshotBytes: number(it["snapshot_bytes"]),
-    journalBytes: told ? number(it["journal_bytes"]) : null,
+    journalBytes: answered ? number(it["journal_bytes"]) : null,
     connections: number(sockets["connections"]),
     socketDocuments: number(sockets["documents"]),
     takeovers: list(it["takeovers"]).map(takeoverOf),
@@ -111,7 +111,7 @@ function failureOf(value: unknown): Failure {
   return { document: text(it["document"]) ?? "?", trace: text(it["trace"]), at: time(it["time"]) };
 }
 
-/** A stream without a bound says -1 or 0. */
+/** A stream without a limit has -1 or 0. */
 function bound(value: unknown): number | null {
   const most = number(value);
   return most !== null && most > 0 ? most : null;
@@ -128,7 +128,7 @@ export function samplesFrom(body: unknown): Samples {
   const servers = samples.columns.get("servers");
   const journals = samples.columns.get("journal_bytes");
   if (servers === undefined || journals === undefined) return samples;
-  const known = journals.map((value, at) => (servers[at] === 0 ? null : value)); // nobody told is not nothing
+  const known = journals.map((value, at) => (servers[at] === 0 ? null : value)); // without an answer the value is unknown, not zero
   return { times: samples.times, columns: new Map(samples.columns).set("journal_bytes", known) };
 }
 
@@ -205,7 +205,7 @@ export interface DocumentRow {
   readonly snapshotBytes: number | null;
   readonly walMessages: number | null;
   readonly edited: number | null;
-  readonly stale: boolean; // UP, and not renewed for too long
+  readonly stale: boolean; // UP, but not renewed in time
   readonly deleted: boolean;
   readonly erased: boolean;
 }
@@ -235,7 +235,7 @@ function rowOf(value: unknown): DocumentRow {
   };
 }
 
-/** In a word, why nobody can edit it; nothing if somebody can. */
+/** The reason why it cannot be edited, in a word; empty if it can. */
 export function goneWord(row: DocumentRow): string {
   return row.erased ? "erased" : row.deleted ? "deleted" : "";
 }
@@ -282,7 +282,7 @@ export function historyOf(body: unknown): Version[] {
   });
 }
 
-/** How many operations a document had when, and has at `now`, in seconds. */
+/** A document's operations over time, and at `now`, in seconds. */
 export function sizesOf(body: unknown, now: number): Samples {
   const it = facts(body);
   const times = list(it["time"]).map((value) => {
@@ -292,7 +292,7 @@ export function sizesOf(body: unknown, now: number): Samples {
   return samplesOf([...times, now], { operations: [...list(it["operations"]).slice(0, times.length), it["operations_now"]] });
 }
 
-/** What a reset did. */
+/** The result of a reset. */
 export function resetOf(id: string, body: unknown): string {
   return flag(facts(body)["reset"]) === false ? `${id} was not in ERROR any more` : `${id} was reset: the next edit starts it`;
 }

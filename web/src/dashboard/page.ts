@@ -1,18 +1,18 @@
-// Small pieces that all views are made of. Text is put as text, whatever it says.
+// Building blocks of the views. Text is always inserted as text.
 
 import { h, type Child } from "../common/dom";
 import { ago, moment } from "./format";
 import { STATE_MEANINGS, stateWords } from "./model";
 
-/** What a view gives to the page that shows it. */
+/** The interface of a mounted view. */
 export interface Mounted {
   readonly element: HTMLElement;
   readonly title: string;
   close(): void;
 }
 
-/** Change text only if it differs: selections and screen readers are left in peace. */
-export function say(element: Element, text: string): void {
+/** Change text only if it differs, so that selections and screen readers are not disturbed. */
+export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -26,7 +26,7 @@ export interface Row<T> {
   update(item: T): void;
 }
 
-/** Keeps the children of an element equal to a list, by key, moving and remaking as little as can be. */
+/** Keeps the children of an element equal to a keyed list, with as few changes as possible. */
 export class Rows<T> {
   private rows = new Map<string, Row<T>>();
 
@@ -55,20 +55,20 @@ export class Rows<T> {
 
 const STATES: Readonly<Record<string, string>> = { UP: "ok", STARTING: "warn", DOWN: "quiet", ERROR: "bad" };
 
-/** A state in words and colour. */
+/** A state as text and colour. */
 export function pill(): { element: HTMLElement; show(state: string | null, stale?: boolean): void } {
   const element = h("span", { class: "pill" });
   return {
     element,
     show(state, stale = false) {
-      say(element, `${state === null ? "–" : stateWords(state)}${stale ? "?" : ""}`);
+      setText(element, `${state === null ? "–" : stateWords(state)}${stale ? "?" : ""}`);
       put(element, "data-tone", stale ? "warn" : (STATES[state ?? ""] ?? "quiet"));
-      put(element, "title", stale ? "not renewed for more than 5 s; its server may be gone" : (STATE_MEANINGS[state ?? ""] ?? null));
+      put(element, "title", stale ? "not renewed for more than 5 s; the server may have failed" : (STATE_MEANINGS[state ?? ""] ?? null));
     },
   };
 }
 
-/** How long ago, kept right by `tickTimes`; the whole time as its title. */
+/** A relative time, updated by `tickTimes`; the full time as its title. */
 export function timeAgo(): { element: HTMLTimeElement; show(time: number | null): void } {
   const element = h("time", {});
   return {
@@ -76,15 +76,15 @@ export function timeAgo(): { element: HTMLTimeElement; show(time: number | null)
     show(time) {
       put(element, "datetime", time === null ? null : new Date(time).toISOString());
       put(element, "title", time === null ? null : moment(time));
-      say(element, ago(time, Date.now()));
+      setText(element, ago(time, Date.now()));
     },
   };
 }
 
-/** Once a second: every time on the page says how long ago it is by now. */
+/** Updates all relative times on the page, once a second. */
 export function tickTimes(root: ParentNode, now: number): void {
   for (const element of root.querySelectorAll("time[datetime]")) {
-    say(element, ago(Date.parse(element.getAttribute("datetime") ?? ""), now));
+    setText(element, ago(Date.parse(element.getAttribute("datetime") ?? ""), now));
   }
 }
 
@@ -92,7 +92,7 @@ export function panel(title: string, attributes: Record<string, string>, ...chil
   return h("section", { class: "panel", ...attributes }, h("h2", {}, title), ...children);
 }
 
-/** A table that scrolls inside, or is a pile of cards where there is no room. */
+/** A table that scrolls, or becomes cards on narrow screens. */
 export function table(id: string, caption: string, columns: readonly string[]): { element: HTMLElement; body: HTMLElement } {
   const body = h("tbody", {});
   const head = h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)));
@@ -106,7 +106,7 @@ export function cell(column: string, className: string, ...children: Child[]): H
   return h("td", { "data-column": column, class: className === "" ? undefined : className }, ...children);
 }
 
-/** A line in place of rows: nothing there yet, or what is wrong. */
+/** A line in place of rows: no data, or an error. */
 export function notice(): { element: HTMLElement; show(text: string, tone?: "bad" | "quiet"): void } {
   const element = h("p", { class: "notice", role: "status", hidden: true });
   return {
@@ -114,7 +114,7 @@ export function notice(): { element: HTMLElement; show(text: string, tone?: "bad
     show(text, tone = "quiet") {
       element.hidden = text === "";
       put(element, "data-tone", tone);
-      say(element, text);
+      setText(element, text);
     },
   };
 }

@@ -1,4 +1,4 @@
-// Pages of documents: the server says where the next begins, we remember where the ones before began.
+// Pages of documents: the server returns the start of the next page; the starts of earlier pages are remembered.
 
 export interface Trail {
   readonly prefix: string;
@@ -7,18 +7,18 @@ export interface Trail {
 
 const PAGES_MAX = 10_000;
 
-/** The trail at a page that we were told to show: by a click, by the back button, by a link. */
+/** The trail at the page to show, after a click, the back button or a link. */
 export function follow(trail: Trail, prefix: string, after: string): Trail {
   if (prefix !== trail.prefix || after === "") return { prefix, starts: after === "" ? [""] : ["", after] };
   const at = trail.starts.indexOf(after);
   if (at >= 0) return { prefix, starts: trail.starts.slice(0, at + 1) };
   const last = trail.starts.at(-1) ?? "";
-  // ids come in order, so a page that begins before ours is not one we went through
+  // ids are ordered, so a page that begins before this one is not on the trail
   if (after < last || trail.starts.length >= PAGES_MAX) return { prefix, starts: ["", after] };
   return { prefix, starts: [...trail.starts, after] };
 }
 
-/** Where the page before begins; null on the first. */
+/** The start of the previous page; null on the first. */
 export function previous(trail: Trail): string | null {
   return trail.starts.length < 2 ? null : (trail.starts.at(-2) ?? "");
 }

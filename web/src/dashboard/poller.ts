@@ -1,4 +1,4 @@
-// Asks again and again while the page can be seen; slower when nobody answers.
+// Polls while the page is visible; slower after failures.
 
 import { Refusal } from "./api";
 import { answered, failed, POLL_MS, SILENCE, waitMs, type Hearing } from "./rhythm";
@@ -6,8 +6,8 @@ import { answered, failed, POLL_MS, SILENCE, waitMs, type Hearing } from "./rhyt
 export interface Poll<T> {
   load(signal: AbortSignal): Promise<T>;
   show(answer: T): void;
-  refused?(problem: Refusal): void; // an answer, too: the gateway is there
-  heard?(hearing: Hearing, again: number): void; // after every try, with the time of the next
+  refused?(problem: Refusal): void; // an error response: the gateway is reachable
+  updated?(hearing: Hearing, again: number): void; // after every try, with the time of the next
   everyMs?: number;
 }
 
@@ -22,7 +22,7 @@ export class Poller<T> {
     this.now();
   }
 
-  /** Ask at once; what was under way is dropped. */
+  /** Poll at once; a running request is dropped. */
   now(): void {
     clearTimeout(this.timer);
     this.asking?.abort();
@@ -58,7 +58,7 @@ export class Poller<T> {
     }
     if (this.closed) return;
     const wait = waitMs(this.hearing.failures, this.poll.everyMs ?? POLL_MS, Math.random());
-    this.poll.heard?.(this.hearing, Date.now() + wait);
+    this.poll.updated?.(this.hearing, Date.now() + wait);
     this.timer = setTimeout(() => this.now(), wait);
   }
 }

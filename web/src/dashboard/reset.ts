@@ -1,17 +1,17 @@
-// Out of ERROR, in two steps: a button, then the question whether that is meant.
+// Reset of ERROR in two steps: a button and a confirmation.
 
 import { button, h } from "../common/dom";
 import { documentPath, post, Refusal } from "./api";
 import { resetOf } from "./model";
-import { put, say } from "./page";
+import { put, setText } from "./page";
 
-/** `done` is told what the gateway did; what went wrong is said here. */
+/** `done` gets the gateway's result; errors are shown here. */
 export function resetControl(id: string, done: (words: string) => void): HTMLElement {
   const first = button({ "data-testid": "reset", "aria-label": `Reset ${id}` }, "Reset…");
   const yes = button({ class: "button danger", "data-testid": "reset-confirm" }, "Reset it");
   const no = button({ class: "button quiet", "data-testid": "reset-cancel" }, "Cancel");
   const question = h("span", { class: "question", role: "group", hidden: true, "aria-label": `Reset ${id}?` },
-    h("span", {}, "Is the cause gone? The next edit starts it again."), yes, no);
+    h("span", {}, "Is the cause fixed? The next edit loads it again."), yes, no);
   const result = h("span", { class: "result", role: "status", "data-testid": "reset-result" });
 
   const ask = (asking: boolean): void => {
@@ -20,7 +20,7 @@ export function resetControl(id: string, done: (words: string) => void): HTMLEle
     (asking ? no : first).focus();
   };
   first.addEventListener("click", () => {
-    say(result, "");
+    setText(result, "");
     ask(true);
   });
   no.addEventListener("click", () => ask(false));
@@ -37,7 +37,7 @@ export function resetControl(id: string, done: (words: string) => void): HTMLEle
         done(resetOf(id, body));
       },
       (error: unknown) => {
-        const again = error instanceof Refusal ? "" : "; whether it was done is not known, look at its state";
+        const again = error instanceof Refusal ? "" : "; the result is unknown, check its state";
         tell(`not reset: ${error instanceof Error ? error.message : String(error)}${again}`, "bad");
       },
     ).finally(() => {
@@ -45,7 +45,7 @@ export function resetControl(id: string, done: (words: string) => void): HTMLEle
     });
   });
   const tell = (text: string, tone: string): void => {
-    say(result, text);
+    setText(result, text);
     put(result, "data-tone", tone);
   };
   return h("div", { class: "reset" }, first, question, result);

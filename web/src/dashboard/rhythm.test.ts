@@ -15,7 +15,7 @@ test("waits longer with every failure, never more than half a minute, never less
 
 test("a failure keeps the time of the last answer, an answer forgets failures", () => {
   const lost = failed(failed(answered(7), "once"), "twice");
-  assert.deepEqual(lost, { heard: 7, failures: 2, problem: "twice" });
+  assert.deepEqual(lost, { answeredAt: 7, failures: 2, problem: "twice" });
   assert.deepEqual([SILENCE, answered(7), lost, failed(SILENCE, "")].map((one) => connection(one, false)), ["connecting", "live", "lost", "lost"]);
   assert.equal(connection(answered(9), false), "live");
 });

@@ -37,7 +37,7 @@ test("a link into the middle leads back to the first page", () => {
   assert.equal(previous(trail), "");
 });
 
-test("another prefix begins anew, and so does a page before ours that we never saw", () => {
+test("another prefix starts a new trail, and so does an earlier page that is not on the trail", () => {
   const trail = follow(follow(START, "", "m"), "", "t");
   assert.deepEqual(follow(trail, "b", "").starts, [""]);
   assert.deepEqual(follow(trail, "", "c").starts, ["", "c"]);

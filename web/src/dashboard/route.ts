@@ -1,4 +1,4 @@
-// Where we are: the part of the address after `#`, both ways.
+// Parsing and formatting of routes in the URL fragment.
 
 export type Route =
   | { view: "overview" }
@@ -10,7 +10,7 @@ export type Route =
 
 export type View = Route["view"];
 
-/** The route that a hash names; null if it names none of ours. An empty one is the overview. */
+/** The route of a fragment; null if it is unknown. An empty one is the overview. */
 export function parseRoute(hash: string): Route | null {
   const text = hash.replace(/^#/, "");
   if (text === "" || text === "/") return { view: "overview" };
@@ -56,6 +56,6 @@ function decoded(text: string): string | null {
   try {
     return decodeURIComponent(text);
   } catch {
-    return null; // half an escape
+    return null; // an incomplete escape
   }
 }

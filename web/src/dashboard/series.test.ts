@@ -22,13 +22,13 @@ test("what is no number is a hole: a short column, a text, a missing name", () =
   assert.deepEqual(column(samples, "missing"), [null, null, null]);
 });
 
-test("no line is drawn over a time when nobody looked", () => {
+test("no line is drawn over a time without samples", () => {
   const samples = withGaps(samplesOf([0, 5, 10, 110, 115], { rate: [1, 2, 3, 4, 5] }));
   assert.deepEqual(samples.times, [0, 5, 10, 60, 110, 115]);
   assert.deepEqual(column(samples, "rate"), [1, 2, 3, null, 4, 5]);
 });
 
-test("samples every 5 s while somebody looks and every 30 s otherwise have no gap", () => {
+test("samples every 5 s with an open dashboard and every 30 s otherwise have no gap", () => {
   const samples = samplesOf([0, 5, 10, 40, 70], { rate: [1, 2, 3, 4, 5] });
   assert.equal(withGaps(samples), samples);
   assert.deepEqual(withGaps(samplesOf([], {})).times, []);

@@ -1,4 +1,4 @@
-// Samples as charts want them: columns of one length, times in order, holes where nothing is known.
+// Samples for charts: columns of equal length, ordered times, holes for unknown values.
 
 export type Column = (number | null)[];
 
@@ -9,7 +9,7 @@ export interface Samples {
 
 export const NO_SAMPLES: Samples = { times: [], columns: new Map() };
 
-/** Columns by name; samples out of order, twice or without a time are left out, short columns end in holes. */
+/** Columns by name; unordered, repeated or undated samples are dropped, short columns end in holes. */
 export function samplesOf(times: readonly (number | null)[], columns: Readonly<Record<string, unknown>>): Samples {
   const picks: number[] = [];
   const rising: number[] = [];
@@ -33,15 +33,15 @@ export function column(samples: Samples, name: string): Column {
   return samples.columns.get(name) ?? samples.times.map(() => null);
 }
 
-/** For a logarithmic axis: what is not above zero has no place on it. */
+/** For a logarithmic axis: values up to zero become holes. */
 export function positive(values: Column): Column {
   return values.map((value) => (value !== null && value > 0 ? value : null));
 }
 
-// A gateway that nobody watches looks every 30 s; what is further apart was not looked at.
+// A gateway without an open dashboard samples every 30 s; larger distances are gaps.
 const GAP_SECONDS = 90;
 
-/** A hole between two samples that are far apart, so that no line pretends to know. */
+/** Inserts a hole between two samples that are far apart, so that no line joins them. */
 export function withGaps(samples: Samples, seconds = GAP_SECONDS): Samples {
   const { times } = samples;
   const cuts = new Set<number>();
@@ -55,7 +55,7 @@ export function withGaps(samples: Samples, seconds = GAP_SECONDS): Samples {
   return { times: spread(times, (at) => ((times[at] ?? 0) + (times[at - 1] ?? 0)) / 2), columns };
 }
 
-/** Sizes that a server tells before it has looked are 0: the curve begins with the first that is known, be it only `now`. */
+/** Servers report 0 until they have measured: the curve begins with the first known size, or `now`. */
 export function sinceKnown(values: Column, now: number | null): Column {
   const first = values.findIndex((value) => value !== null && value > 0);
   const end = first >= 0 ? first : now !== null && now > 0 ? values.length : 0;
@@ -64,17 +64,17 @@ export function sinceKnown(values: Column, now: number | null): Column {
 
 const SPAN_SECONDS_MIN = 60;
 
-/** What a time axis shows: at least a minute, also around a single sample. */
+/** The range of a time axis: at least a minute, also around a single sample. */
 export function timeRange(first: number, last: number): [number, number] {
   return [Math.min(first, last - SPAN_SECONDS_MIN), last];
 }
 
-/** Where a value has nothing known beside it: a line would not show it. */
+/** Values between two holes, which a line would not show. */
 export function lonely(values: Column): number[] {
   return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
 }
 
-/** The last that is known. */
+/** The last known value. */
 export function latest(values: Column): number | null {
   return values.findLast((value) => value !== null) ?? null;
 }

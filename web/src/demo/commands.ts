@@ -1,4 +1,4 @@
-/** What can be done to the text: one table for the toolbar, the keys and their names. */
+/** Editor commands: one table for the toolbar, the keys and their labels. */
 
 import { chainCommands, exitCode, lift, setBlockType, toggleMark, wrapIn } from "prosemirror-commands";
 import {
@@ -26,9 +26,9 @@ const type = (name: string): NodeType => nodes[name] as NodeType;
 
 /**
  * Undo or redo of the reader's own edits. The binding's own command ignores
- * all edits until a timer fires, so that keys typed right after it are not
- * written, and leaves nodes on the page that it cannot relate to the document.
- * Events of Loro come at once, so both can be ended before the next key.
+ * all edits until a timer fires, so that keys typed right after it are
+ * lost, and leaves nodes on the page that it cannot map to the document.
+ * Loro's events are synchronous, so both can be finished before the next key.
  */
 function stepBack(which: "undo" | "redo"): Command {
   return (state, dispatch, view) => {
@@ -87,7 +87,7 @@ export const GROUPS: readonly (readonly Action[])[] = [
   ],
 ];
 
-/** Keys of the table, and those that only make sense while typing. */
+/** Key bindings of the table, and those without a button. */
 export function keys(): Record<string, Command> {
   const bound: Record<string, Command> = {
     Enter: splitListItem(type("list_item")),
@@ -121,7 +121,7 @@ export function rules(): Plugin {
   });
 }
 
-/** `Mod-Shift-z` as this machine writes it. */
+/** `Mod-Shift-z` in this platform's notation. */
 export function keyName(key: string, mac: boolean): string {
   const names: Record<string, string> = mac
     ? { Mod: "⌘", Alt: "⌥", Shift: "⇧" }

@@ -1,22 +1,22 @@
 /**
- * The document as Loro has it (`doc`: a map of nodeName, attributes, children).
+ * The document in Loro (`doc`: a map of nodeName, attributes, children).
  *
- * Reading here never writes and never throws on a strange shape: the binding
- * makes missing containers while it reads, which neither a document in the
- * past nor one of another program must suffer.
+ * Reading never writes and never throws on an unexpected shape. The binding
+ * creates missing containers while it reads, which must not happen to earlier
+ * versions or to documents of other programs.
  */
 
 import { LoroDoc, LoroList, LoroMap, LoroText, VersionVector, type ContainerID, type PeerID } from "loro-crdt";
 import { Fragment, Mark, Node, type NodeType, type Schema } from "prosemirror-model";
 
 const ROOT = "doc";
-/** Names of authors by peer, so that the history can tell them after they left. */
+/** Names of authors by peer, for the history after they have left. */
 export const AUTHORS = "people";
 
 /**
- * An empty paragraph, made by the same operations of the same peer everywhere.
- * Two people who begin a document at once, even offline, thus share its
- * containers, and their texts merge; containers of their own would not.
+ * An empty paragraph, created by the same operations of the same peer everywhere.
+ * Two users who start a document concurrently, even offline, thus share its
+ * containers, and their texts merge; separate containers would not.
  * These operations must never change.
  */
 const SEED_PEER: PeerID = "5113970442817366021";
@@ -44,35 +44,35 @@ export function hasSeed(doc: LoroDoc): boolean {
   return (doc.version().get(SEED_PEER) ?? 0) > 0;
 }
 
-/** True if the document has a text that does not build on the seed: of another program. */
+/** True if the document has a text that does not build on the seed, from another program. */
 export function begunElsewhere(doc: LoroDoc): boolean {
   const others = new LoroDoc();
   others.import(doc.export({ mode: "update", from: new VersionVector(new Map([[SEED_PEER, SEED_OPERATIONS]])) }));
   return hasContent(others);
 }
 
-/** True if an editor has begun this document. */
+/** True if an editor has started this document. */
 export function hasContent(doc: LoroDoc): boolean {
   return doc.getMap(ROOT).get("nodeName") !== undefined;
 }
 
-/** Roots that the editor does not show: of other programs. */
+/** Roots of other programs, which the editor does not show. */
 export function otherRoots(doc: LoroDoc): string[] {
   return Object.keys(doc.getShallowValue()).filter((name) => name !== ROOT && name !== AUTHORS).sort();
 }
 
-/** The document's nodes; whatever does not fit the schema is left out. */
+/** The document's nodes; nodes that do not fit the schema are omitted. */
 export function read(schema: Schema, doc: LoroDoc): Node {
   const type = schema.topNodeType;
   return type.createAndFill(null, fitting(type, childrenOf(schema, doc.getMap(ROOT)))) ?? (type.createAndFill() as Node);
 }
 
-/** Plain text, blocks apart by an empty line. */
+/** Plain text, with an empty line between blocks. */
 export function plainText(node: Node): string {
   return node.textBetween(0, node.content.size, "\n\n", "\n").trim();
 }
 
-/** Those of the children that may stand there, with what must stand before them. */
+/** The children that the schema allows there, with required ones before them. */
 function fitting(type: NodeType, children: readonly Node[]): Node[] {
   const result: Node[] = [];
   let match = type.contentMatch;
@@ -87,9 +87,9 @@ function fitting(type: NodeType, children: readonly Node[]): Node[] {
 }
 
 /**
- * An empty block gets its (empty) text at once. The binding makes a text with
- * the first letter; two people who begin in the same empty block would make
- * two, and its repair of that doubles what they wrote.
+ * An empty block gets its (empty) text at once. The binding creates a text with
+ * the first letter; two users who start in the same empty block would create
+ * two, and its repair duplicates what they wrote.
  */
 export function makeRoom(doc: LoroDoc, block: ContainerID): boolean {
   const map = doc.getContainerById(block);

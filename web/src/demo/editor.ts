@@ -30,9 +30,9 @@ export interface EditorOptions {
 }
 
 export function createEditor({ place, doc, presence, editable, changed, emptied }: EditorOptions): EditorView {
-  let lost = false; // the selection was inside of what others replaced, and nobody has set it since
+  let lost = false; // the selection was inside a range that others replaced, and was not set since
   let recovering = false;
-  /** The document is the truth: show it, and let the binding relate the two from nothing. */
+  /** The document is authoritative: show it, and let the binding map it again. */
   const recover = (): void => {
     recovering = true;
     queueMicrotask(() => {
@@ -44,7 +44,7 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
     });
   };
   const view: EditorView = new EditorView(place, {
-    // The text is there at once; the binding takes over in the next turn.
+    // The text is visible at once; the binding takes over in the next turn.
     state: EditorState.create({
       doc: read(schema, doc),
       plugins: [
@@ -84,9 +84,9 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
 }
 
 /**
- * The binding, but for one thing: after an edit of others it puts the selection back with a timer. What
- * was typed until then has moved it, and the next key would land before it: words come out backwards when
- * two type at one place. `smallest` keeps the selection, so the timer is heard only where that could not.
+ * The binding with one change: after a remote edit it restores the selection with a timer. Keys typed before
+ * that have moved it, and the next key would land before them: words come out backwards when two users type
+ * at one place. `smallest` keeps the selection, so the timer counts only where that failed.
  */
 function sync(doc: LoroDocType, lost: () => boolean): Plugin {
   const plugin = LoroSyncPlugin({ doc });
@@ -103,8 +103,8 @@ function sync(doc: LoroDocType, lost: () => boolean): Plugin {
 }
 
 /**
- * The cursors of others; in code, none where the reader's own is. Chromium types in front of a newline that stands
- * before an element which cannot be edited: lines would come out in each other's place.
+ * The cursors of others; in code blocks, none at the user's own position. Chromium types in front of a newline
+ * before a non-editable element, which would swap lines.
  */
 function cursors(presence: Presence): Plugin {
   const plugin = LoroEphemeralCursorPlugin(presence, {
@@ -123,7 +123,7 @@ function cursors(presence: Presence): Plugin {
 
 /**
  * The selection with both ends in text. A Loro cursor needs a text: a selection of the whole document or of a rule
- * ends between blocks, and others would see neither selection nor caret.
+ * ends between blocks, and other users would see neither selection nor caret.
  */
 export function inText(selection: Selection): Selection {
   const { $anchor, $head } = selection;
@@ -136,14 +136,14 @@ export function isEmpty(node: Node): boolean {
 }
 
 /**
- * The binding replaces the whole document for every remote edit, which throws
- * the reader's selection to its end until a timer puts it back. Only the part
- * that differs is replaced here; the selection then stays by itself.
+ * The binding replaces the whole document for every remote edit, which moves
+ * the user's selection to its end until a timer restores it. Only the part
+ * that differs is replaced here, so the selection stays.
  */
 function smallest(state: EditorState, transaction: Transaction): Transaction {
   const result = become(state, transaction.doc);
   const { selection } = state;
-  // What others insert where we type comes behind our caret: else the letters of two would mix.
+  // Remote inserts at our caret go behind it; otherwise the letters of two users would mix.
   if (result.docChanged && selection instanceof TextSelection && selection.empty) {
     const at = result.doc.resolve(result.mapping.map(selection.head, -1));
     if (at.parent.inlineContent) result.setSelection(new TextSelection(at));
@@ -203,7 +203,7 @@ function isUndoing(state: EditorState): boolean {
   return loroUndoPluginKey.getState(state)?.isUndoing.current === true;
 }
 
-/** Carets are drawn anew for many reasons; only one that moved shows its name again. */
+/** Carets are redrawn for many reasons; only one that moved shows its name again. */
 const stillSince = new Map<string, { readonly at: string; readonly time: number }>();
 
 function caret(presence: Presence, peer: string): HTMLElement {

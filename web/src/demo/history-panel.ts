@@ -10,7 +10,7 @@ import { schema } from "./schema";
 export interface HistoryHost {
   readonly doc: () => LoroDoc;
   readonly nameOf: (peer: string) => string;
-  /** Make the document this again, as a new change. */
+  /** Restore this version as a new change. */
   readonly restore: (past: Node) => void;
   readonly mayEdit: () => boolean;
   readonly opened: (open: boolean) => void;
@@ -56,7 +56,7 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
     const step = past[index];
     const last = index >= past.length - 1;
     place.textContent = past.length ? `Version ${index + 1} of ${past.length}${last ? " (now)" : ""}` : "No changes yet";
-    time.textContent = step ? said(step.time, last) : "";
+    time.textContent = step ? timeText(step.time, last) : "";
     if (step?.time) time.setAttribute("datetime", new Date(step.time * 1000).toISOString());
     else time.removeAttribute("datetime");
     who.textContent = step ? people(step.peers) : "";
@@ -111,10 +111,9 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
 }
 
 /**
- * A document at this version. Forward, `from` gets what it lacks; back, a new
- * one gets everything up to there. Loro's checkout goes back in seconds to
- * tens of seconds where there are many containers; a trimmed history has
- * no other way.
+ * A document at this version. Forward, `from` gets the missing operations; back, a new
+ * one gets all operations up to there. Loro's checkout takes seconds to tens
+ * of seconds with many containers; a trimmed history has no alternative.
  */
 function travel(whole: LoroDoc, from: LoroDoc | null, version: ReadonlyMap<string, number>): LoroDoc {
   if (whole.isShallow()) {
@@ -136,7 +135,7 @@ function changesOf(doc: LoroDoc): Change[] {
   return [...doc.getAllChanges().values()].flat();
 }
 
-function said(seconds: number, last: boolean): string {
+function timeText(seconds: number, last: boolean): string {
   if (seconds === 0) return last ? "" : "Beginning";
   const date = new Date(seconds * 1000);
   const today = new Date().toDateString() === date.toDateString();

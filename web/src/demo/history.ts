@@ -1,9 +1,9 @@
 /**
  * A document's past as at most a few hundred steps.
  *
- * Changes are ordered by when they were made. Clocks of peers differ, so a
- * change counts as made no earlier than what it builds on; every prefix of
- * the order is then a version of the document that was possible.
+ * Changes are ordered by time. Clocks of peers differ, so a change counts as
+ * no earlier than its dependencies; every prefix of the order is then a
+ * consistent version of the document.
  */
 
 export interface Change {
@@ -11,7 +11,7 @@ export interface Change {
   readonly counter: number;
   readonly length: number;
   readonly lamport: number;
-  /** Seconds since 1970; 0 if the peer did not note it. */
+  /** Seconds since 1970; 0 if the peer did not record it. */
   readonly timestamp: number;
   readonly deps: readonly { readonly peer: string; readonly counter: number }[];
 }
@@ -19,7 +19,7 @@ export interface Change {
 export interface Step {
   /** The version: how many operations of each peer. */
   readonly version: ReadonlyMap<string, number>;
-  /** Seconds since 1970; 0 if nobody noted it. */
+  /** Seconds since 1970; 0 if unknown. */
   readonly time: number;
   /** Whose operations this step adds, most first. */
   readonly peers: readonly string[];
@@ -28,12 +28,12 @@ export interface Step {
 
 export const STEPS_MAX = 200;
 
-/** Operations below which a change is not cut: a paragraph is born in about that many. */
+/** Operations below which a change is not split: a paragraph takes about that many. */
 const PIECE_MIN = 8;
 
 const PAUSE_SECONDS = 60;
 
-/** Some programs note milliseconds. */
+/** Some programs record milliseconds. */
 const SECONDS_MAX = 100_000_000_000;
 
 /** `base`: the version that a trimmed history begins with. */
@@ -59,7 +59,7 @@ export function steps(
   };
 
   for (const { change, time: made } of ordered(changes)) {
-    // A pause is a better place for a step than a number of operations.
+    // A pause is a better boundary of a step than a number of operations.
     if (operations > 0 && made - time > PAUSE_SECONDS) close();
     let at = change.counter;
     const end = change.counter + change.length;

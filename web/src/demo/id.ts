@@ -1,4 +1,4 @@
-/** Document ids: which are allowed, and new ones that can be read aloud. */
+/** Document ids: validation, and new ids that are easy to read aloud. */
 
 const ALLOWED = /^[A-Za-z0-9_=][A-Za-z0-9_=-]{0,127}$/;
 

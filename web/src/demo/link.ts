@@ -1,10 +1,10 @@
 /**
- * The room on the server, by the npm client as it is.
+ * The room on the server, through the unmodified npm client.
  *
- * The client does not tell of good Acks, and forgets a room in some cases
- * without a word, so we look at the frames of its socket: outgoing ones give
- * the id of each batch, incoming ones Acks and errors. What they mean is
- * decided in saved.ts.
+ * The client does not report successful Acks, and in some cases forgets a room
+ * silently, so this module reads the frames of its socket: outgoing ones have
+ * the id of each batch, incoming ones Acks and errors. saved.ts decides what
+ * they mean.
  */
 
 import { LoroAdaptor, LoroEphemeralAdaptor } from "loro-adaptors/loro";
@@ -17,10 +17,10 @@ import { LoroWebsocketClient } from "loro-websocket";
 import { hasSeed, isSeedPeer, seed } from "./content";
 import type { Input, Span } from "./saved";
 
-/** Why a room is closed to us for good, or until the reader acts. */
+/** Why a room is closed permanently, or until the user acts. */
 export type Closed = "history_trimmed" | "deleted" | (string & {});
 
-/** Whether it is the token: `token-...: sentence` if another one may help, `permission-denied: sentence`. */
+/** Parse an error about the token: `token-...: sentence` if another one may help, `permission-denied: sentence`. */
 export function tokenProblem(why: Closed): { readonly code: string; readonly sentence: string } | null {
   const found = /^(token-[a-z]+|permission-denied): (.*)$/s.exec(why);
   return found ? { code: found[1] ?? "", sentence: found[2] ?? "" } : null;
@@ -31,15 +31,15 @@ export interface LinkEvents {
   /** The first answer of the server, and each later join. */
   joined(): void;
   closed(why: Closed): void;
-  /** Of each new connection, before anything is sent: "" if it is ours, else why not. Rejects if that is not known. */
+  /** Called for each new connection before sending: "" if it has the same user, else the reason. Rejects if unknown. */
   ours?(): Promise<Closed>;
 }
 
-/** Close codes after which trying again cannot help; the client's own list is longer. */
+/** Close codes after which a retry cannot help; the client's own list is longer. */
 const FATAL_CLOSE = [4400, 4401];
-/** Of a RoomError that ends a room because its token has ended; the reason follows. */
+/** The prefix of a RoomError for a token that has ended; the reason follows. */
 const TOKEN_ENDED = "auth_failed: ";
-/** A connection that is silent for so long is asked, and left if it does not answer. */
+/** Silence after which a ping is sent; without an answer the connection is closed. */
 const SILENCE_MS = 20_000;
 const ANSWER_MS = 8_000;
 const LOOK_MS = 4_000;
@@ -65,7 +65,7 @@ export class Link {
   #member = false;
   #presenceMember = false;
   #over = false;
-  #heard = 0;
+  #lastMessage = 0;
   #asked = 0;
   readonly #timer = setInterval(() => this.#look(), LOOK_MS);
   readonly #offline = (): void => this.#leaveSocket();
@@ -81,32 +81,32 @@ export class Link {
       reconnect: { maxDelayMs: 5_000, fatalCloseCodes: FATAL_CLOSE },
     });
     globalThis.addEventListener?.("offline", this.#offline);
-    // Joining only on an open socket: a first join that was cut off is never repeated by the client.
+    // Join only on an open socket: the client never repeats an interrupted first join.
     this.#client.onStatusChange((status) => {
       if (this.#over) return;
       if (status === "connected") {
         this.#watch(this.#client.socket);
         this.#join();
       } else if (status === "disconnected") {
-        // Also when the browser says that it is offline, long before the socket notices.
+        // Also when the browser reports offline, long before the socket fails.
         this.#events.input({ type: "closed" });
       }
     });
   }
 
-  /** Send again what was dropped. Without a room the next join sends it. */
+  /** Send dropped updates again. Without a room the next join sends them. */
   sendFrom(version: ReadonlyMap<string, number>): void {
     const from = new VersionVector(version as Map<`${number}`, number>);
     this.#adaptor?.pass(this.#doc.export({ mode: "update", from }));
   }
 
-  /** After a problem: join anew. */
+  /** Join again after a problem. */
   retry(): void {
     if (this.#client.getStatus() === "connected") this.#join();
     else void this.#client.retryNow().catch(() => undefined);
   }
 
-  /** Somebody signed in: the connection must be made anew, as its handshake says who it is. */
+  /** Reconnect after a sign-in: the handshake carries the token. */
   renew(): void {
     if (this.#client.getStatus() === "connected") this.#client.socket?.close();
     else void this.#client.retryNow().catch(() => undefined);
@@ -149,7 +149,7 @@ export class Link {
     this.#events.joined();
   }
 
-  /** The client closes dead sockets with a code that browsers do not allow, so they stay; we close them. */
+  /** The client closes dead sockets with a code that browsers reject, so close them here. */
   #leaveSocket(): void {
     this.#events.input({ type: "closed" });
     this.#client.socket?.close();
@@ -157,8 +157,8 @@ export class Link {
 
   #look(): void {
     const now = Date.now();
-    if (this.#client.getStatus() !== "connected" || now - this.#heard < SILENCE_MS) return;
-    if (this.#asked <= this.#heard) {
+    if (this.#client.getStatus() !== "connected" || now - this.#lastMessage < SILENCE_MS) return;
+    if (this.#asked <= this.#lastMessage) {
       this.#asked = now;
       this.#client.socket.send("ping");
     } else if (now - this.#asked > ANSWER_MS) {
@@ -168,9 +168,9 @@ export class Link {
   }
 
   #watch(socket: WebSocket): void {
-    this.#heard = Date.now();
+    this.#lastMessage = Date.now();
     const send = socket.send.bind(socket);
-    // The cookie of this handshake may be somebody else's by now: what we wrote does not go out as theirs.
+    // The cookie of this handshake may have another user's token: do not send our edits as theirs.
     let held: Uint8Array<ArrayBuffer>[] | null = this.#events.ours ? [] : null;
     socket.send = (data) => {
       if (data instanceof Uint8Array) this.#outgoing(tryDecode(data));
@@ -185,10 +185,10 @@ export class Link {
         held = null;
         for (const frame of frames) send(frame);
       },
-      () => socket.close(), // and come again
+      () => socket.close(), // and reconnect
     );
     socket.addEventListener("message", (event: MessageEvent<unknown>) => {
-      this.#heard = Date.now();
+      this.#lastMessage = Date.now();
       if (event.data instanceof ArrayBuffer) this.#incoming(tryDecode(new Uint8Array(event.data)));
     });
     socket.addEventListener("close", (event) => {
@@ -216,7 +216,7 @@ export class Link {
         else this.#fail(message.code === RoomErrorCode.Evicted ? "deleted" : message.message.replace(TOKEN_ENDED, "") || "unknown");
         break;
       case MessageType.JoinError:
-        // version_unknown: the client tries once more by itself.
+        // version_unknown: the client retries once by itself.
         if (message.code !== JoinErrorCode.VersionUnknown) this.#fail(message.appCode ?? (message.message || "refused"));
         break;
       default:
@@ -237,8 +237,8 @@ interface Watch {
 }
 
 /**
- * The npm adaptor, telling what it sends and gets. Who only looks writes nothing: an update without operations,
- * which the adaptor sends to an empty room, is left out, and the seed goes along with the first edit.
+ * The npm adaptor with events for sent and received updates. Viewing writes nothing: the update without operations
+ * that the adaptor sends to an empty room is dropped, and the seed is sent with the first edit.
  */
 class WatchedAdaptor extends LoroAdaptor {
   readonly #watch: Watch;
@@ -305,6 +305,6 @@ function spansOf(update: Uint8Array): Span[] {
     const starts = meta.partialStartVersionVector.toJSON();
     return [...meta.partialEndVersionVector.toJSON()].map(([peer, end]) => ({ peer, start: starts.get(peer) ?? 0, end }));
   } catch {
-    return []; // does not parse: says nothing about what is saved
+    return []; // malformed: no evidence of what is saved
   }
 }

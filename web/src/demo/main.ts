@@ -1,4 +1,4 @@
-/** The demo page: an address is a document, everybody who opens it writes together. */
+/** The demo page: each URL is a document that all its visitors edit together. */
 
 import "../common/theme.css";
 import "./demo.css";
@@ -22,8 +22,8 @@ import { createToolbar } from "./toolbar";
 const ROOTS_MAX = 8;
 const ROOT_NAME_MAX = 40;
 const AGAIN_MS = 2_000;
-/** Whoever is signed in now is not who wrote this. */
-const SOMEBODY_ELSE = "somebody_else";
+/** Another user than the writer of these edits is signed in. */
+const ANOTHER_USER = "somebody_else";
 
 const random = (): number => (crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) / 2 ** 32;
 const socketUrl = (): string => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
@@ -39,42 +39,42 @@ async function main(): Promise<void> {
   const { problem } = await signInByAddress();
   const id = idOfPath(location.pathname);
   if (id === undefined) {
-    tell("bad-id", "This address is not a document.", "A document id has 1 to 128 letters, digits, _, - or =.", newDocumentLink());
+    showBanner("bad-id", "This address is not a document.", "A document id has 1 to 128 letters, digits, _, - or =.", newDocumentLink());
     byId("opening").hidden = true;
     return;
   }
   const who = await signedIn(problem);
-  if (who.is !== "nobody" && problem !== "") tell("link", "", problem, dismiss());
+  if (who.is !== "anonymous" && problem !== "") showBanner("link", "", problem, dismiss());
   if (id !== null) return open(id, false, who);
   const { named, fresh } = who.is === "subject" ? offer(who.documents, random) : { named: [], fresh: newDocumentId(random) };
   if (named.length === 0 && fresh !== null) return open(fresh, true, who);
   showWho(who, async () => undefined);
   byId("opening").hidden = true;
   document.body.classList.add("no-document");
-  const text = named.length > 0 ? "These your token names:" : "Your token names none; open one by its address.";
+  const text = named.length > 0 ? "Your token names these documents:" : "Your token names no document; open one by its address.";
   const links = [...named, ...(fresh === null ? [] : [fresh])].map((one) => h("a", { class: "button", href: pathOf(one), "data-testid": "offered" }, one === fresh ? "New document" : one));
-  tell("choose", "Which document?", text, ...links);
+  showBanner("choose", "Which document?", text, ...links);
 }
 
-/** Who is here; who is nobody is asked for a token first, as nothing of anybody is shown to them. */
+/** The signed-in user; shows the sign-in form first if there is none, without any document. */
 async function signedIn(problem: string): Promise<Who> {
   for (;;) {
     const who = await whoIsIt();
     if (who.is === "unknown" && lastOwner() === null) {
-      tell("unreachable", "The gateway cannot be reached.", "Trying again.");
+      showBanner("unreachable", "The gateway cannot be reached.", "Trying again.");
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-    } else if (who.is === "nobody") {
+    } else if (who.is === "anonymous") {
       byId("opening").hidden = true;
       document.body.classList.add("no-document");
       showMark({ state: "problem", waiting: 0, reason: `${who.code}: ${who.detail}`, readOnly: true });
       const { title, text } = tokenWords(who.code, who.detail);
-      await new Promise<void>((resolve) => tell(who.code, title, problem === "" ? text : problem, signInForm(() => resolve())));
-      untell();
+      await new Promise<void>((resolve) => showBanner(who.code, title, problem === "" ? text : problem, signInForm(() => resolve())));
+      hideBanner();
       problem = "";
       document.body.classList.remove("no-document");
       byId("opening").hidden = false;
     } else {
-      if (byId("banner").dataset["code"] === "unreachable") untell();
+      if (byId("banner").dataset["code"] === "unreachable") hideBanner();
       return who;
     }
   }
@@ -85,15 +85,15 @@ function tokenWords(code: string, detail: string): { readonly title: string; rea
   return { title, text: sentence(plainly(code, detail)) };
 }
 
-/** `keep` stores what is written here before its writer goes. */
+/** `keep` stores unsaved edits before the user signs out. */
 function showWho(who: Who, keep: () => Promise<void>): void {
   byId("who").replaceChildren(signedInAs(who, () => void keep().then(signOut).then((done) => {
     if (done) location.reload();
-    else tell("sign-out", "You are still signed in:", "the gateway cannot be reached.", dismiss());
+    else showBanner("sign-out", "You are still signed in:", "the gateway cannot be reached.", dismiss());
   })));
 }
 
-/** `seen` is told who it is whenever that is asked and the same. */
+/** `seen` is called with the user after every check that finds the same one. */
 function personOf(who: Who, seen: (now: Who) => void): Person {
   const owner = ownerOf(who) ?? lastOwner() ?? "";
   return {
@@ -101,16 +101,16 @@ function personOf(who: Who, seen: (now: Who) => void): Person {
     trusted: who.is !== "subject",
     ours: async () => {
       const now = await whoIsIt();
-      if (now.is === "unknown") throw new Error("nobody can say who is signed in");
-      if (now.is === "nobody") return `${now.code}: ${now.detail}`;
-      if (ownerOf(now) !== owner) return SOMEBODY_ELSE;
+      if (now.is === "unknown") throw new Error("the signed-in user is unknown");
+      if (now.is === "anonymous") return `${now.code}: ${now.detail}`;
+      if (ownerOf(now) !== owner) return ANOTHER_USER;
       seen(now);
       return "";
     },
   };
 }
 
-/** A new document has its address, and is made, with the first edit or when its link is copied. */
+/** A new document gets its address, and is created, with the first edit or when its link is copied. */
 function open(id: string, isNew: boolean, who: Who): void {
   document.title = `${id} · lorogo`;
   byId("document-id").textContent = id;
@@ -123,7 +123,7 @@ function open(id: string, isNew: boolean, who: Who): void {
     restore: (past) => {
       session.restore(past);
       session.view?.focus();
-      byId("announce").textContent = "The older version is back, as a new edit.";
+      byId("announce").textContent = "The older version is restored, as a new edit.";
     },
     mayEdit: () => session.editable,
     opened: (opened) => {
@@ -146,7 +146,7 @@ function open(id: string, isNew: boolean, who: Who): void {
       people: () => showPeople(made.presence.people()),
       ready: (view) => {
         byId("opening").hidden = true;
-        if (byId("banner").dataset["code"] === "not_found") untell();
+        if (byId("banner").dataset["code"] === "not_found") hideBanner();
         byId("history-toggle").removeAttribute("disabled");
         document.body.classList.add("ready");
         showText(view);
@@ -182,17 +182,17 @@ function open(id: string, isNew: boolean, who: Who): void {
     view.dom.setAttribute("aria-readonly", String(!session.editable));
   };
 
-  /** Somebody else begins anew, with what is theirs; what was written here stays its writer's. */
+  /** Restart for another user with their own copies; unsaved edits stay with their writer. */
   const beginAnew = (): void => void session.keepNow().then(() => location.reload());
 
   const cameBack = (now: Who): void => {
     if (gone || ownerOf(now) !== person.owner) return beginAnew();
-    untell();
+    hideBanner();
     byId("opening").hidden = session.view !== null;
     session.renew();
   };
 
-  /** Nothing of the document stays in sight; what was not saved is kept for its writer. */
+  /** Hide the document; unsaved edits are kept for their writer. */
   const leave = (): void => {
     gone = true;
     void session.keepNow();
@@ -212,54 +212,54 @@ function open(id: string, isNew: boolean, who: Who): void {
     const copy = unsaved > 0 && text !== "" ? copyText(() => text) : null;
     const lost = unsaved > 0 ? " Your last edits were not saved; copy your text before you go on." : "";
     if (why === "history_trimmed" || why === BEGUN_ELSEWHERE) {
-      // This copy builds on history that the server does not have: begin with a new one.
+      // This copy builds on history that the server does not have: start with a new one.
       panel.toggle(false);
       session.close();
       document.body.classList.remove("ready", "read-only");
       byId("opening").hidden = false;
       void session.forget().then(() => { session = start(); });
-      if (copy && why === "history_trimmed") tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
+      if (copy && why === "history_trimmed") showBanner(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
       return;
     }
-    if (why === SOMEBODY_ELSE) return beginAnew();
+    if (why === ANOTHER_USER) return beginAnew();
     const token = tokenProblem(why);
     if (token) {
       const denied = token.code === "permission-denied";
       if (denied) leave();
       const shown = byId("banner").dataset["code"];
-      if (shown === token.code || (shown?.startsWith("token-") && !denied)) return; // somebody may be typing into it
+      if (shown === token.code || (shown?.startsWith("token-") && !denied)) return; // the user may be typing into it
       const words = tokenWords(token.code, token.sentence);
-      tell(token.code, words.title, `${words.text}${lost}`, copy, signInForm(cameBack));
+      showBanner(token.code, words.title, `${words.text}${lost}`, copy, signInForm(cameBack));
       return;
     }
     if (why === "deleted") {
-      const left = session.view ? "What you see is the copy of this browser; it can no longer be changed." : "There is nothing left of it here.";
-      tell(why, "This document was deleted.", `${left}${lost}`, copy, newDocumentLink());
+      const left = session.view ? "What you see is the copy of this browser; it can no longer be changed." : "This browser has no copy of it.";
+      showBanner(why, "This document was deleted.", `${left}${lost}`, copy, newDocumentLink());
       return;
     }
     const again = button({ "data-testid": "retry" }, "Try again");
     again.addEventListener("click", () => {
-      untell();
+      hideBanner();
       byId("opening").hidden = session.view !== null;
       session.retry();
     });
     if (why === "not_found") {
-      tell(why, "There is no such document,", `and you may not make one here.${lost}`, copy, again);
+      showBanner(why, "This document does not exist,", `and you may not create it.${lost}`, copy, again);
       return;
     }
-    tell(why, session.view ? "The document cannot be synced:" : "The document cannot be opened:", `${reasonText(why)}.${lost}`, copy, again);
+    showBanner(why, session.view ? "The document cannot be synced:" : "The document cannot be opened:", `${reasonText(why)}.${lost}`, copy, again);
   };
 
   const refused = (mark: Mark): void => {
     const is = mark.state === "problem" && mark.waiting > 0 && byId("banner").dataset["code"] !== "refused" && REFUSALS.has(mark.reason ?? "");
-    if (mark.state === "saved" && byId("banner").dataset["code"] === "refused") untell();
+    if (mark.state === "saved" && byId("banner").dataset["code"] === "refused") hideBanner();
     if (!is) return;
     const discard = button({ "data-testid": "discard" }, "Discard what is not saved");
     discard.addEventListener("click", () => {
       session.close();
       void session.forget().then(() => location.reload());
     });
-    tell("refused", "Your last edits cannot be saved:", `${reasonText(mark.reason)}. Copy your text before you go on.`, copyText(() => session.text()), discard);
+    showBanner("refused", "Your last edits cannot be saved:", `${reasonText(mark.reason)}. Copy your text before you go on.`, copyText(() => session.text()), discard);
   };
 
   let gone = false;
@@ -273,7 +273,7 @@ function open(id: string, isNew: boolean, who: Who): void {
   });
   addEventListener("hashchange", () => void signInByAddress().then(async ({ changed, problem }) => {
     if (changed) cameBack(await whoIsIt());
-    else if (problem !== "") tell("link", "", problem, dismiss());
+    else if (problem !== "") showBanner("link", "", problem, dismiss());
   }));
   setUpName(() => session.presence.identity.name, (name) => {
     own = { ...own, name, given: false };
@@ -308,10 +308,10 @@ function open(id: string, isNew: boolean, who: Who): void {
 function showAway({ state, reason }: Mark): void {
   const away = state === "offline" || (state === "problem" && !REFUSALS.has(reason ?? ""));
   document.body.classList.toggle("away", away);
-  byId("others").title = away ? "Who was here when the connection broke" : "";
+  byId("others").title = away ? "People here before the connection was lost" : "";
 }
 
-/** The editor shows one root of a document; the others are named, so that nobody takes it for empty. */
+/** The editor shows one root of a document; name the others, so that it does not look empty. */
 function showOtherRoots(id: string, roots: readonly string[]): void {
   const element = byId("other-roots");
   const key = roots.join("\n");
@@ -339,7 +339,7 @@ async function copyLink(): Promise<void> {
   setTimeout(() => { label.textContent = "Copy link"; }, 2_000);
 }
 
-/** `navigator.clipboard` needs https or localhost; a plain address on a network has the old way only. */
+/** `navigator.clipboard` needs https or localhost; elsewhere use the deprecated API. */
 async function toClipboard(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -365,7 +365,7 @@ function copyText(text: () => string): HTMLButtonElement {
 
 function dismiss(): HTMLButtonElement {
   const element = button({ "data-testid": "dismiss" }, "Close");
-  element.addEventListener("click", untell);
+  element.addEventListener("click", hideBanner);
   return element;
 }
 
@@ -373,7 +373,7 @@ function newDocumentLink(): HTMLAnchorElement {
   return h("a", { class: "button", href: "/" }, "New document");
 }
 
-function tell(code: string, title: string, text: string, ...actions: (HTMLElement | null)[]): void {
+function showBanner(code: string, title: string, text: string, ...actions: (HTMLElement | null)[]): void {
   const banner = byId("banner");
   banner.dataset["code"] = code;
   banner.hidden = false;
@@ -383,7 +383,7 @@ function tell(code: string, title: string, text: string, ...actions: (HTMLElemen
   );
 }
 
-function untell(): void {
+function hideBanner(): void {
   byId("banner").hidden = true;
   delete byId("banner").dataset["code"];
 }

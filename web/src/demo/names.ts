@@ -1,4 +1,4 @@
-/** Names that the page gives to readers who chose none: each their own within a document. */
+/** Default names of users who chose none: distinct within a document. */
 
 import { isEarlier, type Arrival } from "./colors";
 
@@ -10,13 +10,13 @@ export const ANIMALS = [
 
 export interface NameClaim extends Arrival {
   readonly name: string;
-  /** The page gave this name; its reader did not choose it. */
+  /** A default name, not chosen by the user. */
   readonly given: boolean;
 }
 
 /**
- * The reader's name beside those of others. A chosen name stays. A given name yields to the same name of a reader who
- * chose it or came earlier: the next animal that no other reader has, and with a number once every animal is taken.
+ * The user's name beside those of others. A chosen name stays. A default name yields to the same name of a user who
+ * chose it or joined earlier: then the next unused animal, with a number once all animals are used.
  */
 export function settledName(own: NameClaim, others: readonly NameClaim[]): string {
   const taken = (name: string): boolean => others.some((other) => same(other.name, name));

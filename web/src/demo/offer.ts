@@ -1,17 +1,17 @@
-/** Which documents a token is good for, as far as its grants name them. Pure. */
+/** The documents that a token's grants name. Pure. */
 
 import { isDocumentId, newDocumentId } from "./id";
 
 export interface Offer {
-  /** Documents that are named. */
+  /** Documents named by the grants. */
   readonly named: readonly string[];
-  /** An id that may be written to and that nobody has; null if the token allows none. */
+  /** A new id that the token may write; null if its grants allow none. */
   readonly fresh: string | null;
 }
 
 const NAMED_MAX = 12;
 
-/** `documents` as `/v1/session` tells them: pattern to access. `random` gives a number in [0, 1). */
+/** `documents` as in `/v1/session`: pattern to access. `random` gives a number in [0, 1). */
 export function offer(documents: Readonly<Record<string, string>>, random: () => number): Offer {
   const patterns = Object.keys(documents);
   const named = patterns.filter(isDocumentId).sort().slice(0, NAMED_MAX);

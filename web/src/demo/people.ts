@@ -1,11 +1,11 @@
-/** The row of people: the reader with an editable name, then the others. */
+/** The row of people: the user with an editable name, then the others. */
 
 import { byId, h } from "../common/dom";
 import { cleanName, keepName, NAME_MAX, type Person } from "./presence";
 
 const SHOWN_MAX = 5;
 
-/** `name` is the reader's name as others see it now. */
+/** `name` is the user's name as others see it. */
 export function setUpName(name: () => string, renamed: (name: string) => void): void {
   const field = byId<HTMLInputElement>("own-name");
   field.maxLength = NAME_MAX;

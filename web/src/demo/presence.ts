@@ -1,4 +1,4 @@
-/** Who is here, under which name and colour, and where their cursors are (`%EPH`). */
+/** Presence (`%EPH`): names, colours and cursors of users. */
 
 import { Cursor, LoroList, LoroText, type LoroDoc, type PeerID } from "loro-crdt";
 import { CursorEphemeralStore, type CursorPresenceState } from "loro-prosemirror";
@@ -16,12 +16,12 @@ export interface Person {
 export interface Identity {
   readonly name: string;
   readonly color: string;
-  /** The page gave this name; its reader did not choose it. */
+  /** A default name, not chosen by the user. */
   readonly given: boolean;
 }
 
 export const NAME_MAX = 32;
-/** Presence of a peer that says nothing for so long is dropped, so we say it more often. */
+/** Presence expires after this silence, so it is refreshed more often. */
 const TIMEOUT_MS = 30_000;
 const RENEW_MS = 10_000;
 const PEOPLE_MAX = 200;
@@ -31,7 +31,7 @@ const NAME_KEY = "lorogo.name";
 const GIVEN_KEY = "lorogo.name.given";
 const COLOR_KEY = "lorogo.color";
 
-/** The name and colour of this browser; made once and kept. */
+/** The name and colour of this browser; created once and stored. */
 export function identity(): Identity {
   const pick = <T>(from: readonly T[]): T => from[Math.floor(Math.random() * from.length)] as T;
   const kept = { chosen: cleanName(recall(NAME_KEY)), given: cleanName(recall(GIVEN_KEY)), color: recall(COLOR_KEY) };
@@ -55,11 +55,11 @@ export function cleanName(text: unknown): string | null {
 }
 
 /**
- * The binding's store, with four differences: a name stays when the cursor
- * goes, foreign entries are checked before the editor sees them, while `held`
- * the binding cannot overwrite our cursor with that of someone else (which it
- * does when it repairs an old cursor), and our cursor in an empty text goes
- * along with what is typed there.
+ * The binding's store with four differences: a name stays when the cursor is
+ * removed; foreign entries are validated before the editor sees them; while `held`
+ * the binding cannot overwrite our cursor with another user's (which it
+ * does when it repairs an old cursor); and our cursor in an empty text follows
+ * the typed text.
  */
 export class Presence extends CursorEphemeralStore {
   readonly #doc: LoroDoc;
@@ -88,7 +88,7 @@ export class Presence extends CursorEphemeralStore {
     this.renew();
   }
 
-  /** Takes another colour, and another given name, for this visit if a reader who came earlier has ours. */
+  /** Takes another colour and default name for this visit if a user who joined earlier has ours. */
   settle(): void {
     const claims = this.people().map(({ peer, name, color }) => ({ peer, name, color, since: this.#sinceOf(peer), given: this.#isGiven(peer) }));
     const [own, others] = [claims[0] as (typeof claims)[0], claims.slice(1)];
@@ -103,7 +103,7 @@ export class Presence extends CursorEphemeralStore {
     if (!this.#gone) this.setLocal(this.getLocal() ?? {});
   }
 
-  /** Our entry is removed for everybody; `back` puts it in again. */
+  /** Removes our entry for all users; `back` restores it. */
   leave(): void {
     this.#gone = true;
     this.delete(this.#self);
@@ -160,13 +160,13 @@ export class Presence extends CursorEphemeralStore {
     };
   }
 
-  /** Tells one place of a cursor from another. */
+  /** Identifies the position of a cursor. */
   position(peer: string): string {
     const entry = this.get(peer) as { focus?: unknown } | undefined;
     return entry?.focus instanceof Uint8Array ? entry.focus.join() : "";
   }
 
-  /** Everybody, the reader first, then by name. */
+  /** All users: this one first, then by name. */
   people(): Person[] {
     const keys = this.keys().filter((key) => key !== this.#self && /^\d{1,20}$/.test(key) && this.#isEntry(key));
     const others = keys.slice(0, PEOPLE_MAX).map((peer) => this.person(peer));
@@ -193,9 +193,9 @@ export class Presence extends CursorEphemeralStore {
   }
 
   /**
-   * Loro ties a cursor to a letter. In an empty text there is none, and the cursor is that of the start for
-   * ever; the binding, which compares letters alone, takes it for the one at the end of what was typed since,
-   * and never tells the new place. So we tell the end of the text from the beginning.
+   * Loro ties a cursor to a letter. An empty text has none, so the cursor stays at the start forever; the binding
+   * compares letters only, takes it for the cursor at the end of the text typed since, and never publishes the
+   * new position. So publish the end of the text from the beginning.
    */
   #atEnd(cursor: Cursor | undefined): Cursor | undefined {
     if (!cursor || cursor.pos() || cursor.side() === RIGHT) return cursor;
@@ -212,7 +212,7 @@ export class Presence extends CursorEphemeralStore {
       if (container.isDeleted() || !container.parent() || !this.#doc.getCursorPos(cursor)) return undefined;
       return cursor;
     } catch {
-      return undefined; // of an edit that has not come yet, or no cursor at all
+      return undefined; // of an edit not received yet, or malformed
     }
   }
 }
@@ -237,6 +237,6 @@ function keep(key: string, value: string): void {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // storage is forbidden here: it lasts as long as the page
+    // storage is blocked: it lasts until the page closes
   }
 }

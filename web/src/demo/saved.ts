@@ -1,14 +1,14 @@
 /**
- * What the page may honestly say about the reader's edits.
+ * The saved state of the user's edits.
  *
  * A pure state machine. Its inputs are what happened (an edit, a frame, a
- * closed socket), its answer is `mark(state)`. "saved" is said only while the
- * room is joined and every operation of the document was promised by the
+ * closed socket), its output is `mark(state)`. It is "saved" only while the
+ * room is joined and every operation of the document is confirmed by the
  * server: in the version of its JoinResponseOk, by an Ack with status ok, or
- * because the server itself sent it to us (it relays only what it accepted).
+ * because the server sent it (it relays accepted updates only).
  */
 
-/** How many operations of each peer are known, as Loro's version vectors say it. */
+/** The number of known operations by peer, as in Loro's version vectors. */
 export type Version = ReadonlyMap<string, number>;
 
 /** Operations `start` to before `end` of one peer. */
@@ -24,7 +24,7 @@ export type Input =
   | { readonly type: "acked"; readonly batch: string }
   | { readonly type: "refused"; readonly batch: string; readonly reason: string }
   | { readonly type: "received"; readonly spans: readonly Span[] }
-  /** What a server promised to an earlier page of this browser. */
+  /** The version that a server confirmed to an earlier page of this browser. */
   | { readonly type: "remembered"; readonly version: Version }
   | { readonly type: "joined"; readonly version: Version; readonly readOnly: boolean }
   | { readonly type: "begun" }
@@ -33,28 +33,28 @@ export type Input =
   | { readonly type: "failed"; readonly reason: string };
 
 export interface State {
-  /** `new`: nobody has asked a server for it yet. */
+  /** `new`: not requested from a server yet. */
   readonly room: "new" | "connecting" | "joined" | "away" | "failed";
   readonly readOnly: boolean;
   readonly local: Version;
   readonly promised: Version;
-  /** Promised operations that do not touch `promised` yet: an earlier Ack is still to come. */
+  /** Confirmed operations that are not adjacent to `promised` yet: an earlier Ack is outstanding. */
   readonly ahead: readonly Span[];
   readonly inFlight: ReadonlyMap<string, readonly Span[]>;
-  /** Why the last batch was refused; forgotten once nothing waits. */
+  /** Why the last batch was refused; cleared once nothing waits. */
   readonly refusal: string | null;
   readonly failure: string | null;
 }
 
 export interface Mark {
   readonly state: "new" | "connecting" | "saved" | "saving" | "offline" | "problem";
-  /** Operations that the server has not promised to keep. */
+  /** Operations that the server has not confirmed. */
   readonly waiting: number;
   readonly reason: string | null;
   readonly readOnly: boolean;
 }
 
-/** Refusals that sending the same bytes again cannot change. */
+/** Permanent refusals: sending the same bytes again cannot help. */
 export const REFUSALS: ReadonlySet<string> = new Set(["invalid_update", "permission_denied", "payload_too_large"]);
 
 export const START: State = {
@@ -68,7 +68,7 @@ export const START: State = {
   failure: null,
 };
 
-/** A document that was only named: it is made with the first edit. */
+/** The state of a new document, which its first edit creates. */
 export const NEW: State = { ...START, room: "new" };
 
 export function next(state: State, input: Input): State {
@@ -89,7 +89,7 @@ function step(state: State, input: Input): State {
     case "refused": {
       if (!state.inFlight.has(input.batch)) return state;
       const inFlight = without(state.inFlight, input.batch);
-      // Not joined: it was sent too early, and the join that is under way sends it again.
+      // Not joined: it was sent too early, and the join in progress sends it again.
       return { ...state, inFlight, refusal: state.room === "joined" ? input.reason : state.refusal };
     }
     case "received":
@@ -97,7 +97,7 @@ function step(state: State, input: Input): State {
     case "remembered":
       return promise(state, [...input.version].map(([peer, end]) => ({ peer, start: 0, end })));
     case "joined":
-      // Replaced, not merged: if the server knows less than it promised, that is not saved.
+      // Replaced, not merged: operations that the server no longer has are not saved.
       return {
         ...state, room: "joined", readOnly: input.readOnly, promised: input.version,
         ahead: [], refusal: null, failure: null,
@@ -113,7 +113,7 @@ function step(state: State, input: Input): State {
   }
 }
 
-/** Operations of the document that the server has not promised to keep. */
+/** Operations of the document that the server has not confirmed. */
 export function waiting(state: State): number {
   let count = 0;
   for (const [peer, end] of state.local) count += Math.max(0, end - (state.promised.get(peer) ?? 0));
@@ -122,17 +122,17 @@ export function waiting(state: State): number {
 
 export function mark(state: State): Mark {
   const count = waiting(state);
-  const say = (name: Mark["state"], reason: string | null): Mark => ({
+  const marked = (name: Mark["state"], reason: string | null): Mark => ({
     state: name, waiting: count, reason, readOnly: state.readOnly,
   });
-  if (state.room === "failed") return say("problem", state.failure);
-  if (count > 0 && state.refusal !== null && REFUSALS.has(state.refusal)) return say("problem", state.refusal);
-  if (state.room === "new" || state.room === "connecting") return say(state.room, null);
-  if (state.room === "away") return say("offline", null);
-  return count === 0 ? say("saved", null) : say("saving", state.refusal);
+  if (state.room === "failed") return marked("problem", state.failure);
+  if (count > 0 && state.refusal !== null && REFUSALS.has(state.refusal)) return marked("problem", state.refusal);
+  if (state.room === "new" || state.room === "connecting") return marked(state.room, null);
+  if (state.room === "away") return marked("offline", null);
+  return count === 0 ? marked("saved", null) : marked("saving", state.refusal);
 }
 
-/** True if the server dropped something that is worth sending again, and nothing is under way. */
+/** True if the server dropped updates that should be resent, and none is in flight. */
 export function mustSendAgain(state: State): boolean {
   return state.room === "joined" && !state.readOnly && state.inFlight.size === 0 && waiting(state) > 0
     && (state.refusal === null || !REFUSALS.has(state.refusal));

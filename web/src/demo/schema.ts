@@ -1,4 +1,4 @@
-/** What a document may contain: the basic blocks and marks of ProseMirror, no links and no images. */
+/** The schema: the basic blocks and marks of ProseMirror, without links and images. */
 
 import { Schema } from "prosemirror-model";
 import { marks, nodes } from "prosemirror-schema-basic";
@@ -10,7 +10,7 @@ export const schema = new Schema({
     paragraph: nodes.paragraph,
     heading: nodes.heading,
     blockquote: nodes.blockquote,
-    // No <code> inside: a browser types beside an inline element that begins with the caret of another, where nobody reads.
+    // No <code> inside: browsers type outside of an inline element that begins with a foreign caret, where the text is lost.
     code_block: { ...nodes.code_block, toDOM: () => ["pre", 0] },
     ordered_list: { ...orderedList, content: "list_item+", group: "block" },
     bullet_list: { ...bulletList, content: "list_item+", group: "block" },

@@ -12,10 +12,10 @@ import { NEW, START, mark, mustSendAgain, next, waiting, type Input, type Mark, 
 import { schema } from "./schema";
 import { Copies } from "./store";
 
-/** Whose session it is. */
+/** The user of a session. */
 export interface Person {
   readonly owner: Owner;
-  /** Their copy may be shown before the server let them in: it cannot be asked, or lets everybody in. */
+  /** The copy may be shown before the server has admitted the user: it is unreachable or requires no token. */
   readonly trusted: boolean;
   /** See `LinkEvents.ours`. */
   ours(): Promise<Closed>;
@@ -23,15 +23,15 @@ export interface Person {
 
 export interface SessionEvents {
   marked(mark: Mark): void;
-  /** Whether this browser has stored what is here. */
+  /** Whether this browser has stored all edits. */
   kept(all: boolean): void;
   people(): void;
-  /** The editor is there. */
+  /** The editor is ready. */
   ready(view: EditorView): void;
   edited(view: EditorView): void;
-  /** What the document holds beside what the editor shows. */
+  /** The roots that the editor does not show. */
   others(roots: readonly string[]): void;
-  /** The document is no longer only a name: a server is asked for it. */
+  /** The document is no longer only local: it is requested from a server. */
   begun(): void;
   closed(why: Closed, unsaved: number, text: string): void;
 }
@@ -40,14 +40,14 @@ export interface SessionEvents {
 const NOT_UNDONE = "sys:init";
 /** Edits of one peer within so many seconds are one change with one time. */
 const CHANGE_SECONDS = 5;
-/** How long an unknown document may be on its way before we let the reader write offline. */
+/** How long to wait for an unknown document before the user may write offline. */
 const OPEN_WAIT_MS = 3_000;
 const KEEP_UNSAVED_MS = 300;
 const KEEP_SAVED_MS = 3_000;
 const WATCHDOG_MS = 5_000;
-/** Answers after which nothing can be written, however often one tries. */
+/** Errors after which the document cannot be edited, permanently. */
 const ENDED: ReadonlySet<string> = new Set(["deleted", "not_found"]);
-/** The document was begun by another program while we showed it as empty. */
+/** Another program created the document while we showed it as empty. */
 export const BEGUN_ELSEWHERE = "begun_elsewhere";
 
 export class Session {
@@ -94,7 +94,7 @@ export class Session {
     return !this.#readOnly && !this.#over;
   }
 
-  /** Opens the document; one that is new is not asked for before the first edit. */
+  /** Opens the document; a new one is not requested before the first edit. */
   async start(isNew: boolean): Promise<void> {
     if (isNew) this.#state = NEW;
     await (isNew ? undefined : this.#loadCopies());
@@ -130,7 +130,7 @@ export class Session {
     this.#cleanups.push(() => clearTimeout(wait), () => clearInterval(watchdog));
   }
 
-  /** The name in the history of future readers changes with it. */
+  /** Also changes the author's name in the history. */
   rename(name: string): void {
     this.presence.rename(name);
     if (this.#authorNoted) this.#noteAuthor();
@@ -142,9 +142,9 @@ export class Session {
   }
 
   /**
-   * Makes the text what it was, as an edit like any other: it syncs and can be
-   * undone. (Loro's own way back, `revertTo` or `diff`, takes seconds where
-   * the document is large, and would take back the names of authors as well.)
+   * Restores the text as an ordinary edit, which syncs and can be undone.
+   * (Loro's `revertTo` and `diff` take seconds with large documents, and
+   * would also revert the names of authors.)
    */
   restore(past: Node): void {
     if (this.editable && this.#view) this.#view.dispatch(become(this.#view.state, past));
@@ -162,12 +162,12 @@ export class Session {
     this.#link?.retry();
   }
 
-  /** Somebody signed in: come again as them. */
+  /** Reconnect after a sign-in. */
   renew(): void {
     this.#link?.renew();
   }
 
-  /** Store a copy now: the page may go away. */
+  /** Store a copy now: the page may be closing. */
   async keepNow(): Promise<void> {
     if (this.#unkept) await this.#keep();
   }
@@ -220,8 +220,8 @@ export class Session {
   }
 
   /**
-   * The seed is ours alone until somebody's first edit takes it along. If another program begins the text
-   * meanwhile, the two do not merge: then we begin anew with theirs.
+   * The seed is local until the first edit sends it. If another program creates the text meanwhile, the two do
+   * not merge: then start again with the other one.
    */
   #lookElsewhere(): void {
     const unsent = (): boolean => hasSeed(this.doc) && ![...this.#state.promised.keys()].some(isSeedPeer) && this.doc.version().get(this.doc.peerIdStr) === undefined;
@@ -241,7 +241,7 @@ export class Session {
     queueMicrotask(() => {
       this.#noted = false;
       if (this.#over) return;
-      // The seed is nobody's edit: everybody can make it again.
+      // The seed is not an edit: every page can create it again.
       const version = [...this.doc.version().toJSON()].filter(([peer]) => !isSeedPeer(peer));
       this.#input({ type: "local", version: new Map(version) });
       this.#events.others(otherRoots(this.doc));
@@ -251,7 +251,7 @@ export class Session {
     });
   }
 
-  /** Once we have all that the server has: the editor, with a first paragraph if nobody made one. */
+  /** Shows the editor after the sync, with a first paragraph if there is none. */
   #beginIfComplete(): void {
     if (this.#view || this.#over || !this.#serverVersion) return;
     const own = this.doc.version();
@@ -259,7 +259,7 @@ export class Session {
     this.#begin();
   }
 
-  /** Not if the server refused it: there is nothing to write in. */
+  /** Not if the server has refused it: there is nothing to edit. */
   #beginOffline(): void {
     if (this.#state.room !== "joined" && this.#state.room !== "failed") this.#begin();
   }
@@ -315,7 +315,7 @@ export class Session {
   #keepSoon(): void {
     if (!this.#unkept) return;
     const wait = waiting(this.#state) > 0 ? KEEP_UNSAVED_MS : KEEP_SAVED_MS;
-    // A large document costs time to export: rest twenty times as long.
+    // Exporting a large document takes time: pause twenty times as long.
     this.#keepTimer ??= setTimeout(() => void this.#keep(), Math.max(wait, this.#keepCost * 20));
   }
 
@@ -333,7 +333,7 @@ export class Session {
         this.#events.kept(true);
       }
     } catch {
-      // full or forbidden: still unkept, and the next change tries again
+      // full or blocked: not stored, and the next change tries again
     }
   }
 }

@@ -1,12 +1,12 @@
 /**
- * Copies of documents in this browser (IndexedDB), so that edits which the
- * server does not have survive a reload, and a known document opens offline.
+ * Copies of documents in this browser (IndexedDB), so that unsaved edits
+ * survive a reload, and a known document opens offline.
  *
- * One record per document and tab: tabs never overwrite each other. Who opens
- * a document merges all its records; once its own record holds them, the
- * others go, unless their tab has written since.
+ * One record per document and tab: tabs never overwrite each other. Opening
+ * a document merges all its records; once the tab's own record has them, the
+ * others are deleted, unless their tab has written since.
  *
- * Each owner has their own: nobody gets, sends or drops what somebody else
+ * Records are separate by owner: no user sees, sends or deletes what another
  * wrote in this browser.
  */
 
@@ -23,14 +23,14 @@ interface Copy {
   readonly tab: string;
   readonly revision: number;
   readonly time: number;
-  /** 1 or 0, to be sorted by: saved copies come first. */
+  /** 1 or 0, as a sort key: saved copies come first. */
   readonly unsaved: number;
   readonly bytes: Uint8Array;
-  /** The version that the server had promised to keep. */
+  /** The version that the server had confirmed. */
   readonly promised: readonly (readonly [string, number])[];
 }
 
-/** What a document is kept under. Ids have no spaces, so no two owners share one. */
+/** The key of a document. Ids have no spaces, so keys of two owners differ. */
 export function keptUnder(id: string, owner: Owner): string {
   return owner === "" ? id : `${id} ${owner}`;
 }
@@ -50,10 +50,10 @@ export class Copies {
     this.#id = keptUnder(id, owner);
     this.#tab = tab;
     this.#database = open();
-    this.#database.catch(() => undefined); // each use below says so itself
+    this.#database.catch(() => undefined); // each use below reports the error
   }
 
-  /** All copies of this document that the owner has, of this and of other tabs. */
+  /** All copies of this document of this owner, from all tabs. */
   async load(): Promise<Loaded[]> {
     const database = await this.#database;
     const store = database.transaction(COPIES, "readonly").objectStore(COPIES);
@@ -62,7 +62,7 @@ export class Copies {
     return copies;
   }
 
-  /** False if it is too large to keep. */
+  /** Returns false if it is too large to store. */
   async save(bytes: Uint8Array, promised: Copy["promised"], unsaved: boolean): Promise<boolean> {
     if (bytes.length > COPY_BYTES_MAX) return false;
     const database = await this.#database;
@@ -79,7 +79,7 @@ export class Copies {
     return true;
   }
 
-  /** Forget this document here. */
+  /** Delete the copies of this document. */
   async clear(): Promise<void> {
     const database = await this.#database;
     const transaction = database.transaction(COPIES, "readwrite");
@@ -87,7 +87,7 @@ export class Copies {
     await done(transaction);
   }
 
-  /** Keep the number of documents bounded; copies with unsaved edits go last. */
+  /** Limit the number of documents; copies with unsaved edits are deleted last. */
   async prune(): Promise<void> {
     const database = await this.#database;
     const transaction = database.transaction(COPIES, "readwrite");
@@ -116,8 +116,8 @@ function open(): Promise<IDBDatabase> {
       store.createIndex("age", ["unsaved", "time"]);
     };
     request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error ?? new Error("this browser keeps no data"));
-    request.onblocked = () => reject(new Error("another tab holds an older version of the store"));
+    request.onerror = () => reject(request.error ?? new Error("this browser stores no data"));
+    request.onblocked = () => reject(new Error("another tab uses an older version of the store"));
   });
 }
 

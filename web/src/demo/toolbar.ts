@@ -1,4 +1,4 @@
-/** The row of buttons above the text, one stop of the Tab key; arrows move inside. */
+/** The toolbar: one stop of the Tab key; arrow keys move inside. */
 
 import type { EditorView } from "prosemirror-view";
 import { button, h, icon } from "../common/dom";
@@ -54,7 +54,7 @@ export function createToolbar(place: HTMLElement, view: () => EditorView | null)
       for (const action of actions) {
         const element = buttons.get(action.id);
         if (!element) continue;
-        // aria-disabled, not disabled: the key focus must not get lost in the row
+        // aria-disabled, not disabled: the keyboard focus must stay in the row
         element.disabled = false;
         const possible = enabled && (action.active?.(editor.state) === true || action.command(editor.state));
         element.setAttribute("aria-disabled", String(!possible));

@@ -1,10 +1,10 @@
-// One document: what is known of it, how it grew, what happened to it.
+// One document: status, size over time, history.
 
 import { h } from "../../common/dom";
 import { documentPath, get } from "../api";
 import { bytes, count, many, moment } from "../format";
 import { goneWord, statusOf, type DocumentStatus } from "../model";
-import { notice, panel, pill, put, say, timeAgo, type Mounted } from "../page";
+import { notice, panel, pill, put, setText, timeAgo, type Mounted } from "../page";
 import { Poller } from "../poller";
 import { resetControl } from "../reset";
 import { Past } from "./past";
@@ -16,20 +16,20 @@ export function documentView(id: string): Mounted {
   const open = h("a", { class: "button", href: `/d/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
   const facts = new FactList();
   const problem = notice();
-  const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "document-said", "data-tone": "ok" });
+  const confirmation = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "document-result", "data-tone": "ok" });
   const reset = h("div", { id: "reset", hidden: true }, h("p", {},
-    "In ERROR: servers tried to load it and failed each time. When the cause is gone, reset it."));
+    "In ERROR: servers failed to load it repeatedly. Fix the cause, then reset it."));
   const past = new Past(id);
   const body = h("div", { class: "view-body" }, reset,
     panel("Facts", {}, facts.element), past.size.element, past.element);
   const element = h("div", { class: "view" },
     h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "← Documents")),
     h("div", { class: "bar" }, h("h1", { class: "id", tabindex: -1 }, id), state.element, gone, h("span", { class: "space" }), open),
-    problem.element, said, body);
+    problem.element, confirmation, body);
   body.hidden = true;
   const afterReset = (words: string): void => {
-    say(said, words);
-    said.focus();
+    setText(confirmation, words);
+    confirmation.focus();
     fast.now();
   };
 
@@ -39,7 +39,7 @@ export function documentView(id: string): Mounted {
       body.hidden = false;
       problem.show("");
       state.show(status.state, status.stale);
-      say(gone, goneWord(status));
+      setText(gone, goneWord(status));
       past.follow(status);
       edited.show(status.edited);
       facts.show(status, edited.element);
@@ -52,9 +52,9 @@ export function documentView(id: string): Mounted {
     refused: (refusal) => {
       state.show(null);
       body.hidden = true;
-      problem.show(refusal.status === 404 ? "no document has this id" : refusal.message, "bad");
+      problem.show(refusal.status === 404 ? "this document does not exist" : refusal.message, "bad");
     },
-    heard: (hearing) => {
+    updated: (hearing) => {
       put(body, "data-old", hearing.failures > 0 ? "" : null);
       if (hearing.failures > 0 && body.hidden) problem.show(`not loaded: ${hearing.problem}`, "bad");
     },
@@ -94,7 +94,7 @@ class FactList {
       const value = this.values[at] as HTMLElement;
       if (name === "last edit") {
         if (edited.parentElement !== value) value.replaceChildren(edited);
-      } else say(value, figure(status));
+      } else setText(value, figure(status));
       if (name === "trace") (this.items[at] as HTMLElement).hidden = status.trace === null;
     });
   }

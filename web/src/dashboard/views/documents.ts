@@ -1,10 +1,10 @@
-// All documents: found by how their ids begin, a page at a time, kept up to date.
+// The list of documents: by id prefix, in pages, updated live.
 
 import { button, h } from "../../common/dom";
 import { get } from "../api";
 import { bytes, count, many } from "../format";
 import { documentsOf, goneWord, type DocumentPage, type DocumentRow } from "../model";
-import { cell, notice, pill, put, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
+import { cell, notice, pill, put, Rows, setText, table, timeAgo, type Mounted, type Row } from "../page";
 import { follow, previous, START, type Trail } from "../paging";
 import { Poller } from "../poller";
 import { formatRoute } from "../route";
@@ -13,7 +13,7 @@ import { documentLink } from "./overview";
 const PAGE = 50;
 const TYPING_MS = 250;
 
-let trail: Trail = START; // outlives the view: the way back from one document
+let trail: Trail = START; // outlives the view, for the way back from a document
 
 export interface DocumentsView extends Mounted {
   /** Another page or prefix of the same view: the search field keeps its focus. */
@@ -51,14 +51,14 @@ export function documentsView(prefix: string, after: string): DocumentsView {
     problem.show(fresh.rows.length > 0 ? "" : trail.prefix === "" ? "no documents yet" : `no id begins with ${trail.prefix}`);
     back.disabled = previous(trail) === null;
     on.disabled = fresh.next === null;
-    say(where, `page ${trail.starts.length}, ${many(fresh.rows.length, "document")}`);
+    setText(where, `page ${trail.starts.length}, ${many(fresh.rows.length, "document")}`);
   };
   trail = follow(trail, prefix, after);
   search.value = prefix;
   const poller = new Poller({
     load, show,
     refused: (refusal) => problem.show(refusal.message, "bad"),
-    heard: (hearing) => {
+    updated: (hearing) => {
       put(found.element, "data-old", hearing.failures > 0 ? "" : null);
       if (hearing.failures > 0 && page === null) problem.show(`not loaded: ${hearing.problem}`, "bad");
     },
@@ -110,11 +110,11 @@ function documentRow(first: DocumentRow): Row<DocumentRow> {
     update(row) {
       state.show(row.state, row.stale);
       edited.show(row.edited);
-      say(gone, goneWord(row));
-      say(owner, row.owner ?? "–");
+      setText(gone, goneWord(row));
+      setText(owner, row.owner ?? "–");
       put(owner, "title", row.owner);
-      say(snapshot, row.snapshotBytes === 0 ? "none" : bytes(row.snapshotBytes));
-      say(wal, `${count(row.walMessages)} msg`);
+      setText(snapshot, row.snapshotBytes === 0 ? "none" : bytes(row.snapshotBytes));
+      setText(wal, `${count(row.walMessages)} msg`);
     },
   };
 }

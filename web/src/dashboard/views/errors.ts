@@ -1,9 +1,9 @@
-// Documents in ERROR: nobody serves them until somebody resets them.
+// Documents in ERROR: not served until an operator resets them.
 
 import { h } from "../../common/dom";
 import { count } from "../format";
 import type { Failure, Overview } from "../model";
-import { cell, notice, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
+import { cell, notice, Rows, setText, table, timeAgo, type Mounted, type Row } from "../page";
 import { resetControl } from "../reset";
 import { documentLink } from "./overview";
 
@@ -11,21 +11,21 @@ export interface ErrorsView extends Mounted {
   show(overview: Overview): void;
 }
 
-/** `refresh` asks for a new overview, after a reset. */
+/** `refresh` requests a new overview after a reset. */
 export function errorsView(refresh: () => void): ErrorsView {
   const found = table("errors", "Documents in ERROR", ["Document", "Since", "Trace", "Reset"]);
   const rows = new Rows<Failure>(found.body, (one) => one.document, (one) => failureRow(one, afterReset));
   const afterReset = (words: string): void => {
-    say(said, words);
-    said.focus();
+    setText(confirmation, words);
+    confirmation.focus();
     refresh();
   };
   const fine = notice();
-  const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "errors-said", "data-tone": "ok" });
+  const confirmation = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "errors-result", "data-tone": "ok" });
   const element = h("div", { class: "view" },
     h("div", { class: "bar" }, h("h1", { tabindex: -1 }, "Errors")),
-    h("p", { class: "quiet" }, "A document is in ERROR when servers tried to load it and failed each time. The trace is in their logs. When the cause is gone, reset it."),
-    said,
+    h("p", { class: "quiet" }, "A document is in ERROR after servers failed to load it repeatedly. Search their logs for the trace. Fix the cause, then reset it."),
+    confirmation,
     h("div", { class: "panel flush" }, found.element, fine.element));
   found.element.hidden = true;
   return {
@@ -40,13 +40,13 @@ export function errorsView(refresh: () => void): ErrorsView {
   };
 }
 
-/** What the table does not say: that there are none, or more than it has. */
+/** The line below the table: no documents, or more than it shows. */
 function wordsFor({ states, errors }: Overview): string {
   if (states.ERROR !== null && states.ERROR > errors.length) {
     return errors.length === 0 ? `${count(states.ERROR)} are in ERROR; which ones is not known yet` : `the newest ${errors.length} of ${count(states.ERROR)}`;
   }
   if (errors.length > 0) return "";
-  return states.ERROR === null ? "how many are in ERROR is not known yet" : "no document is in ERROR";
+  return states.ERROR === null ? "the number of documents in ERROR is unknown" : "no document is in ERROR";
 }
 
 function failureRow(first: Failure, afterReset: (words: string) => void): Row<Failure> {
@@ -58,7 +58,7 @@ function failureRow(first: Failure, afterReset: (words: string) => void): Row<Fa
     element,
     update(one) {
       when.show(one.at);
-      say(trace, one.trace ?? "–");
+      setText(trace, one.trace ?? "–");
     },
   };
 }

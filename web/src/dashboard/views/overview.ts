@@ -1,11 +1,11 @@
-// The whole of it at a glance: tiles, charts, what moved lately.
+// The overview: tiles, charts, recent takeovers.
 
 import { h } from "../../common/dom";
 import { get } from "../api";
 import { Chart } from "../chart";
 import { ago, bytes, count, fraction, many, microseconds, percent, rate } from "../format";
 import { samplesFrom, STATES, STATE_MEANINGS, stateWords, type Failure, type Overview, type Takeover } from "../model";
-import { panel, put, Rows, say, timeAgo, type Mounted } from "../page";
+import { panel, put, Rows, setText, timeAgo, type Mounted } from "../page";
 import { Poller } from "../poller";
 import { formatRoute } from "../route";
 import { column, latestOf, NO_SAMPLES, positive, sinceKnown, withGaps, type Samples } from "../series";
@@ -43,7 +43,7 @@ export function overviewView(): OverviewView {
   const failing = new FailingBanner();
 
   const cut = h("p", { id: "cut", "data-testid": "cut", class: "panel banner", hidden: true },
-    h("b", {}, "The gateway is not connected to NATS:"), " what is shown may be old.");
+    h("b", {}, "The gateway is not connected to NATS:"), " the values may be outdated.");
   const element = h("div", { class: "view" },
     h("h1", { class: "visually-hidden", tabindex: -1 }, "Overview"),
     cut,
@@ -91,7 +91,7 @@ export function overviewView(): OverviewView {
   };
 }
 
-/** A figure with its name; `tone` says whether it is a reason to look. */
+/** A value with its label; `tone` marks values that need attention. */
 class Tile {
   readonly value = h("span", { class: "tile-value" }, "–");
   readonly note = h("span", { class: "tile-note" });
@@ -103,8 +103,8 @@ class Tile {
   }
 
   show(value: string, note: string, tone: "" | "warn" | "bad" = ""): void {
-    say(this.value, value);
-    say(this.note, note);
+    setText(this.value, value);
+    setText(this.note, note);
     put(this.element, "data-tone", tone === "" ? null : tone);
   }
 }
@@ -134,13 +134,13 @@ class Tiles {
       const share = this.shares[at];
       const documents = it.states[state] ?? 0;
       share?.style.setProperty("flex-grow", String(documents));
-      share?.toggleAttribute("hidden", documents === 0); // else the gap beside it stays
+      share?.toggleAttribute("hidden", documents === 0); // otherwise the gap beside it remains
       const element = this.counts[at];
-      if (element) say(element, count(it.states[state]));
+      if (element) setText(element, count(it.states[state]));
     });
     const { serversReady: ready, servers: all } = it;
     const lacking = ready !== null && all !== null && ready < all;
-    this.servers.show(`${count(ready)} of ${count(all)}`, lacking ? "not all take documents" : ready ? "all take documents" : "",
+    this.servers.show(`${count(ready)} of ${count(all)}`, lacking ? "not all acquire documents" : ready ? "all acquire documents" : "",
       ready === 0 ? "bad" : lacking ? "warn" : "");
     const refused = it.refusedPerSecond ? `, ${rate(it.refusedPerSecond)} refused` : "";
     this.updates.show(rate(it.updatesPerSecond), it.bytesPerSecond === null ? "" : `${bytes(it.bytesPerSecond)}/s${refused}`);
@@ -151,19 +151,19 @@ class Tiles {
     this.sockets.show(count(it.connections), `on ${many(it.socketDocuments, "document")}, at this gateway`);
   }
 
-  /** Without ACKs in the last seconds: the last figures that there were, and how old they are. */
+  /** Without recent ACKs: the last known values and their age. */
   private showAck(it: Overview, samples: Samples): void {
     const waiting = it.acksWaiting ? `${many(it.acksWaiting, "ACK")} waiting` : "";
     const last = it.ackP50 === null ? latestOf(samples, ["ack_p50_us", "ack_p99_us"]) : null;
     const [p50, p99] = last?.values ?? [it.ackP50, it.ackP99];
-    const note = last === null ? "on disk, applied, recoverable" : `the last ones, ${ago(last.time * 1000, Date.now())}`;
+    const note = last === null ? "on disk, applied, recoverable" : `last known, ${ago(last.time * 1000, Date.now())}`;
     this.ack.show(`${microseconds(p50)} / ${microseconds(p99)}`, waiting || note);
   }
 
   private showWal(it: Overview): void {
     const full = fraction(it.walBytes, it.walBytesMax);
     const tone = full === null || full < WAL_ALARM ? "" : full < 0.9 ? "warn" : "bad";
-    const bound = it.walBytes === null ? "" : it.walBytesMax === null ? `${many(it.walMessages, "message")}, no limit is set` : `${percent(it.walBytes, it.walBytesMax)} of ${bytes(it.walBytesMax)}`;
+    const bound = it.walBytes === null ? "" : it.walBytesMax === null ? `${many(it.walMessages, "message")}, no limit` : `${percent(it.walBytes, it.walBytesMax)} of ${bytes(it.walBytesMax)}`;
     this.wal.show(bytes(it.walBytes), `${bound}${tone === "" ? "" : ": NEARLY FULL"}`, tone);
     this.meter.hidden = full === null;
     this.fill.style.width = `${Math.min(1, full ?? 0) * 100}%`;
@@ -184,7 +184,7 @@ function takeoverRow(one: Takeover): { element: HTMLElement; update(one: Takeove
   return { element, update: (fresh) => when.show(fresh.at) };
 }
 
-/** One line: which documents need somebody, and where to go. */
+/** A banner with the documents in ERROR and a link. */
 class FailingBanner {
   private readonly words = h("b", {});
   private readonly names = new Rows<Failure>(h("span", { class: "names" }), (one) => one.document, (one) => {
@@ -197,7 +197,7 @@ class FailingBanner {
   show({ states, errors }: Overview): void {
     const all = states.ERROR ?? errors.length;
     this.element.hidden = all === 0;
-    say(this.words, `${many(all, "document")} in ERROR`);
+    setText(this.words, `${many(all, "document")} in ERROR`);
     this.names.show(errors.slice(0, 5));
   }
 }

@@ -1,15 +1,15 @@
-// How a document grew, and its dated versions. Its owner tells them: a document that is down is not started by a look.
+// A document's size over time and dated versions, from its owner. Viewing does not start a document.
 
 import { button, h } from "../../common/dom";
 import { documentPath, get } from "../api";
 import { Chart } from "../chart";
 import { count, moment } from "../format";
 import { historyOf, sizesOf, type DocumentStatus, type Version } from "../model";
-import { cell, notice, panel, Rows, say, table, timeAgo, type Row } from "../page";
+import { cell, notice, panel, Rows, setText, table, timeAgo, type Row } from "../page";
 import { column } from "../series";
 
 const VERSIONS = 50;
-const REST_MS = 10_000; // between two questions, however fast it is edited
+const REST_MS = 10_000; // between two requests, however fast it is edited
 
 export class Past {
   readonly size = new Chart({
@@ -19,13 +19,13 @@ export class Past {
   private readonly found = table("history", "History, newest first", ["When", "Sequence", "Version"]);
   private readonly rows = new Rows<Version>(this.found.body, (one) => one.version, versionRow);
   private readonly words = notice();
-  private readonly start = button({ id: "history-load", "data-testid": "history-load", hidden: true }, "Start it and show");
+  private readonly start = button({ id: "history-load", "data-testid": "history-load", hidden: true }, "Start and show");
   readonly element = panel("History", { class: "panel flush titled" }, this.found.element, this.words.element,
     h("div", { class: "start" }, this.start));
   private readonly closing = new AbortController();
   private asking = false;
   private asked = 0;
-  private shownAt: number | null | undefined; // the sequence that is shown; undefined: nothing yet
+  private shownAt: number | null | undefined; // the sequence shown; undefined: none yet
 
   constructor(private readonly id: string) {
     this.found.element.hidden = true;
@@ -36,14 +36,14 @@ export class Past {
     });
   }
 
-  /** Follows the document: asks for versions when there may be new ones. */
+  /** Follows the document: requests versions when there may be new ones. */
   follow(status: DocumentStatus): void {
     const up = status.state === "UP" && status.sequence !== null;
     this.start.hidden = up || this.asking || this.shownAt !== undefined || status.state === "ERROR" || status.deleted;
     if (up) {
       if (status.sequence !== this.shownAt && Date.now() - this.asked >= REST_MS) void this.load(status.sequence);
     } else if (this.shownAt === undefined && !this.asking) {
-      this.words.show(status.state === "ERROR" ? "known again when it is reset" : status.deleted ? "deleted" : "its owner tells how it grew and its versions; nobody owns it now");
+      this.words.show(status.state === "ERROR" ? "not available in ERROR" : status.deleted ? "deleted" : "not loaded: start it to see its size and versions");
     }
   }
 
@@ -87,7 +87,7 @@ function versionRow(first: Version): Row<Version> {
     element,
     update(one) {
       when.show(one.at);
-      say(sequence, count(one.sequence));
+      setText(sequence, count(one.sequence));
     },
   };
 }

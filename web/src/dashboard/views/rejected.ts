@@ -1,18 +1,18 @@
-// Updates that were refused for good, and why.
+// Permanently refused updates and their reasons.
 
 import { h } from "../../common/dom";
 import { get } from "../api";
 import { bytes } from "../format";
 import { rejectedOf, type Rejected } from "../model";
-import { cell, notice, put, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
+import { cell, notice, put, Rows, setText, table, timeAgo, type Mounted, type Row } from "../page";
 import { Poller } from "../poller";
 import { documentLink } from "./overview";
 
 const SHOWN = 200;
-const EVERY_MS = 10_000; // the gateway reads them with their bodies
+const EVERY_MS = 10_000; // reading them transfers their bodies
 
 export function rejectedView(): Mounted {
-  const found = table("rejected", "Rejected updates", ["When", "Document", "Reason", "What was said", "Size"]);
+  const found = table("rejected", "Rejected updates", ["When", "Document", "Reason", "Message", "Size"]);
   const rows = new Rows<Rejected>(found.body, (one) => one.key, rejectedRow);
   const problem = notice();
   const howMany = h("p", { class: "quiet" });
@@ -27,11 +27,11 @@ export function rejectedView(): Mounted {
     show: (rejected) => {
       some = rejected.length > 0;
       rows.show(rejected);
-      say(howMany, rejected.length >= SHOWN ? `the newest ${SHOWN}` : some ? `${rejected.length}, newest first` : "");
+      setText(howMany, rejected.length >= SHOWN ? `the newest ${SHOWN}` : some ? `${rejected.length}, newest first` : "");
       found.element.hidden = !some;
       problem.show(some ? "" : "no update was rejected");
     },
-    heard: (hearing) => {
+    updated: (hearing) => {
       put(found.element, "data-old", hearing.failures > 0 ? "" : null);
       if (hearing.failures > 0 && !some) problem.show(`not loaded: ${hearing.problem}`, "bad");
     },
@@ -42,7 +42,7 @@ export function rejectedView(): Mounted {
 function rejectedRow(first: Rejected): Row<Rejected> {
   const when = timeAgo();
   const reason = h("span", { class: "pill", "data-tone": "warn" });
-  const message = cell("What was said", "wide");
+  const message = cell("Message", "wide");
   const size = cell("Size", "number");
   const element = h("tr", {}, cell("When", "", when.element), h("th", { scope: "row" }, documentLink(first.document)),
     cell("Reason", "", reason), message, size);
@@ -50,9 +50,9 @@ function rejectedRow(first: Rejected): Row<Rejected> {
     element,
     update(one) {
       when.show(one.at);
-      say(reason, one.reason ?? "–");
-      say(message, one.message ?? "–");
-      say(size, bytes(one.bytes));
+      setText(reason, one.reason ?? "–");
+      setText(message, one.message ?? "–");
+      setText(size, bytes(one.bytes));
     },
   };
 }

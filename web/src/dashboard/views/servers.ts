@@ -1,11 +1,11 @@
-// Every server that answers, in the words of `lorogo status`.
+// The servers that answer, with the health lines of `lorogo status`.
 
 import { h } from "../../common/dom";
 import { get } from "../api";
 import { bytes, count, microseconds } from "../format";
 import { isTrouble } from "../health";
 import { serversOf, type Server } from "../model";
-import { notice, put, Rows, say, timeAgo, type Mounted, type Row } from "../page";
+import { notice, put, Rows, setText, timeAgo, type Mounted, type Row } from "../page";
 import { Poller } from "../poller";
 
 export function serversView(): Mounted {
@@ -21,7 +21,7 @@ export function serversView(): Mounted {
       cards.show(servers);
       problem.show(some ? "" : "no server is running: start one with `lorogo serve`", "bad");
     },
-    heard: (hearing) => {
+    updated: (hearing) => {
       put(cards.parent, "data-old", hearing.failures > 0 ? "" : null);
       if (hearing.failures > 0 && !some) problem.show(`not loaded: ${hearing.problem}`, "bad");
     },
@@ -54,12 +54,12 @@ function serverCard(first: Server): Row<Server> {
   return {
     element,
     update(one) {
-      say(mark, one.ready === null ? "–" : one.ready ? "ready" : "NOT READY");
+      setText(mark, one.ready === null ? "–" : one.ready ? "ready" : "NOT READY");
       put(mark, "data-tone", one.ready === null ? "quiet" : !one.ready ? "bad" : one.health.some(isTrouble) ? "warn" : "ok");
-      say(version, `lorogo ${one.version ?? "–"}`);
+      setText(version, `lorogo ${one.version ?? "–"}`);
       started.show(one.started);
       words.show(one.health);
-      FIGURES.forEach(([, figure], at) => say(values[at] as HTMLElement, figure(one)));
+      FIGURES.forEach(([, figure], at) => setText(values[at] as HTMLElement, figure(one)));
     },
   };
 }
