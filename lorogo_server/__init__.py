@@ -16,7 +16,7 @@ _HOMES = {"InvalidSettings": "settings", "Server": "server", "ServerSettings": "
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: who restores or folds documents needs no server."""
+    """Import lazily: a restore or a fold of documents needs no server."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415

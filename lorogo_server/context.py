@@ -1,4 +1,4 @@
-"""What every host of one server shares, passed and not global."""
+"""Objects that all hosts of one server share, passed as one argument."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from lorogo_server.rpc.rights import CallRights
 from lorogo_server.sandbox.batch_validation import BatchValidation
 from lorogo_server.sandbox.call_executor import CallExecutor
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, untasted
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tracing import ServerTracing
 from lorogo_transport.clock import Clock
@@ -30,53 +30,53 @@ from lorogo_transport.rpc.calls import ReplyBudget
 from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 
-_TAKEOVERS_TOLD = 16
+_TAKEOVERS_KEPT = 16
 
 
 @dataclass(slots=True)
 class ServerCounters:
-    """What this server has done since it started."""
+    """Counts of this server since its start."""
 
     accepted: int = 0
     accepted_bytes: int = 0
     refused: int = 0
-    loads: int = 0  # documents taken, whether they came up or not
-    loads_waiting: int = 0  # now: for a slot
+    loads: int = 0  # documents acquired, including failed loads
+    loads_waiting: int = 0  # gauge: loads that wait for a slot
     load_failures: int = 0
-    recovering: int = 0  # now: documents that wait for journals before they are loaded
+    recovering: int = 0  # gauge: documents that wait for journals before the load
     compactions: int = 0
-    step_downs: int = 0  # documents given up because the lease was lost
-    takeovers: int = 0  # of those taken: another server had it, and was gone without a word
-    last_takeovers: deque[tuple[str, str, int]] = field(  # (document, from whom, when)
-        default_factory=lambda: deque(maxlen=_TAKEOVERS_TOLD)
+    step_downs: int = 0  # documents released because the lease was lost
+    takeovers: int = 0  # documents acquired from a server that did not write DOWN
+    last_takeovers: deque[tuple[str, str, int]] = field(  # (document, previous owner, time in ns)
+        default_factory=lambda: deque(maxlen=_TAKEOVERS_KEPT)
     )
 
     calls_refused: dict[str, int] = field(default_factory=dict)  # by reason
-    unanswerable: int = 0  # updates whose sender named an inbox that we must not answer to
+    unanswerable: int = 0  # updates with a reply inbox that the server must not publish to
     presence_dropped: int = 0  # messages above the limits
-    pings_dropped: int = 0  # too many at once
+    pings_dropped: int = 0  # above the number handled at once
 
     def refused_call(self, reason: Reason) -> None:
-        """Somebody was told no."""
+        """Count a refused call."""
         self.calls_refused[reason.value] = self.calls_refused.get(reason.value, 0) + 1
 
     def took_over(self, document_id: str, server_id: str, time_ns: int) -> None:
-        """The document was that server's, and is ours now."""
+        """Count a document acquired from a server that did not write DOWN."""
         self.takeovers += 1
         self.last_takeovers.append((document_id, server_id, time_ns))
 
 
-async def _no_doubts() -> int:
+async def _no_data_losses() -> int:
     return 0
 
 
-async def _nothing_absent(_document_id: str, _taken_from: str) -> tuple[str, ...]:
+async def _no_absent_journals(_document_id: str, _taken_from: str) -> tuple[str, ...]:
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """The server as its hosts see it."""
+    """The parts of a server that its hosts use."""
 
     server_id: str
     transport: Transport
@@ -90,28 +90,30 @@ class ServerContext:
     epochs: EpochTracker
     quarantine: Quarantine
     journal: Journal
-    tally: AckMetrics
+    ack_metrics: AckMetrics
     load_slots: asyncio.Semaphore
     reply_budget: ReplyBudget
     vouchers: Vouchers
-    unfinished: MemoryBudget  # for chunks of updates and calls that are not whole, of all documents
-    check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
-    erased: Callable[[str], None]  # a document was erased: its records go
-    doubts: Callable[[], Awaitable[int]] = _no_doubts  # how often NATS may have lost data, as far as is known
-    # Brings a document back before it is loaded, if NATS may have lost data; names the absent journals.
-    recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _nothing_absent
-    level: WalUsage = field(default_factory=WalUsage)
+    unfinished: MemoryBudget  # memory for chunks of incomplete updates and calls of all documents
+    check_epoch: Callable[[], Awaitable[bool]]  # True: the epoch changed, and every host was notified
+    erased: Callable[[str], None]  # remove the records of an erased document
+    data_losses: Callable[[], Awaitable[int]] = (
+        _no_data_losses  # number of known possible data losses of NATS
+    )
+    # Restores a document from journals before its load if NATS may have lost data; returns absent journals.
+    recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _no_absent_journals
+    wal_usage: WalUsage = field(default_factory=WalUsage)
     executor: CallExecutor = field(default_factory=CallExecutor)
     children: ChildProcesses = field(default_factory=ChildProcesses)
     rights: CallRights = field(default_factory=CallRights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
-    taste: ValidateUpdate = untasted
-    foretaste: BatchValidation | None = None  # None: every update is tasted when its turn comes
-    tracing: ServerTracing | None = None  # None: nobody looks at single updates
+    validate: ValidateUpdate = skip_validation
+    batch_validation: BatchValidation | None = None  # None: updates are validated one by one
+    tracing: ServerTracing | None = None  # None: single updates are not traced
     counters: ServerCounters = field(default_factory=ServerCounters)
 
     async def keeps_presence(self, document_id: str) -> bool:
-        """Whether presence is kept for the document, which needs no edit."""
+        """Return True if presence is stored for the document; a document may have presence without edits."""
         try:
             presence = self.transport.stream(subjects.PRESENCE_STREAM)
             return await presence.last(subjects.presence_key(document_id)) is not None

@@ -1,7 +1,7 @@
-"""A server's own id, kept in its folder, which one process at a time may use.
+"""Server id, stored in the server's folder, which one process at a time may use.
 
 HOME/server-id    the id, written once
-HOME/lock         held (flock) for as long as the process lives
+HOME/lock         locked (flock) until the process ends
 """
 
 import fcntl
@@ -17,25 +17,23 @@ _ID = "server-id"
 
 
 class HomeUnusable(LorogoError):
-    """The folder of a server cannot be used; says why."""
+    """The folder of a server cannot be used; the message has the reason."""
 
     code = "invalid-settings"
 
 
 class HomeInUse(HomeUnusable):
-    """Another process holds it."""
+    """Another process has locked the folder."""
 
 
 @contextmanager
 def held(home: Path, new_id: Callable[[], str]) -> Iterator[str]:
-    """The server id of that folder, ours alone inside the block. Raises HomeUnusable, HomeInUse."""
+    """Lock the folder inside the block, and yield its server id. Raises HomeUnusable, HomeInUse."""
     try:
-        home.mkdir(
-            0o750, parents=True, exist_ok=True
-        )  # what is in it is for its owner, and a group that reads
+        home.mkdir(0o750, parents=True, exist_ok=True)  # writable for its owner, readable for the group
         lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise HomeUnusable(f"the folder {home} cannot be used: {error.strerror}") from None
+        raise HomeUnusable(f"cannot use the folder {home}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,14 +42,14 @@ def held(home: Path, new_id: Callable[[], str]) -> Iterator[str]:
         try:
             server_id = _read_or_make(home / _ID, new_id)
         except OSError as error:
-            raise HomeUnusable(f"the folder {home} cannot be used: {error.strerror}") from None
+            raise HomeUnusable(f"cannot use the folder {home}: {error.strerror}") from None
         yield server_id
     finally:
         os.close(lock)
 
 
 def read(home: Path) -> str | None:
-    """The server id of that folder, whoever holds it; None: there is none, or it cannot be read."""
+    """Return the server id of a folder without locking it; None if it is missing or unreadable."""
     try:
         server_id = (home / _ID).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
@@ -60,12 +58,12 @@ def read(home: Path) -> str | None:
 
 
 def kept(folder: Path, new_id: Callable[[], str]) -> str:
-    """The id of a server without a home of its own, in the folder of its journal. Raises HomeUnusable."""
+    """Return the id stored in a journal's folder, for a server without a home folder. Raises HomeUnusable."""
     try:
         folder.mkdir(0o750, parents=True, exist_ok=True)
         return _read_or_make(folder / _ID, new_id)
     except OSError as error:
-        raise HomeUnusable(f"the folder {folder} cannot be used: {error.strerror}") from None
+        raise HomeUnusable(f"cannot use the folder {folder}: {error.strerror}") from None
 
 
 def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:
@@ -75,12 +73,12 @@ def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:
         server_id = new_id()
         _write(path, server_id)
     if not is_token(server_id):
-        raise HomeUnusable(f"{path} does not hold a server id: remove it, and a new one is made")
+        raise HomeUnusable(f"{path} does not contain a server id; remove the file to get a new id")
     return server_id
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, also after a power cut."""
+    """Write the file atomically, and safely against a power failure."""
     draft = path.with_name(f"{path.name}.new")
     with draft.open("w", encoding="ascii") as file:
         file.write(text + "\n")

@@ -1,4 +1,4 @@
-"""The documents of one server: taken when somebody asks for them, served by a host each, and let go again."""
+"""Document registry of one server: acquire a document on request, run its host, release it at the end."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,15 +24,15 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_INITS_MAX = 4096  # being answered at once
+_INITS_MAX = 4096  # inits handled at once
 _CONFIRMS_AT_ONCE = 64
 _REVISION_DIGITS = 20
 
 
 class NotAcquired(LorogoError):
-    """The document is not ours to serve now; says why.
+    """This server did not acquire the document; the message has the reason.
 
-    `again_seconds`: ask again then, nobody may be there. `failed`: it was ours, and could not be loaded.
+    `again_seconds`: retry after that time, since the document may have no owner. `failed`: the load failed.
     """
 
     code = "conflict"
@@ -44,43 +44,47 @@ class NotAcquired(LorogoError):
 
 
 class DocumentRegistry:
-    """Who has which document here, from the init to the end."""
+    """The documents of one server, from the init to the release."""
 
     def __init__(
         self,
         context: ServerContext,
         renewals: Renewals,
         *,
-        pulse: KeepaliveProcess | None,
+        keepalive: KeepaliveProcess | None,
         spawn: Callable[[Work], None],
         is_ready: Callable[[], bool],
-        declines: Callable[[], str],
+        decline_reason: Callable[[], str],
     ) -> None:
-        """`is_ready` is asked before anything is taken; `declines` says why a full disk takes nothing."""
+        """Make an empty registry.
+
+        `is_ready` is checked before an acquisition; `decline_reason` returns why a server with a full disk
+        declines, or an empty string.
+        """
         self.hosts: dict[str, Host] = {}
         self._context = context
         self._renewals = renewals
-        self._pulse = pulse
+        self._keepalive = keepalive
         self._spawn = spawn
         self._is_ready = is_ready
-        self._declines = declines
-        self._taking = Acquisition(context)
+        self._decline_reason = decline_reason
+        self._acquisition = Acquisition(context)
         self._inits = 0
         self._stopping = False
         self._log = log.bind(server=context.server_id)
 
-    def take_no_more(self) -> None:
-        """The server stops: what is being taken just now is given up."""
+    def stop_taking(self) -> None:
+        """Acquire no more documents, since the server stops, and give up acquisitions under way."""
         self._stopping = True
 
-    # --- taking them ------------------------------------------------------------------------------
+    # --- acquire ----------------------------------------------------------------------------------
 
     def on_init(self, message: Message) -> None:
-        """Somebody asks for a document."""
+        """Handle the request of a client to start a document."""
         if self._inits >= _INITS_MAX:
-            return  # whoever asks, asks again
-        if why := self._declines():
-            self._spawn(self._taking.decline(message.reply, why, reason=Reason.STORAGE_FULL))
+            return  # clients repeat the init
+        if why := self._decline_reason():
+            self._spawn(self._acquisition.decline(message.reply, why, reason=Reason.STORAGE_FULL))
             return
         if not self._is_ready():
             return
@@ -88,7 +92,7 @@ class DocumentRegistry:
         self._spawn(self._take(message))
 
     async def take(self, document_id: str) -> Host:
-        """Own a document that nobody serves, without being asked; returns when it is UP. Raises NotTaken."""
+        """Acquire a document without a client request; return its host when it is UP. Raises NotTaken."""
         if not self._is_ready():
             raise NotAcquired("this server is not ready")
         taken = await self._answer_init(Message(subjects.init(document_id), b""))
@@ -96,9 +100,9 @@ class DocumentRegistry:
             raise NotAcquired(taken.why, again_seconds=taken.again_seconds)
         host, lease = taken
         self._spawn(self._own(host, lease))
-        await host.started.wait()  # its load has a deadline of its own
+        await host.started.wait()  # the load has its own deadline
         if not host.is_up:
-            raise NotAcquired(f"it was not loaded: {host.why_closed}", failed=True)
+            raise NotAcquired(f"the document was not loaded: {host.why_closed}", failed=True)
         return host
 
     async def _take(self, message: Message) -> None:
@@ -113,66 +117,66 @@ class DocumentRegistry:
         try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
-            return await self._no(message, str(error))
+            return await self._decline(message, str(error))
         if (old := self.hosts.get(document_id)) is not None:
             seen = message.headers.get(h.EXPECTED, "")
             if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
-                return await self._no(message, "this server has taken it since")
+                return await self._decline(message, "this server has acquired the document since")
             if old.is_up and old.lease.valid():
-                # Its status says otherwise, or the asker would not ask: read it and see.
+                # The client saw another status, so read the status before declining.
                 try:
                     await old.lease.confirm()
                 except LorogoError as error:
-                    self._log.info("asked for a document we lost", document=document_id, problem=str(error))
+                    self._log.info("init for a lost document", document=document_id, problem=str(error))
                 else:
-                    return await self._no(message, "this server serves it")
+                    return await self._decline(message, "this server serves the document")
             try:
                 async with asyncio.timeout(self._context.settings.stale_seconds):
                     await old.closed.wait()
             except TimeoutError:
-                return await self._no(message, "this server is still closing it")
+                return await self._decline(message, "this server is still closing the document")
         if len(self.hosts) >= self._context.settings.documents_max:
-            return await self._no(message, f"{len(self.hosts)} documents are open here already")
+            return await self._decline(message, f"this server has {len(self.hosts)} documents open already")
         host = Host(document_id, self._context, methods.answer, trace=self._context.new_id())
-        match await self._taking.take(document_id, message, host):
+        match await self._acquisition.take(document_id, message, host):
             case AcquisitionDeclined(why) as declined:
                 self._log.debug("init declined", document=document_id, why=why)
                 return declined
             case AcquiredDocument(lease):
                 if self._stopping or document_id in self.hosts:
                     await lease.give_up(write_down=True)
-                    return AcquisitionDeclined("this server stops, or has it already")
+                    return AcquisitionDeclined("this server stops, or has the document already")
                 self.hosts[document_id] = host
                 self._renewals.add(lease)
-                if self._pulse is not None:
-                    self._pulse.hold(document_id, lease.token)
+                if self._keepalive is not None:
+                    self._keepalive.hold(document_id, lease.token)
                 return host, lease
 
-    async def _no(self, message: Message, why: str) -> AcquisitionDeclined:
-        await self._taking.decline(message.reply, why)
+    async def _decline(self, message: Message, why: str) -> AcquisitionDeclined:
+        await self._acquisition.decline(message.reply, why)
         return AcquisitionDeclined(why)
 
-    # --- serving them -----------------------------------------------------------------------------
+    # --- serve ------------------------------------------------------------------------------------
 
     async def _own(self, host: Host, lease: Lease) -> None:
         self._context.counters.loads += 1
         try:
             await host.run(lease)
-        except Exception as error:  # noqa: BLE001  # one document must not stop the others
+        except Exception as error:  # noqa: BLE001  # a failed document must not stop other documents
             self._context.counters.load_failures += 1
             await self._failed(host, lease, error)
         finally:
             if self.hosts.get(host.document_id) is host:
                 del self.hosts[host.document_id]
-                if self._pulse is not None:
-                    self._pulse.drop(host.document_id)
+                if self._keepalive is not None:
+                    self._keepalive.drop(host.document_id)
 
     async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
-        """Record a failure of the document; say DOWN if NATS, the connection or our journal failed."""
+        """Record a failure of the document; write DOWN if NATS, the connection or the journal failed."""
         host.log.error("document failed", problem=str(error), exc_info=error)
         try:
             if not _is_of_document(error) or (lease.interrupted and not lease.up):
-                await self._say_down(lease)
+                await self._write_down(lease)
             elif lease.up:
                 await lease.write_down()
             elif not lease.lost:
@@ -180,10 +184,10 @@ class DocumentRegistry:
                 self._context.load_notes.failed(host.document_id, failures)
                 await lease.leave_failure(failures)
         except LorogoError as problem:
-            host.log.info("could not leave a trace", problem=str(problem))
+            host.log.info("cannot record the failure", problem=str(problem))
 
-    async def _say_down(self, lease: Lease) -> None:
-        """Say DOWN as soon as NATS can hear it; when the lease is stale, others start the document anyway."""
+    async def _write_down(self, lease: Lease) -> None:
+        """Write DOWN, and retry until the lease is stale; then other servers may acquire the document."""
         deadline = self._context.clock.now() + self._context.settings.stale_seconds
         while True:
             try:
@@ -193,16 +197,16 @@ class DocumentRegistry:
                     raise
                 await asyncio.sleep(self._context.settings.renew_seconds)
 
-    # --- when the connection was lost -------------------------------------------------------------
+    # --- reconnect --------------------------------------------------------------------------------
 
     def doubt(self) -> None:
-        """Whatever we knew may be the past: no lease counts, and no snapshot, before it is confirmed."""
+        """Treat all leases and snapshots as unconfirmed, since the connection was lost."""
         for host in self.hosts.values():
             host.lost_connection()
-        self._taking.sightings.forget()
+        self._acquisition.sightings.forget()
 
     async def confirm(self) -> None:
-        """Ask the leader for every lease, and let every host read what it missed."""
+        """Confirm every lease with the stream leader, and have every host read missed messages."""
         slots = asyncio.Semaphore(_CONFIRMS_AT_ONCE)
         problems: list[str] = []
 
@@ -224,7 +228,7 @@ class DocumentRegistry:
 
 
 def _is_of_document(error: Exception) -> bool:
-    """Whether the document is the cause: a failure of NATS or of our journal counts against no document."""
+    """Return True if the document caused the error; failures of NATS or the journal do not count."""
     if isinstance(error, TransportError):
         return isinstance(error, SnapshotDamaged | TooLarge)
     return not isinstance(error, JournalStopped)

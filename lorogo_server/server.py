@@ -1,8 +1,8 @@
-"""One server process: takes documents that clients ask for, and looks after those that it owns.
+"""One server process: acquires the documents that clients request, and serves the documents that it owns.
 
 async with Server(transport, ServerSettings(), data=Path("data")) as server:
     ...                       # serving
-# every owned document is DOWN, the next edit is served elsewhere at once
+# every owned document is DOWN: another server can acquire it at once
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from lorogo_server.registry import DocumentRegistry, NotAcquired
 from lorogo_server.rpc.error_reset import ErrorReset
 from lorogo_server.rpc.rights import CallRights, RequestVerifier
 from lorogo_server.sandbox.batch_validation import BatchValidation
-from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidationThread, untasted
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidationThread, skip_validation
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.scheduler import ServerScheduler
 from lorogo_server.settings import InvalidSettings, ServerSettings
@@ -59,32 +59,32 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _AGAIN_SECONDS = 1.0
-_HEAVIEST = 8  # documents that are loaded at a time because the WAL is nearly full
-_REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
+_HEAVIEST = 8  # documents loaded at a time because the WAL is nearly full
+_REPLY_BYTES_MAX = 256 * 1024 * 1024  # replies to calls under way at once
 
 
 def new_nanoid() -> str:
-    """An id that nobody else has."""
+    """Return a new unique id."""
     return str(nanoid.generate())
 
 
 def _own_id(data: Path | None, new_id: Callable[[], str]) -> str:
-    """A server with a folder keeps its id there: other servers wait for the one that had a document."""
+    """Return the id stored in the folder, so that other servers recognise a document's previous owner."""
     return new_id() if data is None else identity.kept(data, new_id)
 
 
 def _check_archive(url: str) -> None:
-    """Refuse what can never work; a store that is only away is told and tried again."""
+    """Refuse a URL that can never work; only log a warning if the store does not respond."""
     try:
         ArchiveStorage(url)
     except NoSuchArchive as error:
         raise InvalidSettings(str(error)) from error
     except ArchiveError as error:
-        log.warning("the archive does not answer", problem=str(error))
+        log.warning("archive unavailable", problem=str(error))
 
 
 class Server:
-    """Owns documents; lives in `async with`."""
+    """Owns documents; use it with `async with`."""
 
     def __init__(
         self,
@@ -94,20 +94,23 @@ class Server:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_nanoid,
-        pulse: KeepaliveProcess | None = None,
-        taster: DecodeSandbox | None = None,
+        keepalive: KeepaliveProcess | None = None,
+        sandbox: DecodeSandbox | None = None,
         data: Path | None = None,
         storage: Storage | None = None,
         takes_inits: bool = True,
         authority: RequestVerifier | None = None,
         tracer_provider: object | None = None,
     ) -> None:
-        """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
+        """Make a server; `async with` starts it.
 
-        `taster` reads the updates of others first, in a process of its own (`lorogo serve` has one).
-        `authority` verifies the tokens that every call then needs; without one the server is open to all.
-        `takes_inits`: False for one that serves only what it takes itself (docs/decisions/0014).
-        `tracer_provider` is OpenTelemetry's: updates become spans (docs/OBSERVABILITY.md).
+        Args:
+            data: Folder of this worker.
+            storage: Storage of the journal, if not the disk.
+            sandbox: Decodes client updates in a process of its own first (`lorogo serve` has one).
+            authority: Verifies tokens, which every call then needs; without it the server is open to all.
+            takes_inits: False for a server that acquires documents only by `take` (docs/decisions/0014).
+            tracer_provider: OpenTelemetry's; updates become spans (docs/OBSERVABILITY.md).
         """
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or _own_id(data if storage is None else None, new_id)
@@ -116,15 +119,15 @@ class Server:
         self.journal = self._make_journal(data, storage)
         self._data = data if storage is None else None
         self._replicated: ReplicatedJournal | None = None
-        self._copies: JournalReplicas | None = None
+        self._replicas: JournalReplicas | None = None
         if self.journal is not None and data is not None and self.settings.durability == "replicated":
             self._replicated = ReplicatedJournal(self.journal, self.settings)
-            self._copies = JournalReplicas(
+            self._replicas = JournalReplicas(
                 self.server_id, transport.bus, data / "replicas", self.settings, storage=storage
             )
         statuses = Statuses(transport)
-        self._lane = None if taster is None else ValidationThread(taster)
-        self._taster_ahead = None if taster is None else taster.another()
+        self._validation_thread = None if sandbox is None else ValidationThread(sandbox)
+        self._batch_sandbox = None if sandbox is None else sandbox.new_instance()
         self.context = ServerContext(
             server_id=self.server_id,
             transport=transport,
@@ -143,51 +146,51 @@ class Server:
             epochs=EpochTracker(transport),
             quarantine=Quarantine(transport),
             journal=self._replicated or self.journal or NoJournal(),
-            tally=AckMetrics(self.server_id, self._clock.wall_ns()),
+            ack_metrics=AckMetrics(self.server_id, self._clock.wall_ns()),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             erased=self._erased,
-            doubts=self._count_doubts,
+            data_losses=self._count_data_losses,
             recover=self._recover,
             reply_budget=ReplyBudget(_REPLY_BYTES_MAX),
             vouchers=Vouchers(transport.bus, self._clock),
             unfinished=MemoryBudget(self.settings.unfinished_total_bytes_max),
             rights=CallRights(authority),
-            taste=untasted if self._lane is None else self._lane.taste,
-            foretaste=None if self._taster_ahead is None else BatchValidation(self._taster_ahead),
+            validate=skip_validation if self._validation_thread is None else self._validation_thread.validate,
+            batch_validation=None if self._batch_sandbox is None else BatchValidation(self._batch_sandbox),
             tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self._tasks = Tasks(self._background_failed)
         self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._tasks.spawn)
-        self._owning = DocumentRegistry(
+        self._registry = DocumentRegistry(
             self.context,
             self._renewals,
-            pulse=pulse,
+            keepalive=keepalive,
             spawn=self._tasks.spawn,
             is_ready=lambda: self.ready,
-            declines=self._declines,
+            decline_reason=self._decline_reason,
         )
-        self.hosts = self._owning.hosts
+        self.hosts = self._registry.hosts
         self.reconciler = self._make_reconciler(data)
         self.recovery = self._make_recovery()
-        self._upkeep = CompactionSchedule(
-            self.context, self.hosts, pulse=pulse, on_error=self._background_failed
+        self._compaction_schedule = CompactionSchedule(
+            self.context, self.hosts, keepalive=keepalive, on_error=self._background_failed
         )
-        self._maintenance = ServerScheduler(
-            self.context, self._upkeep, self.journal, self.reconciler, on_high=self._on_wal_high
+        self._scheduler = ServerScheduler(
+            self.context, self._compaction_schedule, self.journal, self.reconciler, on_high=self._on_wal_high
         )
-        self._feeding = None if self.journal is None else FeedResponder(self.context, self.journal)
-        self._keeping = self._make_keeping(data, storage)
+        self._feed_responder = None if self.journal is None else FeedResponder(self.context, self.journal)
+        self._segment_upkeep = self._make_segment_upkeep(data, storage)
         self._revocations = self._make_revocations(data, storage) if authority is not None else None
-        self._pulse = pulse
-        self._taster = taster
+        self._keepalive = keepalive
+        self._sandbox = sandbox
         self._takes_inits = takes_inits
         self._subscriptions: list[Subscription] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
-        self._relieving = False  # documents are being loaded because the WAL is nearly full
+        self._relieving = False  # loading documents because the WAL is nearly full
         self._init_subscription: Subscription | None = None
-        self._settling_inits = asyncio.Lock()
+        self._init_lock = asyncio.Lock()
         self._log = log.bind(server=self.server_id)
 
     def _make_journal(self, data: Path | None, storage: Storage | None) -> DiskJournal | None:
@@ -196,8 +199,8 @@ class Server:
             return None
         if data is None:
             raise InvalidSettings(
-                f"durability {settings.durability!r} needs a folder for the journal: give `data`,"
-                " or choose durability 'stream', with which the stream is the only copy"
+                f"durability {settings.durability!r} needs a folder for the journal: pass `data`,"
+                " or choose durability 'stream', which keeps updates in the stream only"
             )
         return DiskJournal(
             data / "journal",
@@ -222,7 +225,7 @@ class Server:
             self.context, reconciler, lambda: journal.directory, self.hosts, self._tasks.spawn
         )
 
-    def _make_keeping(self, data: Path | None, storage: Storage | None) -> SegmentUpkeep | None:
+    def _make_segment_upkeep(self, data: Path | None, storage: Storage | None) -> SegmentUpkeep | None:
         if self.journal is None:
             return None
         return SegmentUpkeep(
@@ -255,7 +258,7 @@ class Server:
             await self._start()
             started = True
         finally:
-            if not started:  # cancelled, too: the journal must not stay open and locked
+            if not started:  # also after a cancellation: the journal must not stay open and locked
                 await self.stop()
         return self
 
@@ -274,11 +277,10 @@ class Server:
         if self.recovery is not None:
             await self.recovery.open()
         if self._replicated is not None:
-            await self._find_place()
+            await self._find_failure_domain()
             await self._replicated.open()
-        self._unwatch = transport.bus.watch_connection(
-            self._on_connection
-        )  # what is ensured may be lost again
+        # Before `_ensure_streams`: a reconnect ensures the streams again.
+        self._unwatch = transport.bus.watch_connection(self._on_connection)
         await self._ensure_streams()
         await self.context.epochs.check()
         if self._revocations is not None:
@@ -287,51 +289,51 @@ class Server:
         if self.recovery is not None and self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run_asked())
             await self.recovery.start()
-        for one in (self._taster, self._taster_ahead):
+        for one in (self._sandbox, self._batch_sandbox):
             if one is not None:
                 await asyncio.to_thread(one.start)
-        if self._pulse is not None:
-            await self._pulse.start(self.server_id, self.settings.renew_seconds)
-            self._tasks.spawn(self._pulse.run())
+        if self._keepalive is not None:
+            await self._keepalive.start(self.server_id, self.settings.renew_seconds)
+            self._tasks.spawn(self._keepalive.run())
         self._tasks.spawn(self._renewals.run())
-        self._tasks.spawn(self._maintenance.run())
-        if self._copies is not None:
-            self._tasks.spawn(self._copies.run())
-        if self._keeping is not None:
-            self._tasks.spawn(self._keeping.run())
+        self._tasks.spawn(self._scheduler.run())
+        if self._replicas is not None:
+            self._tasks.spawn(self._replicas.run())
+        if self._segment_upkeep is not None:
+            self._tasks.spawn(self._segment_upkeep.run())
         if self._takes_inits:
-            await self._settle_inits()
+            await self._update_init_subscription()
             self._subscriptions.append(await ErrorReset(self.context).start(self._tasks.spawn))
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         self._subscriptions.append(await self.context.vouchers.listen())
-        if self._feeding is not None:
-            await self._feeding.start()
+        if self._feed_responder is not None:
+            await self._feed_responder.start()
         self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
         if self.journal is not None and self.journal.stopped:
             raise JournalStopped(self.journal.stopped)
-        await self._say_started()
+        await self._log_started()
         if self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run())
         self._log.info("serving", durability=self.settings.durability)
 
     async def stop(self) -> None:
-        """Take no more documents, set every owned one DOWN, and end."""
+        """Stop acquiring documents, set every owned document DOWN, and end."""
         if self._stopping:
             return
         self._stopping = True
-        self._owning.take_no_more()
+        self._registry.stop_taking()
         self._unwatch()
         inits = [] if self._init_subscription is None else [self._init_subscription]
         for subscription in (*inits, *self._subscriptions):
             try:
                 await subscription.close()
             except TransportError as error:
-                self._log.debug("could not unsubscribe", problem=str(error))
+                self._log.debug("cannot unsubscribe", problem=str(error))
         if self.recovery is not None:
             await self.recovery.stop()
         hosts = list(self.hosts.values())
-        await self._upkeep.last_snapshots(hosts)
+        await self._compaction_schedule.last_snapshots(hosts)
         for host in hosts:
             host.stop("the server stops")
         try:
@@ -340,49 +342,49 @@ class Server:
                     await host.closed.wait()
         except TimeoutError:
             self._log.warning("documents did not close in time", documents=len(self.hosts))
-        if self._feeding is not None:
-            await self._feeding.stop()  # behind the hosts: their last records are read as well
+        if self._feed_responder is not None:
+            await self._feed_responder.stop()  # after the hosts, so that feeds read their last records
         await self._tasks.close()
-        if self.context.foretaste is not None:
-            self.context.foretaste.close()
-        if self._lane is not None:
-            await asyncio.to_thread(self._lane.close)
-        for one in (self._taster, self._taster_ahead):
+        if self.context.batch_validation is not None:
+            self.context.batch_validation.close()
+        if self._validation_thread is not None:
+            await asyncio.to_thread(self._validation_thread.close)
+        for one in (self._sandbox, self._batch_sandbox):
             if one is not None:
                 await asyncio.to_thread(one.stop)
-        if self._pulse is not None:
-            await self._pulse.stop()
-        self._maintenance.tell_answers()
+        if self._keepalive is not None:
+            await self._keepalive.stop()
+        self._scheduler.record_answers()
         if self._replicated is not None:
             await self._replicated.close()
         if self.journal is not None:
             await self.context.load_notes.save()
-            await self._maintenance.save_ledger()
+            await self._scheduler.save_coverage()
             await self.journal.close()
         self._log.info("stopped", documents=len(hosts))
 
     async def take(self, document_id: str) -> Host:
-        """Own a document that nobody serves, without being asked; returns when it is UP. Raises NotTaken."""
-        return await self._owning.take(document_id)
+        """Acquire a document without a client request; return its host when it is UP. Raises NotTaken."""
+        return await self._registry.take(document_id)
 
     @property
     def ready(self) -> bool:
-        """Whether it takes documents and can ACK."""
+        """True if the server can acquire documents and ACK updates."""
         return not self.hindrances
 
     @property
     def broken(self) -> bool:
-        """Whether its journal has stopped, for good: only a new start helps."""
+        """True if the journal has stopped; only a restart of the server helps."""
         return self.journal is not None and bool(self.journal.stopped) and not self._stopping
 
     @property
     def full(self) -> bool:
-        """Whether its journal waits for room on its disk; it goes on by itself."""
+        """True if the disk of the journal is full; the server resumes by itself once there is space."""
         return self.journal is not None and bool(self.journal.full)
 
     @property
     def hindrances(self) -> tuple[str, ...]:
-        """Why it is not ready, in codes; nothing: it is."""
+        """Codes of the reasons for which the server is not ready; empty if it is ready."""
         found = {
             "stopping": self._stopping,
             "journal-stopped": self.broken,
@@ -392,82 +394,83 @@ class Server:
         return tuple(code for code, true in found.items() if true)
 
     def _journal_stopped(self, why: str) -> None:
-        """Nothing can be ACKed, now or any more: let others have the documents, and take no more."""
+        """Stop all hosts, since updates cannot be ACKed, so that other servers acquire the documents."""
         for host in self.hosts.values():
             host.stop(why, finish=False)
         if not self._stopping:
-            self._tasks.spawn(self._watch_inits())
+            self._tasks.spawn(self._recheck_inits())
 
     def _journal_has_room(self) -> None:
-        """The documents are taken again with the next init; a load journals what the journal lacks."""
+        """Accept inits again. A load then journals the updates that the journal lacks."""
         if not self._stopping:
-            self._tasks.spawn(self._settle_inits())
+            self._tasks.spawn(self._update_init_subscription())
 
-    async def _watch_inits(self) -> None:
-        """While the journal waits, other servers come and go."""
-        await self._settle_inits()
+    async def _recheck_inits(self) -> None:
+        """Update the init subscription until the disk has space: other servers start and stop meanwhile."""
+        await self._update_init_subscription()
         while self.full and not self._stopping:
             await asyncio.sleep(_AGAIN_SECONDS)
-            await self._settle_inits()
+            await self._update_init_subscription()
 
-    async def _settle_inits(self) -> None:
-        """Hear inits while documents can be taken; on a full disk, decline them if no other server is ready.
+    async def _update_init_subscription(self) -> None:
+        """Subscribe to inits while this server can acquire documents.
 
-        Each init goes to one server only: one that cannot take documents must not be in the way.
+        With a full disk it subscribes only if no other server is ready, in order to decline the inits.
+        NATS delivers each init to one server, so a server that cannot acquire documents must not subscribe.
         """
-        async with self._settling_inits:
+        async with self._init_lock:
             waits = self.full and not self.broken
-            hears = not (self._stopping or self.broken) and (not waits or await self._is_last())
+            wanted = not (self._stopping or self.broken) and (not waits or await self._is_only_ready_server())
             before = self._init_subscription
-            if hears and before is None and self._takes_inits:
+            if wanted and before is None and self._takes_inits:
                 self._init_subscription = await self.context.transport.bus.subscribe(
-                    subjects.INIT_ALL, self._owning.on_init, queue=subjects.INIT_QUEUE
+                    subjects.INIT_ALL, self._registry.on_init, queue=subjects.INIT_QUEUE
                 )
-            elif before is not None and not hears:
+            elif before is not None and not wanted:
                 self._init_subscription = None
                 await before.close()
 
-    async def _is_last(self) -> bool:
-        """Whether no other server is ready, as far as they answer."""
+    async def _is_only_ready_server(self) -> bool:
+        """Return True if no other server reports ready."""
         try:
             found = await server_stats(self.context.transport.bus, first_seconds=_AGAIN_SECONDS)
         except TransportError:
             return False
         return not any(is_ready(one.stats) for one in found if one.server_id != self.server_id)
 
-    def _declines(self) -> str:
-        """Why nothing is taken though inits are heard, for the client; nothing: no reason to say."""
+    def _decline_reason(self) -> str:
+        """Return the reason for declining every init, or an empty string."""
         if not self.full or self._stopping:
             return ""
-        return f"the disk of server {self.server_id} is full; it takes documents again when there is room"
+        return f"the disk of server {self.server_id} is full; it serves documents again once there is space"
 
     def _journal_expired(self, before_ns: int) -> None:
-        """Old segments are gone: whoever is open must not believe that they are covered by them."""
+        """Note in open documents that segments before `before_ns` are gone and no longer cover them."""
         for host in self.hosts.values():
             host.journal_expired(before_ns)
 
     def _journal_damaged(self) -> None:
-        """Any record may be the lost one: every open document begins its journal anew, with content."""
+        """Have every open document write a base record with content: any earlier record may be lost."""
         self._journal_expired(self._clock.wall_ns() + 1)
 
     def _on_erased(self, message: Message) -> None:
         document_id = subjects.document_of(message.subject)
-        if self._keeping is not None and not self._stopping and ids.is_document_id(document_id):
-            self._tasks.spawn(self._keeping.heard(document_id))
+        if self._segment_upkeep is not None and not self._stopping and ids.is_document_id(document_id):
+            self._tasks.spawn(self._segment_upkeep.on_erased(document_id))
 
     def _erased(self, document_id: str) -> None:
-        if self._keeping is not None:
-            self._keeping.erase(document_id)
+        if self._segment_upkeep is not None:
+            self._segment_upkeep.erase(document_id)
 
-    async def _find_place(self) -> None:
-        """Where our disk is, which others must not share to count as replicas. Raises JournalStopped."""
-        if self._copies is None or self._data is None or self._copies.place:
+    async def _find_failure_domain(self) -> None:
+        """Find the failure domain of the disk; a replica must be in another one. Raises JournalStopped."""
+        if self._replicas is None or self._data is None or self._replicas.place:
             return
         try:
             found = await asyncio.to_thread(failure_domain.place, self._data, self.context.new_id)
         except (OSError, ValueError) as error:
-            raise JournalStopped(f"the place of {self._data} cannot be told: {error}") from error
-        self._copies.place = found
+            raise JournalStopped(f"cannot find the failure domain of {self._data}: {error}") from error
+        self._replicas.place = found
 
     async def _ensure_streams(self) -> None:
         statuses, transport = self.context.statuses, self.context.transport
@@ -477,18 +480,18 @@ class Server:
             self._clock,
             guarded=transport.bus.users_only,
             above=statuses.highest,
-            known=self._tokens_in_journals,
+            known=self._highest_journal_token,
         ):
             self._log.info("stream changed", stream=name, change=change)
 
-    async def _tokens_in_journals(self) -> int:
-        """The highest: NATS may have lost everything, and we have only begun."""
+    async def _highest_journal_token(self) -> int:
+        """Return the highest token in status keys and journals, in case NATS has lost all data."""
         if self.reconciler is not None:
             await self.reconciler.read_journals()
         return self.context.statuses.highest
 
-    async def _say_started(self) -> None:
-        """Let feeds ask at once; if nobody hears it, they find us a little later."""
+    async def _log_started(self) -> None:
+        """Announce this server to feeds; a feed that misses the message finds the server a little later."""
         await self.context.transport.bus.publish(subjects.SERVER_STARTED, self.server_id.encode())
 
     def _info(self) -> ServiceInfo:
@@ -498,13 +501,13 @@ class Server:
             "journals": "" if self.journal is None else " ".join(self.journal.ids()),
             "journal_address": "" if self._replicated is None else self._replicated.address,
             "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
-            "journal_place": "" if self._copies is None else self._copies.place,
+            "journal_place": "" if self._replicas is None else self._replicas.place,
             "wire": str(WIRE),
         }
         return ServiceInfo(subjects.SERVICE, release(), "lorogo document server", facts)
 
     def stats(self) -> Mapping[str, object]:
-        """What this server has done, for the services protocol and for people."""
+        """Return the counters and gauges of this server, for the services protocol and operators."""
         counters = self.context.counters
         return {
             "documents": len(self.hosts),
@@ -516,7 +519,7 @@ class Server:
             "presence_dropped": counters.presence_dropped,
             "pings_dropped": counters.pings_dropped,
             "closed": self.context.rights.closed,
-            **self.context.tally.stats(),
+            **self.context.ack_metrics.stats(),
             "loads": counters.loads,
             "load_failures": counters.load_failures,
             "compactions": counters.compactions,
@@ -526,18 +529,18 @@ class Server:
             **self._depths(),
             "epoch": self.context.epochs.current,
             "ready": self.ready,
-            "wal_full": round(self.context.level.full, 3),
+            "wal_full": round(self.context.wal_usage.full, 3),
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
             **({} if self.reconciler is None else self.reconciler.stats()),
             **({} if self.recovery is None else self.recovery.stats()),
-            **({} if self._copies is None else self._copies.stats()),
-            **({} if self._feeding is None else self._feeding.stats()),
-            **({} if self._keeping is None else self._keeping.stats()),
+            **({} if self._replicas is None else self._replicas.stats()),
+            **({} if self._feed_responder is None else self._feed_responder.stats()),
+            **({} if self._segment_upkeep is None else self._segment_upkeep.stats()),
         }
 
     def _depths(self) -> Mapping[str, object]:
-        """How much waits now, and for what; and what the open documents' snapshots have."""
+        """Return the depths of the queues, and the sizes of the open documents' snapshots."""
         depths = [host.waiting() for host in self.hosts.values()]
         return {
             "documents_up": sum(host.is_up for host in self.hosts.values()),
@@ -552,7 +555,7 @@ class Server:
     # --- the connection ---------------------------------------------------------------------------
 
     def _on_connection(self, connected: bool) -> None:
-        self._owning.doubt()
+        self._registry.doubt()
         self.context.epochs.doubt()
         if self.recovery is not None:
             self.recovery.lost_connection()
@@ -560,7 +563,7 @@ class Server:
             self._tasks.spawn(self._revalidate())
 
     async def _revalidate(self) -> None:
-        """After a reconnect: our streams, the epoch, our keys from the leader, what we missed."""
+        """After a reconnect: ensure the streams, check the epoch, confirm leases, read missed messages."""
         while True:
             try:
                 await self._ensure_streams()
@@ -569,14 +572,14 @@ class Server:
                     await self.recovery.check()
                 break
             except TransportError as error:
-                self._log.warning("not settled after the reconnect", problem=str(error))
+                self._log.warning("cannot revalidate after the reconnect", problem=str(error))
                 if not self.context.transport.bus.connected:
-                    return  # the next reconnect begins again
+                    return  # the next reconnect starts over
                 await asyncio.sleep(_AGAIN_SECONDS)
-        await self._owning.confirm()
+        await self._registry.confirm()
         if self.reconciler is not None:
             self.reconciler.want("reconnect")
-        await self._say_started()
+        await self._log_started()
 
     def _on_wal_high(self) -> None:
         if self._takes_inits and not (self._stopping or self._relieving):
@@ -584,9 +587,9 @@ class Server:
             self._tasks.spawn(self._relieve_wal())
 
     async def _relieve_wal(self) -> None:
-        """Load and so compact the documents with most messages in the WAL that no server has open.
+        """Load, and so compact, the closed documents with most messages in the WAL.
 
-        Only an owner purges, and a chunk in the WAL wakes no server.
+        Only an owner purges, and a chunk in the WAL does not make a server load the document.
         """
         try:
             counts = await self.context.wal.subjects(subjects.wal("*"))
@@ -597,12 +600,14 @@ class Server:
                         await self.take(document_id)
                     except NotAcquired as error:
                         self._log.info(
-                            "not taken to relieve the WAL", document=document_id, problem=str(error)
+                            "cannot load a document to relieve the WAL",
+                            document=document_id,
+                            problem=str(error),
                         )
         finally:
             self._relieving = False
 
-    async def _count_doubts(self) -> int:
+    async def _count_data_losses(self) -> int:
         return 0 if self.recovery is None else await self.recovery.count_doubts()
 
     async def _recover(self, document_id: str, taken_from: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a snapshot's metadata says: the position it covers, the trim line, dated versions, tombstone."""
+"""Metadata of a stored snapshot: covered WAL position, trim line, dated versions, tombstone."""
 
 import base64
 import json
@@ -13,17 +13,18 @@ _METADATA_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class IncarnationCutoff:
-    """Up to where the WAL belongs to a life before a restore.
+    """Last WAL position of the document's incarnation before a restore.
 
-    It was purged up to there, but a lagging replica may still have it, with updates that were refused.
+    The restore purged the WAL up to it. A lagging JetStream replica may still have those messages, among
+    them refused updates.
     """
 
     epoch: int = 0
     sequence: int = 0
-    time_ns: int = 0  # of the message there: a WAL made anew counts from 1 again
+    time_ns: int = 0  # of the message at `sequence`: a recreated WAL starts at sequence 1 again
 
     def below(self, epoch: int, sequence: int, time_ns: int) -> bool:
-        """Whether a message at that place, stored then, is of the past."""
+        """Return True if a message at that position and time belongs to the earlier incarnation."""
         return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
 
     def __str__(self) -> str:
@@ -31,30 +32,30 @@ class IncarnationCutoff:
 
     @classmethod
     def parse(cls, text: str) -> "IncarnationCutoff":
-        """From its string, or ValueError."""
+        """Parse the string form. Raises ValueError."""
         epoch, sequence, time_ns = map(int, text.split(":"))
         return cls(epoch, sequence, time_ns)
 
 
-NO_FLOOR = IncarnationCutoff()
+NO_CUTOFF = IncarnationCutoff()
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMetadata:
-    """The facts beside the bytes; the defaults are those of a document without a snapshot."""
+    """Metadata stored beside the snapshot's bytes; the defaults stand for a document without a snapshot."""
 
-    sequence: int = 0  # everything of the WAL up to here is in it (for people and for `head`)
+    sequence: int = 0  # the snapshot has every WAL message up to here (for operators and for `head`)
     epoch: int = 0
     frontiers: bytes = b""
     trim: bytes = b"\x00"  # version vector before which history is gone
     dated: str = "[]"
     lease: int = 0
     generation: int = 0
-    deleted_ns: int = 0  # by NATS's clock, as updates are dated
-    deleted_by: int = 0  # the lease of whoever deleted it; `lease` is its last owner's. 0: not known
-    erased_ns: int = 0  # deleted with `--purge`: every server removes what it has of it, and keeps this
-    floor: IncarnationCutoff = NO_FLOOR
-    # What owners up to that lease wrote, or up to that time, is a former life's and stays gone; 0: of none.
+    deleted_ns: int = 0  # by NATS's clock, like the times of updates
+    deleted_by: int = 0  # lease of the owner that deleted it; `lease` is its last owner's. 0: unknown
+    erased_ns: int = 0  # deleted with `--purge`: every server removes its records, except the tombstone
+    cutoff: IncarnationCutoff = NO_CUTOFF
+    # Records of owners up to that lease, or up to that time, belong to an earlier incarnation; 0: none.
     past: int = 0
     past_ns: int = 0
 
@@ -63,10 +64,10 @@ class SnapshotMetadata:
         return self.deleted_ns > 0
 
     def render(self, bytes_max: int = _METADATA_BYTES_MAX) -> dict[str, str]:
-        """As strings, for the object's metadata.
+        """Return the object's metadata as strings.
 
-        Metadata is one message. What only informs is left out where it would not fit: the older half
-        of the dated versions, again and again, then the heads and the trim line.
+        Metadata is one message. If it is too large, optional parts are left out: repeatedly the older half
+        of the dated versions, then the heads and the trim line.
         """
         out = self._strings()
         while _length(out) > bytes_max and out["dated"] != "[]":
@@ -93,15 +94,15 @@ class SnapshotMetadata:
             out["deleted_by"] = str(self.deleted_by)
         if self.erased_ns:
             out["erased_ns"] = str(self.erased_ns)
-        if self.floor != NO_FLOOR:
-            out["floor"] = str(self.floor)
+        if self.cutoff != NO_CUTOFF:
+            out["floor"] = str(self.cutoff)
         if self.past:
             out["past"], out["past_ns"] = str(self.past), str(self.past_ns)
         return out
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str]) -> "SnapshotMetadata":
-        """From an object's metadata, or MalformedMessage."""
+        """Parse an object's metadata. Raises MalformedMessage."""
         version = metadata.get("format", "")
         if version != FORMAT:
             raise MalformedMessage(f"the snapshot has format {version!r}, this server reads {FORMAT!r}")
@@ -117,12 +118,12 @@ class SnapshotMetadata:
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
                 deleted_by=int(metadata.get("deleted_by", "0")),
                 erased_ns=int(metadata.get("erased_ns", "0")),
-                floor=IncarnationCutoff.parse(metadata["floor"]) if "floor" in metadata else NO_FLOOR,
+                cutoff=IncarnationCutoff.parse(metadata["floor"]) if "floor" in metadata else NO_CUTOFF,
                 past=int(metadata.get("past", "0")),
                 past_ns=int(metadata.get("past_ns", "0")),
             )
         except ValueError as error:
-            raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None
+            raise MalformedMessage(f"the snapshot's metadata does not parse: {error}") from None
 
 
 def _length(strings: Mapping[str, str]) -> int:

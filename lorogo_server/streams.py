@@ -1,4 +1,4 @@
-"""What this server needs in NATS: streams that are made, or brought to its settings."""
+"""Creates the JetStream streams that the server needs, and updates their settings."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,9 +13,9 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-FITTED = 0  # of `wal_bytes_max`: a limit that fits JetStream's storage
+FITTED = 0  # value of `wal_bytes_max`: choose a limit that fits JetStream's storage
 
-# Where NATS's clock went back: others may have seen revisions beyond ours, and none may be given out again.
+# If NATS's clock went back, other servers may know higher revisions, which must not be issued again.
 _GAP = 60_000_000
 
 
@@ -28,12 +28,12 @@ async def ensure(
     above: int = 0,
     known: Callable[[], Awaitable[int]] | None = None,
 ) -> list[tuple[str, str]]:
-    """See to all of them; which stream was changed, and how. Raises TransportError.
+    """Create or update all streams; return the changes as (stream, change). Raises TransportError.
 
-    Fencing tokens are revisions of the status bucket. One that is made anew goes on where NATS's clock is, in
-    microseconds: no bucket gives out so many that it overtakes that, so whoever makes the next one begins
-    above all of them, also if it has heard of none (docs/decisions/0001). `above` are the tokens that we
-    know; if NATS is empty, and may have lost everything, `known` looks for more.
+    Fencing tokens are revisions of the status bucket. A new bucket starts at NATS's clock in microseconds.
+    No bucket issues revisions faster than the clock runs, so a later bucket starts above all earlier tokens,
+    even if its creator knows none of them (docs/decisions/0001). `above` is the highest known token. If NATS
+    is empty, and may have lost all data, `known` returns the highest token in the journals.
     """
     changes: list[tuple[str, str]] = []
     wal_spec: StreamSpec | None = None
@@ -45,11 +45,11 @@ async def ensure(
         guarded=guarded,
     ):
         if spec.first_sequence:
-            wal = transport.stream(subjects.WAL_STREAM)  # it is there: it comes first
+            wal = transport.stream(subjects.WAL_STREAM)  # exists: the WAL is created first
             state = await wal.state()
             if known is not None and not state.last_sequence:
                 above = max(above, await known())
-                state = await wal.state()  # as late as can be: what was made and lost since is below it
+                state = await wal.state()  # as late as possible, so that it is above tokens issued meanwhile
             first = first_token(state.now_ns or clock.wall_ns(), above)
             spec = replace(spec, first_sequence=first)  # noqa: PLW2901
         elif spec.name == subjects.WAL_STREAM:
@@ -62,11 +62,11 @@ async def ensure(
 
 
 async def _fit(transport: Transport, spec: StreamSpec) -> list[str]:
-    """Limit a WAL that has no limit to half of what JetStream can set aside; returns what was changed.
+    """Set a limit on a WAL without one: half of the storage that JetStream can reserve. Return the change.
 
-    NATS does not say how large its disk is. It refuses a limit that its storage cannot hold, so we try. The
-    other half is for snapshots. A limit never lies below twice what is stored: nothing is refused or removed
-    because there is a limit now.
+    NATS does not report the size of its disk, but refuses a limit that its storage cannot hold, so this tries
+    descending limits. The other half is for snapshots. The limit is at least twice the stored bytes: the new
+    limit causes no refusal and removes no message.
     """
     state = await transport.stream(spec.name).state()
     if state.bytes_max > 0:
@@ -80,14 +80,14 @@ async def _fit(transport: Transport, spec: StreamSpec) -> list[str]:
             continue
         await transport.ensure(replace(spec, bytes_max=size // 2))
         return [f"max_bytes: -1 -> {size // 2}"]
-    log.warning("the WAL has no limit: JetStream can set aside too little", bytes=state.bytes, tried=2 * size)
+    log.warning("the WAL has no limit: JetStream can reserve too little", bytes=state.bytes, tried=2 * size)
     return []
 
 
 def first_token(now_ns: int, above: int) -> int:
-    """Where a bucket begins that is made now, by somebody who has seen tokens up to `above`.
+    """Return the first revision of a new status bucket; the highest known token is `above`.
 
-    Our own clock has no say, nor has a margin: who makes the bucket after that may know of neither.
+    It depends on neither the local clock nor a margin: the creator of a later bucket may not know them.
     """
     now = now_ns // 1_000
     return now if now > above else above + _GAP + now % _GAP

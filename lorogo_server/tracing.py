@@ -1,4 +1,4 @@
-"""What an owner tells of single updates, where somebody looks: accepted, refused, ACKed."""
+"""Log events and spans of single updates at their owner: accepted, refused, ACKed."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,14 +15,14 @@ log = get_logger(__name__)
 
 
 class _Unsafe(NamedTuple):
-    """An accepted update that the sampler wants, until its ACK."""
+    """A sampled update between its acceptance and its ACK."""
 
     span: "SpanContext"
     accepted_ns: int
 
 
 class ServerTracing:
-    """The updates of all documents of one server."""
+    """Traces the updates of all documents of one server."""
 
     def __init__(self, server_id: str, spans: "Spans | None", clock: Clock, *, events: bool) -> None:
         self._server_id = server_id
@@ -33,13 +33,13 @@ class ServerTracing:
 
     @property
     def open(self) -> int:
-        """How many are followed that have no ACK."""
+        """Number of sampled updates without an ACK."""
         return len(self._unsafe)
 
     def accepted(
-        self, document: StructuredLogger, document_id: str, one: Accepted, epoch: int, heard_at: float
+        self, document: StructuredLogger, document_id: str, one: Accepted, epoch: int, received_at: float
     ) -> None:
-        """It is in the document, and given to the journal if it changed something."""
+        """Trace an update that was imported, and given to the journal if it changed the document."""
         update = one.update
         if self._events:
             document.debug(
@@ -59,26 +59,26 @@ class ServerTracing:
             "lorogo.bytes": len(update.payload),
         }
         now_ns = self._clock.wall_ns()
-        span = self._spans.accept(update.log_id, self._wall(heard_at, now_ns), now_ns, facts)
+        span = self._spans.accept(update.log_id, self._wall(received_at, now_ns), now_ns, facts)
         self._unsafe.put(update.log_id, _Unsafe(span, now_ns))
 
     def again(self, document: StructuredLogger, one: Again) -> None:
-        """It was accepted before, and is answered again."""
+        """Trace a repeated update that is answered again."""
         if self._events:
-            document.debug("update came again", log_id=one.log_id, sequence=one.sequence)
+            document.debug("update repeated", log_id=one.log_id, sequence=one.sequence)
 
-    def refused(self, document_id: str, no: RefusedUpdate, heard_at: float) -> None:
-        """It is not in the document; the log has that as an event of its own."""
+    def refused(self, document_id: str, no: RefusedUpdate, received_at: float) -> None:
+        """Trace a refused update as a span; the log has a separate event."""
         if self._spans is None or not no.log_id or not self._spans.wanted(no.log_id):
             return
         facts = {**self._facts(document_id, no.log_id), "lorogo.reason": no.reason.value}
         if no.sequences:
             facts["lorogo.sequence"] = max(no.sequences)
         now_ns = self._clock.wall_ns()
-        self._spans.accept(no.log_id, self._wall(heard_at, now_ns), now_ns, facts, no.message)
+        self._spans.accept(no.log_id, self._wall(received_at, now_ns), now_ns, facts, no.message)
 
     def answered(self, document: StructuredLogger, document_id: str, sequence: int, reply: Reply) -> None:
-        """The answer to an accepted update is out: an ACK, or that the document may be another's."""
+        """Trace the reply to an accepted update: an ACK, or a NACK after the lease was lost."""
         if self._events and isinstance(reply, Ack):
             document.debug(
                 "update ACKed", log_id=reply.log_id, sequence=sequence, durability=reply.durability
@@ -95,7 +95,7 @@ class ServerTracing:
         self._spans.ack(unsafe.span, unsafe.accepted_ns, self._clock.wall_ns(), facts, problem)
 
     def submitted(self, document_id: str, size: int, begun_ns: int, ack: Ack) -> None:
-        """An update that we made for a call was sent like anybody's, and is ACKed."""
+        """Trace an update that the server made for a call, after its ACK."""
         if self._spans is None or not self._spans.wanted(ack.log_id):
             return
         facts = {
@@ -116,11 +116,11 @@ class ServerTracing:
         }
 
     def _wall(self, at: float, now_ns: int) -> int:
-        """A moment of our own clock as people's clocks say it."""
+        """Convert a time of the local clock to wall-clock nanoseconds."""
         return now_ns - max(0, int((self._clock.now() - at) * 1e9))
 
 
 def tracing_of(server_id: str, tracer_provider: object | None, clock: Clock) -> ServerTracing | None:
-    """What tells of updates; None if nobody looks. Raises TypeError, OtelMissing."""
+    """Return the tracing; None if neither events nor spans are on. Raises TypeError, OtelMissing."""
     events, spans = events_of(log) is not None, spans_of(tracer_provider)
     return ServerTracing(server_id, spans, clock, events=events) if events or spans is not None else None

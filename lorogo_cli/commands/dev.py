@@ -81,8 +81,8 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
         Server(
             transport,
             settings,
-            pulse=KeepaliveProcess(nats.url),
-            taster=DecodeSandbox(spare=False),
+            keepalive=KeepaliveProcess(nats.url),
+            sandbox=DecodeSandbox(spare=False),
             data=data,
             tracer_provider=spans,
         ),

@@ -51,14 +51,14 @@ async def running(
             await connect(nats.url, name="lorogo dev", **server_guard.server_identity())
         )
         authority = Authority(source, transport, clock)
-        pulse = KeepaliveProcess(nats.url, seed=server_seed)
+        keepalive = KeepaliveProcess(nats.url, seed=server_seed)
         settings = ServerSettings(server_id=server_id, revocations_wait_seconds=0.0)  # there is no other
         await stack.enter_async_context(
             Server(
                 transport,
                 settings,
-                pulse=pulse,
-                taster=DecodeSandbox(spare=False),
+                keepalive=keepalive,
+                sandbox=DecodeSandbox(spare=False),
                 data=data,
                 authority=authority,
                 tracer_provider=spans,

@@ -100,7 +100,7 @@ async def _serve(
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
-    pulse = KeepaliveProcess(serving.url, seed=serving.guard.seed)
+    keepalive = KeepaliveProcess(serving.url, seed=serving.guard.seed)
     keys = serving.guard.keys
     try:
         async with transport, AsyncExitStack() as stack:
@@ -111,8 +111,8 @@ async def _serve(
                 Server(
                     transport,
                     settings,
-                    pulse=pulse,
-                    taster=DecodeSandbox(spare=False),
+                    keepalive=keepalive,
+                    sandbox=DecodeSandbox(spare=False),
                     data=folder,
                     authority=authority,
                     tracer_provider=spans,

@@ -82,10 +82,15 @@ async def compact_fleet(
                 compact_every_seconds=_FOR_EVER_SECONDS,
                 documents_max=max(options.settings.documents_max, options.batch_documents),
             )
-            pulse = KeepaliveProcess(nats, seed=nats_connection.seed()) if isinstance(nats, str) else None
+            keepalive = KeepaliveProcess(nats, seed=nats_connection.seed()) if isinstance(nats, str) else None
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             server = Server(
-                transport, settings, data=options.home, pulse=pulse, takes_inits=False, authority=authority
+                transport,
+                settings,
+                data=options.home,
+                keepalive=keepalive,
+                takes_inits=False,
+                authority=authority,
             )
             await stack.enter_async_context(server)
             if authority is not None:

@@ -31,13 +31,13 @@ class CompactionSchedule:
         context: ServerContext,
         hosts: Mapping[str, Host],
         *,
-        pulse: KeepaliveProcess | None,
+        keepalive: KeepaliveProcess | None,
         on_error: OnError,
     ) -> None:
         """`on_error` is told why one could not be shortened."""
         self._context = context
         self._hosts = hosts
-        self._pulse = pulse
+        self._keepalive = keepalive
         self._on_error = on_error
         self._slots = asyncio.Semaphore(_COMPACTIONS_MAX)
         self._compacting = WeakSet[Host]()  # hosts, not names: one that ends may not begin what it was given
@@ -69,8 +69,8 @@ class CompactionSchedule:
         elif host.must_store:
             due.why = "the stream lost messages"
         self._retry_quarantine(host, now)
-        if self._pulse is not None:
-            self._pulse.hold(host.document_id, host.lease.token)
+        if self._keepalive is not None:
+            self._keepalive.hold(host.document_id, host.lease.token)
         idle = host.idle_seconds()
         if idle >= settings.idle_seconds and not host.compacting.locked():
             tried = due.tried_at > now - idle  # what cannot be compacted is unloaded as it is

@@ -185,7 +185,7 @@ async def restore(host: Host) -> int:
             deleted_by=0,
             generation=loaded.facts.generation + 1,
             lease=host.lease.token,
-            floor=IncarnationCutoff(host.epoch, loaded.follower.position, loaded.follower.time_ns),
+            cutoff=IncarnationCutoff(host.epoch, loaded.follower.position, loaded.follower.time_ns),
         )
         try:
             await context.snapshots.put_facts(

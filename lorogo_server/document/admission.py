@@ -21,47 +21,47 @@ async def admit(
     stored: StoredMessage,
     now: float,
     *,
-    taste: ValidateUpdate,
+    validate: ValidateUpdate,
     accepted: bool = False,
-    tasted: bool = False,
+    validated: bool = False,
 ) -> list[Effect]:
-    """Take a message, and return what follows from it. The owner of the document calls it once at a time.
+    """Process a WAL message and return its effects. The host makes one call at a time.
 
-    `accepted`: a journal has the update that ends with it. Then a suspicion does not count against it.
-    `tasted`: the sandbox has decoded this message's data already, and nothing happened.
-    Raises CrdtPanic if Loro panics over an update that may be another one: load the document again, checked.
+    `accepted`: a journal has the update that ends with this message, so only proof of forgery refuses it.
+    `validated`: the sandbox has already decoded the data of this message without a crash.
+    Raises CrdtPanic if Loro panics and the cause may be an earlier update: load the document again, checked.
     """
     try:
-        effects = intake.take(stored, now, accepted=accepted, tasted=tasted)
+        effects = intake.take(stored, now, accepted=accepted, validated=validated)
         if isinstance(effects, Unvalidated):
-            problem = await _problem(effects, taste)
+            problem = await _problem(effects, validate)
             effects = intake.validated(effects, problem, now)
         return await _settled(intake, effects) if intake.replica.is_due else effects
     finally:
         intake.settled()
 
 
-async def _problem(waiting: Unvalidated, taste: ValidateUpdate) -> CrdtError | None:
+async def _problem(waiting: Unvalidated, validate: ValidateUpdate) -> CrdtError | None:
     try:
-        await taste(waiting.update.payload, accepted=waiting.accepted, bounded=waiting.bounded)
+        await validate(waiting.update.payload, accepted=waiting.accepted, bounded=waiting.bounded)
     except CrdtError as error:
         return error
     return None
 
 
 async def _settled(intake: Intake, effects: list[Effect]) -> list[Effect]:
-    """The effects, when the state is worked out; if Loro panics over the last new update, it is refused."""
+    """Compute the state in steps and return the effects; refuse the last new update if Loro panics."""
     try:
         with contextlib.closing(intake.replica.settling()) as settling:
             await asyncio.sleep(0)  # the import took its time
             for _ in settling:
                 await asyncio.sleep(0)
     except UnclearPanic:
-        raise  # to refuse this update would blame it for another
+        raise  # the cause may be another update
     except CrdtPanic as error:
         added = [place for place, one in enumerate(effects) if isinstance(one, Accepted) and one.new]
         if not added:
-            raise  # another update is the culprit: a checked load finds it
+            raise  # another update is the cause; a checked load finds it
         last = added[-1]
         culprit = effects[last]
         assert isinstance(culprit, Accepted)

@@ -39,7 +39,7 @@ class _Unsafe(NamedTuple):
     digest: str
     inbox: str
     sequence: int
-    heard_at: float  # when the update was here, by our own clock
+    received_at: float  # when the update was here, by our own clock
 
 
 class Answers:
@@ -129,7 +129,7 @@ class Answers:
         digest: str,
         inbox: str,
         sequence: int,
-        heard_at: float,
+        received_at: float,
     ) -> None:
         """ACK when the journal has it, and everything before it; the follower goes on meanwhile.
 
@@ -139,7 +139,7 @@ class Answers:
         key = (log_id, digest, inbox)
         if key in self._unsafe or len(self._unsafe) >= _ACKS_MAX:
             return
-        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
+        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, received_at)
         self._all_said.clear()
         self._work.set()
 
@@ -180,7 +180,7 @@ class Answers:
         if not await self._may_speak():
             nack = Nack(log_id, digest, Reason.NOT_OWNER, _IN_DOUBT)
             if await self._reply(one.inbox, nack):
-                context.tally.refused(nack.reason)
+                context.ack_metrics.refused(nack.reason)
             if context.tracing is not None:
                 context.tracing.answered(self._log, self._document_id, one.sequence, nack)
             return
@@ -189,7 +189,7 @@ class Answers:
         if waiting is not None and not waiting.done():
             waiting.set_result(ack)
         if await self._reply(one.inbox, ack) or waiting is not None:
-            context.tally.acked(int((context.clock.now() - one.heard_at) * 1e6))
+            context.ack_metrics.acked(int((context.clock.now() - one.received_at) * 1e6))
         if context.tracing is not None:
             context.tracing.answered(self._log, self._document_id, one.sequence, ack)
 
@@ -217,7 +217,7 @@ class Answers:
             waiting.set_exception(CallRefused(nack.reason, nack.message))
         told = await self._reply(no.inbox, nack)
         if told or waiting is not None:
-            self._context.tally.refused(nack.reason)
+            self._context.ack_metrics.refused(nack.reason)
 
     def _remember(self, no: RefusedUpdate, epoch: int) -> None:
         if not (no.quarantine and no.sequences):

@@ -1,6 +1,6 @@
-"""What one host has heard of its document's WAL and not taken yet.
+"""Queue of received WAL messages that a host has not processed yet.
 
-Bounded, and nothing is lost by that: all of it is in the stream, where it can be read instead.
+The queue is bounded without loss: the host can read any dropped message from the stream.
 """
 
 from collections import deque
@@ -10,34 +10,34 @@ from lorogo_server.sandbox.batch_validation import BatchedUpdate
 from lorogo_transport.stores.republish import Republished
 
 _BYTES_MAX = 8 * 1024 * 1024
-_RATE_BYTES_MAX = 4 * 1024 * 1024  # of one document in
+_RATE_BYTES_MAX = 4 * 1024 * 1024  # of one document within `_RATE_SECONDS`
 _RATE_SECONDS = 1.0
 
 
 class QueuedMessage(NamedTuple):
-    """A copy that waits for its turn, and since when, by our own clock."""
+    """A republished message in the queue, and the time of its arrival by the local clock."""
 
     copy: Republished
     at: float
-    foretaste: BatchedUpdate | None  # None: it is tasted when its turn comes
+    validation: BatchedUpdate | None  # None: validated alone when the host processes it
 
     @property
     def sequence(self) -> int:
         return self.copy.stored.sequence
 
     @property
-    def is_tasted(self) -> bool:
-        """Whether its turn may come: nobody tastes it just now."""
-        return self.foretaste is None or self.foretaste.known
+    def is_validation_done(self) -> bool:
+        """True unless the sandbox is validating the message now."""
+        return self.validation is None or self.validation.is_done
 
     @property
-    def is_fine(self) -> bool:
-        """Whether the taster has decoded it, and nothing happened."""
-        return self.foretaste is not None and self.foretaste.fine
+    def is_valid(self) -> bool:
+        """True if the sandbox decoded the message without a crash."""
+        return self.validation is not None and self.validation.is_valid
 
 
 class Backlog:
-    """Copies in the order in which they were heard, and their bytes."""
+    """Messages in order of arrival, and their bytes."""
 
     __slots__ = ("_copies", "_rate_bytes", "_rate_from", "bytes")
 
@@ -51,10 +51,10 @@ class Backlog:
         return len(self._copies)
 
     def has_room(self, size: int, now: float) -> bool:
-        """Whether a copy may be added; if not, the host must read it from the stream later.
+        """Return True if a message may be added; otherwise the host reads it from the stream later.
 
-        There is none for more than is read in passing, either: it would wait in nats-server, where we cannot
-        count it, and the copies of other documents would wait behind it.
+        The byte rate of one document is bounded as well: a faster document would fill the buffer of
+        nats-server, which the server cannot measure, and delay the messages of other documents.
         """
         if now - self._rate_from >= _RATE_SECONDS:
             self._rate_from, self._rate_bytes = now, 0
@@ -63,29 +63,29 @@ class Backlog:
 
     @property
     def first(self) -> QueuedMessage:
-        """The one whose turn is next. Only where there is one."""
+        """The next message; the queue must not be empty."""
         return self._copies[0]
 
     @property
     def newest(self) -> int:
-        """The sequence of the one that was heard last; 0: there is none."""
+        """Sequence of the last message; 0 if the queue is empty."""
         return self._copies[-1].sequence if self._copies else 0
 
     @property
     def newest_ns(self) -> int:
-        """When that was stored."""
+        """Stream time of the last message; 0 if the queue is empty."""
         return self._copies[-1].copy.stored.time_ns if self._copies else 0
 
-    def add(self, heard: QueuedMessage) -> None:
-        self.bytes += len(heard.copy.stored.data)
-        self._copies.append(heard)
+    def add(self, message: QueuedMessage) -> None:
+        self.bytes += len(message.copy.stored.data)
+        self._copies.append(message)
 
     def drop_first(self) -> None:
-        """It was taken."""
+        """Remove the first message."""
         self.bytes -= len(self._copies.popleft().copy.stored.data)
 
     def drop_through(self, sequence: int) -> None:
-        """Those up to there were read meanwhile."""
+        """Remove messages up to `sequence`, which the host has read from the stream."""
         while self._copies and self._copies[0].sequence <= sequence:
             self.drop_first()
 

@@ -1,4 +1,4 @@
-"""Whether a compaction of one document is due, and why."""
+"""Request for a compaction of one document: reason and time of the last attempt."""
 
 import random
 
@@ -6,24 +6,24 @@ _SPREAD_MIN = 0.5
 
 
 class CompactionRequest:
-    """Somebody wants a compaction, or nobody; and when one was last tried."""
+    """The pending request, if any, and the time of the last attempt."""
 
     __slots__ = ("_spread", "tried_at", "why")
 
     def __init__(self, now: float, rng: random.Random) -> None:
-        self.why = ""  # it is wanted; nothing: it is not
-        self.tried_at = now  # or loaded
-        self._spread = _SPREAD_MIN + rng.random()  # so that not all are compacted at once
+        self.why = ""  # reason of the request; empty: none
+        self.tried_at = now  # or the time of the load
+        self._spread = _SPREAD_MIN + rng.random()  # spreads compactions over time
 
     def want(self, why: str) -> None:
-        """Compact it soon; what was wanted first stays the reason."""
+        """Request a compaction; the first reason is kept."""
         self.why = self.why or why
 
     def again_at(self, every_seconds: float) -> float:
-        """When one is due though nobody asks for it."""
+        """Time of the next compaction without a request."""
         return self.tried_at + every_seconds * self._spread
 
     def tried(self, now: float) -> None:
-        """One is done, or failed: nobody wants it any more."""
+        """Clear the request after an attempt, successful or not."""
         self.why = ""
         self.tried_at = now

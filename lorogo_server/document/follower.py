@@ -1,7 +1,7 @@
-"""Following a document's subject through its republished copies: what is next, what is missing.
+"""Follows one document's WAL subject through republished messages, and detects gaps.
 
-JetStream republishes every stored message with its sequence and the sequence of the message before
-it on the same subject. Core NATS may lose copies, so the host compares and reads what is missing.
+JetStream republishes every stored message with its sequence and the sequence of the previous message on
+the same subject. Core NATS may lose messages, so the host compares sequences and reads missing messages.
 """
 
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NextMessage:
-    """It follows what we have: take it."""
+    """The message follows the current position: process it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyRead:
-    """We have it already."""
+    """The message was processed already."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageGap:
-    """Messages before it did not reach us: read from `first` on."""
+    """Earlier messages are missing: read the stream from `first` on."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True)
 class UnclearPosition:
-    """Its sequence is not above ours, or what we had is gone: ask the leader."""
+    """The sequence does not fit the position: the stream may have lost messages, so ask its leader."""
 
 
 Step = NextMessage | AlreadyRead | MessageGap | UnclearPosition
@@ -34,15 +34,15 @@ _NEXT = NextMessage()
 
 
 class WalFollower:
-    """Where one host stands in its subject. `position` is the last sequence it has taken."""
+    """Position of one host in its subject. `position` is the last processed sequence."""
 
     def __init__(self, position: int = 0) -> None:
         self.position = position
-        self.taken = 0  # messages of the subject that we took and that were not removed since
-        self._time_ns = 0  # of the message at `position`; 0: not known
+        self.taken = 0  # processed messages that are still in the stream
+        self._time_ns = 0  # of the message at `position`; 0: unknown
 
-    def look(self, sequence: int, previous: int, time_ns: int) -> Step:
-        """What a copy means for us."""
+    def classify(self, sequence: int, previous: int, time_ns: int) -> Step:
+        """Compare a republished message with the position."""
         if previous == self.position < sequence and time_ns >= self._time_ns:
             return _NEXT
         if sequence == self.position and self._time_ns in (0, time_ns):
@@ -51,21 +51,23 @@ class WalFollower:
             return UnclearPosition()
         if previous > self.position:
             return MessageGap(self.position + 1)
-        return UnclearPosition()  # or it is older than what it follows: of a past that the stream has lost
+        return (
+            UnclearPosition()
+        )  # also if it is older than the message before it: the stream has lost messages
 
     @property
     def time_ns(self) -> int:
-        """When the stream stored the message at `position`; 0 before the first."""
+        """Stream time of the message at `position`; 0 before the first."""
         return self._time_ns
 
     def took(self, sequence: int, time_ns: int) -> None:
-        """The message is taken; `time_ns` tells it from another that is given the same sequence later."""
+        """Advance to a message; `time_ns` distinguishes it from a later one with the same sequence."""
         self.position = sequence
         self.taken += 1
         self._time_ns = time_ns
 
     def rewind(self) -> None:
-        """The stream lost messages: begin again."""
+        """Start over, since the stream lost messages."""
         self.position = 0
         self.taken = 0
         self._time_ns = 0

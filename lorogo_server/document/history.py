@@ -1,8 +1,7 @@
-"""Dated versions: which heads the document had when, by the stream's clock.
+"""Dated versions: the heads of a document over time, by the stream's clock.
 
-Clients' clocks are not trusted: a version is dated by the time at which JetStream stored the update.
-Versions are a second apart at the finest and get sparser with age, so the list stays short enough to
-travel in a snapshot's metadata.
+Clients' clocks are not trusted: a version has the time at which JetStream stored the update. Versions are at
+least a second apart and become sparser with age, so the list fits into a snapshot's metadata.
 """
 
 import base64
@@ -17,7 +16,7 @@ _HOUR = 3600 * _SECOND
 _DAY = 24 * _HOUR
 FINEST_NS = _SECOND
 _SEALED_MAX = 2000  # before the list is thinned between compactions
-# younger than this: one version per that
+# (age limit, interval): one version per interval below that age
 _STEPS = (
     (300 * _SECOND, FINEST_NS),
     (_HOUR, 15 * _SECOND),
@@ -29,7 +28,7 @@ _STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class DatedVersion:
-    """The document's heads after everything stored up to `time_ns`."""
+    """The document's heads after all messages stored up to `time_ns`."""
 
     time_ns: int
     frontiers: bytes
@@ -41,18 +40,18 @@ class History:
 
     def __init__(self, versions: list[DatedVersion] | None = None) -> None:
         self._sealed = list(versions or [])
-        self._open_ns = 0  # the first update of the version that is still growing
-        self._last_ns = 0  # and its last
+        self._open_ns = 0  # time of the first update of the current version
+        self._last_ns = 0  # time of its last update
         self._open_sequence = 0
 
     def before_apply(self, time_ns: int, frontiers: Callable[[], bytes]) -> DatedVersion | None:
-        """Ask before an update of that time changes the heads: the version that it ends, if it does."""
+        """Return the version that an update of that time ends, if any. Call it before the import."""
         if self._open_ns and time_ns - self._open_ns >= FINEST_NS:
             return DatedVersion(self._last_ns, frontiers(), self._open_sequence)
         return None
 
     def after_apply(self, ended: DatedVersion | None, time_ns: int, sequence: int) -> None:
-        """Call when that update is in the document, with what `before_apply` said."""
+        """Note an imported update; `ended` is the result of `before_apply`."""
         if ended is not None:
             self._sealed.append(ended)
             if len(self._sealed) > _SEALED_MAX:
@@ -63,13 +62,13 @@ class History:
         self._open_sequence = sequence
 
     def versions(self, frontiers: bytes) -> list[DatedVersion]:
-        """All of them, oldest first; `frontiers` are the current heads."""
+        """Return all versions, oldest first; `frontiers` are the current heads."""
         if not self._open_ns:
             return list(self._sealed)
         return [*self._sealed, DatedVersion(self._last_ns, frontiers, self._open_sequence)]
 
     def at(self, time_ns: int, frontiers: bytes) -> DatedVersion | None:
-        """The newest version that holds nothing younger than `time_ns`."""
+        """Return the newest version that is not younger than `time_ns`."""
         found = None
         for version in self.versions(frontiers):
             if version.time_ns > time_ns:
@@ -78,8 +77,8 @@ class History:
         return found
 
     def thin(self, now_ns: int) -> None:
-        """Drop versions that stand too close together for their age."""
-        newest: dict[tuple[int, int], DatedVersion] = {}  # of each stretch of time
+        """Drop versions that are too dense for their age."""
+        newest: dict[tuple[int, int], DatedVersion] = {}  # of each interval
         for version in self._sealed:
             age = now_ns - version.time_ns
             step = next(step for limit, step in _STEPS if age < limit)
@@ -87,12 +86,12 @@ class History:
         self._sealed = sorted(newest.values(), key=lambda version: version.time_ns)
 
     def drop_before(self, time_ns: int) -> None:
-        """Forget versions older than that: their history was trimmed."""
+        """Drop versions before `time_ns`, whose history was trimmed."""
         self._sealed = [version for version in self._sealed if version.time_ns >= time_ns]
 
 
 def encode(versions: list[DatedVersion]) -> str:
-    """As it stands in a snapshot's metadata."""
+    """Encode versions for a snapshot's metadata."""
     return json.dumps(
         [[v.time_ns, base64.b64encode(v.frontiers).decode(), v.sequence] for v in versions],
         separators=(",", ":"),
@@ -100,7 +99,7 @@ def encode(versions: list[DatedVersion]) -> str:
 
 
 def decode(text: str) -> list[DatedVersion]:
-    """From a snapshot's metadata, or MalformedMessage."""
+    """Decode versions from a snapshot's metadata. Raises MalformedMessage."""
     try:
         return [
             DatedVersion(int(time_ns), base64.b64decode(frontiers, validate=True), int(sequence))

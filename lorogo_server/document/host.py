@@ -159,7 +159,7 @@ class Host:
         return self._journalling
 
     @property
-    def visitors(self) -> DocumentEndpoint:
+    def endpoint(self) -> DocumentEndpoint:
         assert self._visitors is not None
         return self._visitors
 
@@ -354,7 +354,7 @@ class Host:
         except ClosedEarly:
             pass
         except Exception as error:
-            self._ending.because(f"failed: {error}")
+            self._ending.set_reason(f"failed: {error}")
             raise
         finally:
             self._answering = False
@@ -392,7 +392,7 @@ class Host:
         # here that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
         await self._hear_copies()
-        await self._ending.unless_wanted(self._first_load())
+        await self._ending.run_until_shutdown(self._first_load())
         self._visitors = DocumentEndpoint(
             document_id,
             self.context,
@@ -432,10 +432,10 @@ class Host:
     async def _first_load(self) -> None:
         await asyncio.sleep(self.lease.wait_seconds)
         while True:
-            doubts = await self.context.doubts()
+            doubts = await self.context.data_losses()
             await self._recover()
             await self._load_in_turn()
-            if doubts == await self.context.doubts():
+            if doubts == await self.context.data_losses():
                 return  # else NATS lost data before it was loaded
 
     async def _load_in_turn(self) -> None:
@@ -479,8 +479,8 @@ class Host:
                 checked=self._checked,
                 covered=self.journalling.covered,
                 accepted=self.journalling.covered,
-                taste=context.taste,
-                foretaste=context.foretaste,
+                validate=context.validate,
+                batch_validation=context.batch_validation,
                 new_token=self.lease.token if new else 0,
             )
             new = False
@@ -595,7 +595,7 @@ class Host:
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
-        delay = self.visitors.rest_seconds()
+        delay = self.endpoint.rest_seconds()
         if deadline is not None:
             delay = min(delay, max(0.0, deadline - now))
         self._wake.clear()
@@ -610,7 +610,7 @@ class Host:
 
     def _has_turn(self) -> bool:
         """Whether a copy is queued that can be taken now; at the end no more is tasted ahead."""
-        return len(self._backlog) > 0 and (self._backlog.first.is_tasted or self._ending.wanted)
+        return len(self._backlog) > 0 and (self._backlog.first.is_validation_done or self._ending.wanted)
 
     async def _turn(self) -> None:
         if self._reload and not await self._load_again():
@@ -630,14 +630,14 @@ class Host:
             now = self.context.clock.now()
             if now >= turn_ends:
                 break
-        span = self.context.level.document_share(self.context.settings)
+        span = self.context.wal_usage.document_share(self.context.settings)
         try:
             late = self.loaded.intake.tick(now, span_bytes_max=span)
         except CrdtPanic as error:
             self.broken(str(error))
             return  # the load reads again what waited
         await self._carry_out_all(late)
-        self.visitors.sweep(now)
+        self.endpoint.sweep(now)
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.due.want("the WAL is long")
         elif self.loaded.intake.nearly_full:
@@ -646,7 +646,7 @@ class Host:
     async def _take(self, heard: QueuedMessage, now: float) -> bool:
         copy, loaded = heard.copy, self.loaded
         stored, follower = copy.stored, loaded.follower
-        match follower.look(stored.sequence, copy.previous, stored.time_ns):
+        match follower.classify(stored.sequence, copy.previous, stored.time_ns):
             case AlreadyRead():
                 return True
             case MessageGap() if self._read_for == stored.sequence:
@@ -657,9 +657,9 @@ class Host:
             case UnclearPosition():
                 return await self._settle_doubt(copy)
             case NextMessage():
-                taste, fine = self.context.taste, heard.is_fine
+                validate, fine = self.context.validate, heard.is_valid
                 try:
-                    effects = await admit(loaded.intake, stored, now, taste=taste, tasted=fine)
+                    effects = await admit(loaded.intake, stored, now, validate=validate, validated=fine)
                 except CrdtPanic as error:
                     self.broken(str(error))
                     return True  # the load reads it again
@@ -707,8 +707,8 @@ class Host:
                 self.context.clock,
                 self._carry_out_read,
                 epoch=self.epoch,
-                taste=self.context.taste,
-                foretaste=self.context.foretaste,
+                validate=self.context.validate,
+                batch_validation=self.context.batch_validation,
                 bytes_max=bytes_max,
             )
             read = True
@@ -908,8 +908,10 @@ class Host:
             self._catch_up = True  # it is in the stream: read it when there is room
             self._hear_no_copies()
         else:
-            foretaste = self.context.foretaste
-            ahead = None if foretaste is None else foretaste.add(copy.stored.data, self._wake.set)
+            batch_validation = self.context.batch_validation
+            ahead = (
+                None if batch_validation is None else batch_validation.add(copy.stored.data, self._wake.set)
+            )
             self._backlog.add(QueuedMessage(copy, self.context.clock.now(), ahead))
             if ahead is not None:
                 return  # woken when it is known

@@ -226,7 +226,7 @@ class Intake:
         self._dropped = range(max(self._dropped.start, before), self._dropped.stop)
 
     def take(
-        self, stored: StoredMessage, now: float, *, accepted: bool = False, tasted: bool = False
+        self, stored: StoredMessage, now: float, *, accepted: bool = False, validated: bool = False
     ) -> list[Effect] | Unvalidated:
         """Take one message of the WAL and say what follows from it.
 
@@ -234,11 +234,11 @@ class Intake:
         `tasted`: the sandbox has decoded this message's data already, and nothing happened.
         After Unvalidated, `validated` is called before anything else is taken.
         """
-        taken = self._take(stored, now, accepted, tasted)
+        taken = self._take(stored, now, accepted, validated)
         return taken if isinstance(taken, Unvalidated) else self._noted(taken)
 
     def _take(
-        self, stored: StoredMessage, now: float, accepted: bool, tasted: bool
+        self, stored: StoredMessage, now: float, accepted: bool, validated: bool
     ) -> list[Effect] | Unvalidated:
         self.wal_bytes += len(stored.data)
         self.seen_bytes += len(stored.data)
@@ -260,7 +260,7 @@ class Intake:
             case Assembled() as update:
                 self._in_hand = update.sequences
                 # An update of several messages is another than the message that the sandbox has decoded.
-                if self._sandboxed and not (tasted and update.payload is stored.data):
+                if self._sandboxed and not (validated and update.payload is stored.data):
                     bounded = self._is_new(update) and not accepted
                     return Unvalidated(update, stored.time_ns, accepted, bounded)
                 return self._apply(update, stored.time_ns, now, accepted)

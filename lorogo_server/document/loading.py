@@ -19,8 +19,8 @@ from lorogo_server.document.follower import WalFollower
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
 from lorogo_server.journal.coverage import NOTHING, CoverageEntry
-from lorogo_server.sandbox.batch_validation import BatchValidation, ahead
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, untasted
+from lorogo_server.sandbox.batch_validation import BatchValidation, validate_ahead
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock
@@ -86,8 +86,8 @@ async def load(
     checked: bool = False,
     covered: CoverageEntry = NOTHING,
     accepted: CoverageEntry = NOTHING,
-    taste: ValidateUpdate = untasted,
-    foretaste: BatchValidation | None = None,
+    validate: ValidateUpdate = skip_validation,
+    batch_validation: BatchValidation | None = None,
     new_token: int = 0,
     until_ns: int | None = None,
 ) -> Loaded:
@@ -120,8 +120,8 @@ async def load(
                 checked=checked,
                 covered=covered,
                 accepted=accepted,
-                taste=taste,
-                foretaste=foretaste,
+                validate=validate,
+                batch_validation=batch_validation,
                 new_token=new_token,
                 until_ns=until_ns,
             )
@@ -150,8 +150,8 @@ async def _load_once(
     checked: bool,
     covered: CoverageEntry,
     accepted: CoverageEntry,
-    taste: ValidateUpdate,
-    foretaste: BatchValidation | None,
+    validate: ValidateUpdate,
+    batch_validation: BatchValidation | None,
     new_token: int,
     until_ns: int | None,
 ) -> Loaded:
@@ -175,7 +175,7 @@ async def _load_once(
         settings,
         head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
         deleted=facts.deleted,
-        sandboxed=taste is not untasted,
+        sandboxed=validate is not skip_validation,
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
@@ -214,8 +214,8 @@ async def _load_once(
             epoch=epoch,
             checked=checked,
             known=known,
-            taste=taste,
-            foretaste=foretaste,
+            validate=validate,
+            batch_validation=batch_validation,
             until_ns=until_ns,
         )
     replica.lazy = True
@@ -268,8 +268,8 @@ async def read_on(
     epoch: int,
     checked: bool = False,
     known: Callable[[StoredMessage], bool] | None = None,
-    taste: ValidateUpdate = untasted,
-    foretaste: BatchValidation | None = None,
+    validate: ValidateUpdate = skip_validation,
+    batch_validation: BatchValidation | None = None,
     bytes_max: int | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
@@ -293,8 +293,8 @@ async def read_on(
             epoch=epoch,
             checked=checked,
             known=known,
-            taste=taste,
-            foretaste=foretaste,
+            validate=validate,
+            batch_validation=batch_validation,
             bytes_max=bytes_max,
         )
 
@@ -311,8 +311,8 @@ async def _read_through(
     epoch: int,
     checked: bool,
     known: Callable[[StoredMessage], bool] | None,
-    taste: ValidateUpdate,
-    foretaste: BatchValidation | None,
+    validate: ValidateUpdate,
+    batch_validation: BatchValidation | None,
     bytes_max: int | None = None,
     until_ns: int | None = None,
 ) -> None:
@@ -325,15 +325,17 @@ async def _read_through(
     early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         unread = wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence)
-        async for stored, fine in ahead(unread, foretaste):
+        async for stored, fine in validate_ahead(unread, batch_validation):
             if until_ns is not None and stored.time_ns > until_ns:
                 return
-            past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)
+            past = loaded.facts.cutoff.below(epoch, stored.sequence, stored.time_ns)
             if not past and (skip is None or stored.sequence not in skip):
                 when = min(clock.now(), stored.time_ns / 1e9 - early)
                 accepted = known is not None and known(stored)
                 intake = loaded.intake
-                for taken in await admit(intake, stored, when, taste=taste, accepted=accepted, tasted=fine):
+                for taken in await admit(
+                    intake, stored, when, validate=validate, accepted=accepted, validated=fine
+                ):
                     effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):

@@ -1,6 +1,6 @@
-"""Updates that can never be accepted: copied to `loro-rejected`, then deleted from the WAL.
+"""Quarantine of updates that can never be accepted: copy them to `loro-rejected`, then delete the originals.
 
-In that order, message by message, so that nothing is deleted that is not kept.
+Each message is copied before it is deleted, so that none is lost.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ class Quarantine:
         self._rejected = transport.stream(subjects.REJECTED_STREAM)
         self._slots = asyncio.Semaphore(_MESSAGES_AT_ONCE)
 
-    async def move(self, lease: Lease, no: RefusedUpdate, still_so: Callable[[], bool]) -> bool:
-        """True when every message of the update is kept there and gone here.
+    async def move(self, lease: Lease, no: RefusedUpdate, still_valid: Callable[[], bool]) -> bool:
+        """Return True if every message of the update was copied and deleted.
 
-        A server that lost the document deletes nothing: the next owner will decide for itself.
-        `still_so` says whether the sequences mean what they meant, and the judgement stands.
+        A server without the lease deletes nothing: the next owner decides about the update.
+        `still_valid` returns False once the sequences or the refusal may have become invalid.
         """
         moved = 0
         try:
             for sequence in no.sequences:
                 async with self._slots:
-                    moved += await self._move_one(lease, no, sequence, still_so)
+                    moved += await self._move_one(lease, no, sequence, still_valid)
         except (StorageFull, StreamMissing, TooLarge) as error:
-            log.warning("quarantine is not possible", document=lease.document_id, problem=str(error))
+            log.warning("quarantine failed", document=lease.document_id, problem=str(error))
         except TransportError as error:
             log.warning("quarantine interrupted", document=lease.document_id, problem=str(error))
         whole = moved == len(no.sequences)
@@ -55,7 +55,7 @@ class Quarantine:
         return whole
 
     async def forget(self, document_id: str) -> None:
-        """Remove what was refused of a document: it is erased."""
+        """Remove the refused updates of an erased document."""
         await overwrite(self._rejected, subjects.rejected(document_id))
 
     async def _copy(self, document_id: str, stored: StoredMessage, no: RefusedUpdate) -> None:
@@ -67,24 +67,24 @@ class Quarantine:
         }
         try:
             await self._rejected.append(subject, stored.data, headers={**stored.headers, **added})
-        except TooLarge:  # it filled its message to the brim: headers and bytes in one each
+        except TooLarge:  # a message of maximal size: store headers and payload as two messages
             await self._rejected.append(subject, b"", headers={**_shortened(stored.headers), **added})
             await self._rejected.append(subject, stored.data)
 
     async def _move_one(
-        self, lease: Lease, no: RefusedUpdate, sequence: int, still_so: Callable[[], bool]
+        self, lease: Lease, no: RefusedUpdate, sequence: int, still_valid: Callable[[], bool]
     ) -> bool:
         stored = await self._wal.get(sequence)
         if stored is None:
             return True
-        if stored.subject != subjects.wal(lease.document_id) or not still_so():
+        if stored.subject != subjects.wal(lease.document_id) or not still_valid():
             return False
         await self._copy(lease.document_id, stored, no)
-        if not (lease.valid() and still_so()):
+        if not (lease.valid() and still_valid()):
             return False
         return await self._wal.delete(sequence)
 
 
 def _shortened(headers: Headers) -> dict[str, str]:
-    """Headers that surely fit: a hostile sender may have used almost a whole message for them."""
+    """Shorten headers so that they fit: a hostile client may have filled a message with headers."""
     return {name[:100]: value[:1000] for name, value in list(headers.items())[:20]}

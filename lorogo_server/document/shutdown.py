@@ -1,8 +1,8 @@
-"""How one host ends: whether somebody has said so, why, and what it still finishes.
+"""Shutdown of one host: whether it is requested, the reason, and the queued messages to process first.
 
-step down: another has the document. Nothing is finished, nothing is written.
-stop:      what is queued now is taken and answered, then the status says DOWN;
-           at once: nothing queued is taken any more, then DOWN.
+step down: another server owns the document. The host processes nothing more and writes nothing.
+stop:      the host processes and answers the queued messages, then writes DOWN;
+           at once: the host drops the queued messages, then writes DOWN.
 """
 
 import asyncio
@@ -14,51 +14,51 @@ _LAST_ACKS_SECONDS = 2.0
 
 
 class ClosedEarly(Exception):
-    """The document is to be closed before that was done."""
+    """A shutdown was requested before the work was done."""
 
 
 class Shutdown:
-    """The end of one host, from when it is wanted; what was said first stays the reason."""
+    """Shutdown state of one host; the first reason is kept."""
 
     __slots__ = ("_through", "_wanted", "at_once", "graceful", "last_acks_seconds", "why")
 
     def __init__(self) -> None:
         self.why = ""
-        self.graceful = False  # DOWN is written
-        self.at_once = False  # nothing that is queued is finished any more
-        self.last_acks_seconds = _LAST_ACKS_SECONDS  # to wait for them
-        self._through = 0  # the last that is finished
+        self.graceful = False  # write DOWN
+        self.at_once = False  # drop the queued messages
+        self.last_acks_seconds = _LAST_ACKS_SECONDS  # wait for the last ACKs
+        self._through = 0  # last sequence to process
         self._wanted = Event()
 
     @property
     def wanted(self) -> bool:
-        """Whether the document is to be closed."""
+        """True once a shutdown is requested."""
         return self._wanted.is_set()
 
     def step_down(self, why: str) -> None:
-        self.because(why)
+        self.set_reason(why)
         self._wanted.set()
 
     def stop(self, why: str, *, finish: bool, newest: int) -> None:
-        """Finish what is queued, up to `newest`, unless told not to, now or before."""
+        """Request a graceful stop: process the queue up to `newest`, unless a stop at once was requested."""
         finish = finish and not self.at_once
         self.at_once = not finish
         self.graceful = True
         self._through = newest if finish else 0
         self.last_acks_seconds = _LAST_ACKS_SECONDS if finish else 0.0
-        self.because(why)
+        self.set_reason(why)
         self._wanted.set()
 
-    def because(self, why: str) -> None:
-        """Unless there is a reason already."""
+    def set_reason(self, why: str) -> None:
+        """Set the reason unless there is one already."""
         self.why = self.why or why
 
     def finishes(self, sequence: int) -> bool:
-        """Whether it came before a graceful stop."""
+        """Return True if the message was queued before a graceful stop."""
         return self.graceful and sequence <= self._through
 
-    async def unless_wanted(self, work: Work) -> None:
-        """Do it, unless the document is to be closed before it is done. Raises EndedBefore."""
+    async def run_until_shutdown(self, work: Work) -> None:
+        """Await the work, but cancel it when a shutdown is requested. Raises EndedBefore."""
         working = asyncio.ensure_future(work)
         closing = asyncio.ensure_future(self._wanted.wait())
         try:

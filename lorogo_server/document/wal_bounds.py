@@ -1,4 +1,7 @@
-"""How far two promises about a document's WAL may go: what a purge may remove, what a ledger may say."""
+"""Sequence bounds of one document's WAL: the purge bound, and the journal-coverage bound.
+
+Messages that a later load could still turn into an accepted update limit both.
+"""
 
 from lorogo_server.document.answers import Answers
 from lorogo_server.document.intake import RefusedUpdate
@@ -6,7 +9,10 @@ from lorogo_server.document.loading import Loaded
 
 
 def first_needed(loaded: Loaded, answers: Answers) -> int:
-    """The lowest sequence that a purge must leave: of what is unfinished, pending or not yet moved."""
+    """Return the first sequence that a purge must keep.
+
+    Kept: messages of unfinished or pending updates, and refused messages that are not in `loro-rejected` yet.
+    """
     needed = [loaded.follower.position + 1, *answers.to_quarantine, *answers.left]
     if (first := loaded.intake.first_needed()) is not None:
         needed.append(first)
@@ -14,15 +20,15 @@ def first_needed(loaded: Loaded, answers: Answers) -> int:
 
 
 def covered_through(loaded: Loaded, answers: Answers) -> int:
-    """Up to there every message of the WAL was accepted, or is moved out of it: what the ledger may say.
+    """Return the last sequence up to which the journal accounts for every WAL message.
 
-    Not only what waits bounds it, but also what was dropped and lies in the WAL: chunks that came
-    too late for us may be whole for the next load, which then must journal what it accepts.
+    A message counts once its update is accepted or quarantined. Dropped chunks do not count: a later load may
+    find their update complete, accept it, and must then journal it.
     """
     bounds = [first_needed(loaded, answers)]
     if (dropped := loaded.intake.first_dropped()) is not None:
         bounds.append(dropped)
-    for effect in loaded.unanswered:  # what the load refused, and nobody has moved yet
+    for effect in loaded.unanswered:  # refused during the load, not quarantined yet
         if isinstance(effect, RefusedUpdate):
             bounds += effect.sequences
     return min(bounds) - 1

@@ -20,8 +20,8 @@ class AckMetrics:
         self._counts = [0] * latency.COUNTS_MAX  # ACKs, by how long they took
         self._sum_us = 0  # how long they took together
         self._reasons: dict[str, int] = {}  # NACKs
-        self._counts_told = list(self._counts)
-        self._reasons_told: dict[str, int] = {}
+        self._counts_reported = list(self._counts)
+        self._reasons_reported: dict[str, int] = {}
 
     def acked(self, latency_us: int) -> None:
         """Somebody was given an ACK, so long after the update was here."""
@@ -36,16 +36,16 @@ class AckMetrics:
         """What was answered since it was last taken; None if nothing was."""
         since_ns = min(self._since_ns, now_ns)  # a clock may be set back
         self._since_ns = now_ns
-        counts = [now - told for now, told in zip(self._counts, self._counts_told, strict=True)]
+        counts = [now - told for now, told in zip(self._counts, self._counts_reported, strict=True)]
         reasons = {
             reason: count - told
             for reason, count in self._reasons.items()
-            if count > (told := self._reasons_told.get(reason, 0))
+            if count > (told := self._reasons_reported.get(reason, 0))
         }
         acked = sum(counts)
         if not acked and not reasons:
             return None
-        self._counts_told, self._reasons_told = list(self._counts), dict(self._reasons)
+        self._counts_reported, self._reasons_reported = list(self._counts), dict(self._reasons)
         places = tuple(latency.trimmed(counts))
         return AnswersRecord(self._server_id, since_ns, now_ns, acked, places, reasons)
 
@@ -53,9 +53,9 @@ class AckMetrics:
         """What was taken could not be written: the next record says it, too."""
         self._since_ns = min(self._since_ns, record.since_ns)
         for at, count in enumerate(record.latency_counts):
-            self._counts_told[at] -= count
+            self._counts_reported[at] -= count
         for reason, count in record.reasons.items():
-            self._reasons_told[reason] -= count
+            self._reasons_reported[reason] -= count
 
     def stats(self) -> Mapping[str, object]:
         """Figures for operators, since the start."""

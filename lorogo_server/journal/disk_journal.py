@@ -211,11 +211,11 @@ class DiskJournal:
         self._ledger = await asyncio.to_thread(coverage.read, self.directory, self._log_ids())
         if self.damage or self._torn:  # perhaps found only this once: the tail is cut now
             self._ledger.forget()
-            await self.save_ledger()
+            await self.save_coverage()
 
     async def close(self) -> None:
         """Write what is queued, and let others open. Safe twice."""
-        await self.save_ledger()
+        await self.save_coverage()
         opened, self._opened = self._opened, []
         for one in opened:
             try:
@@ -285,7 +285,7 @@ class DiskJournal:
         """Records were removed: what is covered is not known any more."""
         self._ledger.forget(document_id)
 
-    async def save_ledger(self) -> bool:
+    async def save_coverage(self) -> bool:
         """Keep the hints for the next start; False if the old ones are still there.
 
         That costs some writing twice, unless records are about to be removed.

@@ -273,7 +273,7 @@ class SegmentUpkeep:
             # before it happens, so that a crash costs writing something twice, and not leaving it out
             self._on_expired(before)
             self._journal.uncover()
-            if not await self._journal.save_ledger():
+            if not await self._journal.save_coverage():
                 return  # the next start would believe that what goes now is still there
             if number < len(self._journal.logs):
                 removed = await self._journal.logs[number].expire(before=before)

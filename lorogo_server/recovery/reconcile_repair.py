@@ -25,7 +25,7 @@ from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.reconcile_publish import Publisher
 from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
-from lorogo_server.sandbox.batch_validation import ahead
+from lorogo_server.sandbox.batch_validation import validate_ahead
 from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate
 from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
@@ -90,7 +90,7 @@ class _Scratch:
         return sum(not replica.covers(b"".join(part.data for part in parts)) for parts in updates)
 
     async def offer(
-        self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, taste: ValidateUpdate, fine: bool
+        self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, validate: ValidateUpdate, fine: bool
     ) -> list[Effect]:
         """What would follow from publishing it; `fine`: the taster has decoded it already."""
         effects: list[Effect] = []
@@ -99,7 +99,9 @@ class _Scratch:
             subject = subjects.wal(self.document_id)
             message = StoredMessage(subject, self.sequence, time_ns, part.data, part.headers())
             fine = fine and len(parts) == 1
-            effects += await admit(self.loaded.intake, message, now, taste=taste, accepted=True, tasted=fine)
+            effects += await admit(
+                self.loaded.intake, message, now, validate=validate, accepted=True, validated=fine
+            )
         return effects
 
 
@@ -141,8 +143,8 @@ class Repair:
                     epoch=epoch,
                     covered=CoverageEntry("", epoch, _ALL, _ALL),
                     accepted=context.journal.covered(document_id),
-                    taste=context.taste,
-                    foretaste=context.foretaste,
+                    validate=context.validate,
+                    batch_validation=context.batch_validation,
                     checked=checked,
                     until_ns=until_ns,
                 )
@@ -196,7 +198,7 @@ class Repair:
         ]
         clock = self._context.clock
         turn_ends = clock.now() + _SLICE_SECONDS
-        async for message, fine in ahead(_payloads(wanted), self._context.foretaste):
+        async for message, fine in validate_ahead(_payloads(wanted), self._context.batch_validation):
             entry, before = wanted[message.sequence], scratch
             match entry.record:
                 case BaseRecord() as base if base.content:
@@ -335,8 +337,8 @@ class Repair:
     ) -> tuple[list[chunks.Chunk], list[Effect], RefusedUpdate | None]:
         """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
         parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
-        taste, now = self._context.taste, self._context.clock.now()
-        effects = await scratch.offer(parts, time_ns, now, taste=taste, fine=fine)
+        validate, now = self._context.validate, self._context.clock.now()
+        effects = await scratch.offer(parts, time_ns, now, validate=validate, fine=fine)
         return parts, effects, _refusal(effects, log_id)
 
     def _doubts(self, document_id: str, update: UpdateRecord, why: str) -> bool:
@@ -536,7 +538,7 @@ class Repair:
             epoch=epoch,
             frontiers=replica.frontiers(),
             trim=replica.trimmed(),
-            floor=IncarnationCutoff(epoch, follower.position, follower.time_ns),
+            cutoff=IncarnationCutoff(epoch, follower.position, follower.time_ns),
         )
         revision = 0 if head is None else head.revision
         try:

@@ -1,7 +1,7 @@
-"""Those who use an open document: they ping it, call it, and show that they are present.
+"""Document endpoint: handles RPC calls, pings and presence messages of one open document.
 
-What they leave here is held for a while and then swept: who is present, parts of calls, and the export
-that many newcomers at once share.
+Some of their data is kept for a while and then swept: presence, chunks of incomplete calls, and the export
+that concurrent syncs share.
 """
 
 import functools
@@ -22,15 +22,15 @@ from lorogo_transport.tasks import Work
 from lorogo_transport.telemetry.logs import StructuredLogger
 
 _SWEEP_SECONDS = 5.0
-_REST_SECONDS = 20.0  # where there is nothing to sweep
-_PONGS_MAX = 1024  # on their way at once
+_REST_SECONDS = 20.0  # if there is nothing to sweep
+_PONGS_MAX = 1024  # being sent at once
 _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 
-Call = Callable[[str, dict[str, object]], Awaitable[Mapping[str, object]]]  # (verb, arguments) -> facts
+Call = Callable[[str, dict[str, object]], Awaitable[Mapping[str, object]]]  # (verb, arguments) -> reply
 
 
 class DocumentEndpoint:
-    """The visitors of one document."""
+    """The endpoint of one document."""
 
     __slots__ = (
         "_call",
@@ -63,7 +63,7 @@ class DocumentEndpoint:
         touch: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
-        """`call` carries one out. `wake` is rung when something is left here that is to be swept."""
+        """`call` executes an RPC call. `wake` is called when there is new data to sweep."""
         self.presence = BoundedPresenceStore(context.settings.presence_seconds)
         self._document_id = document_id
         self._context = context
@@ -75,13 +75,13 @@ class DocumentEndpoint:
         self._touch = touch
         self._wake = wake
         self._next_sweep = 0.0
-        self._presence_bytes = 0  # heard since the last sweep
+        self._presence_bytes = 0  # received since the last sweep
         self._pongs = 0
         self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next sweep
         self._responder: Responder | None = None
 
     async def listen(self, listen: Callable[[str, Callable[[Message], None]], Awaitable[None]]) -> None:
-        """Hear them from now on."""
+        """Subscribe to calls, pings and presence."""
         context = self._context
         self._responder = Responder(
             context.transport.bus,
@@ -89,7 +89,7 @@ class DocumentEndpoint:
             self._serve,
             spawn=self._spawn,
             budget=context.reply_budget,
-            admit=self._door,
+            admit=self._admit,
             on_refused=context.counters.refused_call,
             room=context.unfinished,
         )
@@ -98,18 +98,18 @@ class DocumentEndpoint:
         await listen(subjects.awareness(self._document_id), self._on_awareness)
 
     def close(self) -> None:
-        """Nobody is heard any more."""
-        self._responder = None  # it holds us: a closed document is freed at once
+        """Stop handling messages."""
+        self._responder = None  # breaks a reference cycle, so that a closed document is freed at once
 
-    # --- what they leave here ---------------------------------------------------------------------
+    # --- data kept between messages ---------------------------------------------------------------
 
     @property
     def unfinished_bytes(self) -> int:
-        """Held for calls that wait for chunks."""
+        """Bytes of incomplete calls."""
         return 0 if self._responder is None else self._responder.unfinished_bytes
 
     def snapshot_of(self, replica: Replica) -> bytes:
-        """The whole document; many newcomers at once share one export."""
+        """Return a snapshot of the document; concurrent syncs share one export."""
         vector = replica.version().vector
         if (known := self.exported(vector)) is not None:
             return known
@@ -118,18 +118,18 @@ class DocumentEndpoint:
         return data
 
     def exported(self, vector: bytes) -> bytes | None:
-        """The last export, if it is that version's."""
+        """Return the shared export if it has that version."""
         return self._exported[1] if self._exported is not None and self._exported[0] == vector else None
 
     def keep_exported(self, vector: bytes, data: bytes) -> None:
         """Share this export for a while."""
         self._exported = (vector, data)
-        # It is let go again soon; not at once, if the last sweep was long ago.
+        # The next sweep drops the export; keep it for a full interval even if the last sweep was long ago.
         self._next_sweep = max(self._next_sweep, self._context.clock.now() + _SWEEP_SECONDS)
         self._wake()
 
     def rest_seconds(self) -> float:
-        """How long they can be left alone; presence and exports wake whoever waits when they begin."""
+        """Seconds until the next sweep is worthwhile; new presence and exports call `wake`."""
         something = (
             self._presence_bytes > 0
             or self._exported is not None
@@ -139,7 +139,7 @@ class DocumentEndpoint:
         return _SWEEP_SECONDS if something else _REST_SECONDS
 
     def sweep(self, now: float) -> None:
-        """Let go what goes with time, if it is time."""
+        """Drop expired presence, calls and the shared export, if a sweep is due."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_SECONDS
@@ -147,12 +147,15 @@ class DocumentEndpoint:
         self._exported = None
         self.presence.sweep()
         if self._responder is not None:
-            self._responder.expire()  # else chunks of a call wait for the next call
+            self._responder.expire()  # otherwise chunks of an incomplete call stay until the next call
 
     # --- messages ---------------------------------------------------------------------------------
 
     def _on_call(self, message: Message) -> None:
-        """Another that has it hears the call as well, and does it: who believed our no would ask again."""
+        """Handle a call unless the lease is lost: the new owner receives the call as well and executes it.
+
+        A refusal from this server would make the client repeat the call, and apply it twice.
+        """
         if self._responder is not None and not self._lease.lost:
             self._responder.on_message(message)
 
@@ -173,7 +176,7 @@ class DocumentEndpoint:
 
     def _on_awareness(self, message: Message) -> None:
         if not self._presence_bytes:
-            self._wake()  # from now on it is swept
+            self._wake()  # so that it is swept
         self._presence_bytes += len(message.data)
         if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
             self._context.counters.presence_dropped += 1
@@ -181,12 +184,12 @@ class DocumentEndpoint:
         try:
             self.presence.apply(message.data)
         except CrdtError as error:
-            self._log.debug("not presence", problem=str(error))
+            self._log.debug("invalid presence message", problem=str(error))
             return
         self._touch()
 
-    def _door(self, asked: CallRequest) -> Served:
-        """Who asks, and whether they may; the body is looked at when it is whole."""
+    def _admit(self, asked: CallRequest) -> Served:
+        """Check the caller's token for a chunk of a call; the body is checked when the call is complete."""
         token = self._context.rights.admit(asked.subject.split(".")[2], self._document_id, asked)
         if token is None:
             return self._serve

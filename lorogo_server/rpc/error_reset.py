@@ -1,7 +1,7 @@
-"""Taking documents out of ERROR: `loro.reset.{id}`, for those who have no rights on the status bucket.
+"""RPC that resets a document in ERROR: `loro.reset.{id}`, for callers without rights on the status bucket.
 
-Any server may do it: a document in ERROR has no owner. It is a compare-and-swap from ERROR to DOWN, so
-one that is served meanwhile is not disturbed.
+Any server may handle it, because a document in ERROR has no owner. It is a compare-and-swap from ERROR to
+DOWN, so it does not disturb a document that a server acquires meanwhile.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,28 +24,28 @@ log = get_logger(__name__)
 
 
 class ErrorReset:
-    """Answers resets for one server."""
+    """Handles reset requests for one server."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
 
     async def start(self, spawn: Callable[[Work], None]) -> Subscription:
-        """Listen, as one of the queue group."""
+        """Subscribe as a member of the queue group."""
         context = self._context
         responder = Responder(
             context.transport.bus,
             context.clock,
-            self._nobody,
+            self._unreachable,
             spawn=spawn,
             budget=context.reply_budget,
-            admit=self._door,
+            admit=self._admit,
             on_refused=context.counters.refused_call,
         )
         return await context.transport.bus.subscribe(
             subjects.RESET_ALL, responder.on_message, queue=subjects.INIT_QUEUE
         )
 
-    def _door(self, asked: CallRequest) -> Served:
+    def _admit(self, asked: CallRequest) -> Served:
         document_id = subjects.document_of(asked.subject)
         try:
             ids.check_document_id(document_id)
@@ -59,7 +59,7 @@ class ErrorReset:
         return serve
 
     async def _reset(self, document_id: str, token: Token | None) -> Mapping[str, object]:
-        """Whether it was in ERROR, and is not any more."""
+        """Write DOWN if the document is in ERROR."""
         context = self._context
         entry = await context.statuses.read(document_id)
         if entry is None or not isinstance(entry.status, Failed):
@@ -70,8 +70,8 @@ class ErrorReset:
             )
         except WrongLastSequence:
             return {"reset": False}
-        log.info("reset", document=document_id, by="" if token is None else token.subject)
+        log.info("document reset", document=document_id, by="" if token is None else token.subject)
         return {"reset": True}
 
-    async def _nobody(self, _verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
-        raise AssertionError("the door decides who serves")
+    async def _unreachable(self, _verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
+        raise AssertionError("`_admit` returns the handler")

@@ -1,7 +1,7 @@
-"""What calls do on a large document, in a child process: each would take long on the event loop.
+"""Executes calls on large documents in a child process, to keep the event loop free.
 
-`Host.needs_child` says which calls are. The child has a copy of the document to itself, so it edits and
-checks out that copy without forking it, under a peer id of its own.
+`Host.needs_child` selects these calls. The child has a private copy of the document: it edits and checks out
+that copy without forking it, under its own peer id.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ PATCH_TOO_LARGE = "the patch as a whole reads or writes too much; send it as sev
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A snapshot of a document, and where the document stood then."""
+    """A snapshot of a document, its version and its last WAL sequence."""
 
     data: bytes
     version: Version
@@ -39,7 +39,7 @@ class Export:
 
 
 class _Exported(Exception):
-    """The snapshot is here already."""
+    """A shared export has the snapshot already."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -52,17 +52,17 @@ async def run(
     call: Call | None = None,
     exports: bool = False,
 ) -> bytes:
-    """Return what the work returns in a child. `work` gets the document right before the fork.
+    """Run the work in a child and return its result. `work` gets the document right before the fork.
 
-    The document has one generation from the call to the answer, and is not loaded again after the fork.
-    Raises Refused otherwise, as `require_readable` does.
+    Raises Refused if the generation changes during the call, if the document is loaded again after the
+    fork, or as `require_readable` does.
     """
     size, loaded, generation = host.size, host.loaded, host.loaded.facts.generation
 
     def check() -> None:
         require_readable(host)
         if host.loaded.facts.generation != generation:
-            raise Refused(Reason.BUSY, "the document was deleted and restored meanwhile; ask again")
+            raise Refused(Reason.BUSY, "the document was deleted and restored meanwhile; retry")
 
     def begin() -> Work:
         nonlocal size, loaded
@@ -74,20 +74,20 @@ async def run(
     if call is not None:
         host.costs.took(call, size, seconds)
     check()
-    if host.loaded is not loaded:  # what the child had in memory was in doubt
-        raise Refused(Reason.BUSY, "the document was loaded again meanwhile; ask again")
+    if host.loaded is not loaded:  # the child's copy may have been damaged
+        raise Refused(Reason.BUSY, "the document was loaded again meanwhile; retry")
     return done
 
 
 def require_readable(host: Host, *, deleted: bool = False) -> None:
-    """Raise Refused unless this server owns the document, and memory holds what is stored.
+    """Raise Refused unless this server owns the document and its copy in memory is up to date.
 
-    `deleted`: the document may also be a deleted one.
+    `deleted`: allow a deleted document as well.
     """
     if not (host.is_up and host.lease.valid()):
-        raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
+        raise Refused(Reason.NOT_OWNER, "this server cannot confirm its lease of the document; retry")
     if not host.is_settled:
-        raise Refused(Reason.BUSY, "the document is being loaded again; ask once more")
+        raise Refused(Reason.BUSY, "the document is being loaded again; retry")
     if host.loaded.intake.deleted and not deleted:
         erased = host.loaded.facts.erased_ns
         raise Refused(Reason.DELETED, reasons.ERASED if erased else reasons.DELETED)
@@ -96,9 +96,9 @@ def require_readable(host: Host, *, deleted: bool = False) -> None:
 async def _shared(
     host: Host, key: tuple[object, ...], start: Callable[[], Coroutine[None, None, bytes]]
 ) -> bytes:
-    """Return what the same call returns that is under way, or start it.
+    """Join an identical call under way, or start it.
 
-    A client asks again after some silence; a second child would make it wait from the beginning.
+    A client repeats a call after a timeout; a second child would start the work over.
     """
     task = host.shared_calls.get(key)
     if task is None:
@@ -107,7 +107,7 @@ async def _shared(
         def ended(done: "asyncio.Future[bytes]") -> None:
             host.shared_calls.pop(key, None)
             if not done.cancelled():
-                done.exception()  # every caller may have gone
+                done.exception()  # retrieve it: every caller may have given up
 
         task.add_done_callback(ended)
     return await asyncio.shield(task)
@@ -115,27 +115,27 @@ async def _shared(
 
 @contextmanager
 def measured(host: Host, call: Call) -> Iterator[None]:
-    """Measure a call that the loop or a thread makes."""
+    """Measure a call on the event loop or in a thread."""
     size, began = host.size, host.context.clock.now()
     yield
     host.costs.took(call, size, host.context.clock.now() - began)
 
 
 async def export(host: Host) -> Export:
-    """A snapshot of the document as it is now, of any size; many newcomers at once share one."""
-    intake, visitors = host.loaded.intake, host.visitors
-    known = visitors.exported(intake.replica.version().vector)
+    """Return a current snapshot of a document of any size; concurrent syncs share one export."""
+    intake, endpoint = host.loaded.intake, host.endpoint
+    known = endpoint.exported(intake.replica.version().vector)
     if known is None and not host.needs_child(Call.EXPORT):
         with measured(host, Call.EXPORT):
-            known = visitors.snapshot_of(intake.replica)
+            known = endpoint.snapshot_of(intake.replica)
     if known is not None:
         return Export(known, intake.replica.version(), intake.head)
-    stands = intake.replica.version(), intake.head
+    as_of = intake.replica.version(), intake.head
 
     def begin(replica: Replica) -> Work:
-        nonlocal stands
-        stands = replica.version(), host.loaded.intake.head
-        if (known := visitors.exported(stands[0].vector)) is not None:
+        nonlocal as_of
+        as_of = replica.version(), host.loaded.intake.head
+        if (known := endpoint.exported(as_of[0].vector)) is not None:
             raise _Exported(known)
         return replica.snapshot
 
@@ -144,12 +144,12 @@ async def export(host: Host) -> Export:
     except _Exported as found:
         data = found.data
     else:
-        visitors.keep_exported(stands[0].vector, data)
-    return Export(data, *stands)
+        endpoint.keep_exported(as_of[0].vector, data)
+    return Export(data, *as_of)
 
 
 async def export_at(host: Host, wanted: bytes) -> tuple[bytes, bytes]:
-    """A snapshot whose content is that of the wanted version, and its heads."""
+    """Return a snapshot with the content of the wanted version, and its heads."""
     packed = await _shared(
         host, ("export", wanted), lambda: run(host, lambda replica: partial(_content_at, replica, wanted))
     )
@@ -158,21 +158,21 @@ async def export_at(host: Host, wanted: bytes) -> tuple[bytes, bytes]:
 
 
 async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]:
-    """What the document has and the vector has not, and where the document stands with it."""
-    stands = host.loaded.intake.replica.version(), host.loaded.intake.head
+    """Return the updates missing in the vector, and the version and WAL sequence that they lead to."""
+    as_of = host.loaded.intake.replica.version(), host.loaded.intake.head
 
     def begin(replica: Replica) -> Work:
-        nonlocal stands
+        nonlocal as_of
         if not replica.can_serve_since(vector):
-            raise Refused(Reason.BUSY, "the history that it needs was trimmed meanwhile; ask again")
-        stands = replica.version(), host.loaded.intake.head
+            raise Refused(Reason.BUSY, "the history that the client needs was trimmed meanwhile; retry")
+        as_of = replica.version(), host.loaded.intake.head
         return partial(replica.updates_since, vector)
 
-    return await run(host, begin, exports=True), *stands
+    return await run(host, begin, exports=True), *as_of
 
 
 async def read(host: Host, wanted: bytes | None, paths: Sequence[str] | None) -> calls.Body:
-    """The answer to `get`, packed by the child."""
+    """Return the reply to `get`, encoded by the child."""
     call = Call.VALUE if wanted is None else None
     key = (
         "get",
@@ -188,12 +188,12 @@ async def read(host: Host, wanted: bytes | None, paths: Sequence[str] | None) ->
 
 
 async def revert(host: Host, wanted: bytes) -> bytes | None:
-    """The update that brings the content of the wanted version back; None if it changes nothing."""
+    """Return the update that restores the content of the wanted version; None if it changes nothing."""
     return await run(host, lambda replica: partial(_reverted, replica, wanted)) or None
 
 
 async def patch(host: Host, operations: list[object], check: Callable[[], None]) -> bytes | None:
-    """The update that the patch makes; None if it changes nothing. `check` is called before the fork."""
+    """Return the patch as an update; None if it changes nothing. `check` is called before the fork."""
 
     def begin(replica: Replica) -> Work:
         check()
@@ -210,7 +210,7 @@ def _read(replica: Replica, wanted: bytes | None, paths: Sequence[str] | None) -
     try:
         if wanted is not None:
             _at(replica, wanted)
-        doc = replica.settled() if wanted is None else replica.doc  # to settle it would leave the version
+        doc = replica.settled() if wanted is None else replica.doc  # settling would leave the version
         value = query.to_json(document_value.document_value(doc, unmetered))
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
@@ -225,7 +225,7 @@ def _read(replica: Replica, wanted: bytes | None, paths: Sequence[str] | None) -
 
 
 def _at(replica: Replica, wanted: bytes) -> None:
-    replica.settled()  # a panic here is over the document, one below over an old version of this copy
+    replica.settled()  # a panic here concerns the document; a panic below concerns the old version only
     try:
         replica.check_out(wanted)
     except CrdtError:  # also HistoryTrimmed: the history no longer lists it
@@ -266,21 +266,21 @@ def _patched(replica: Replica, operations: list[object]) -> bytes:
 
 
 def _new_peer() -> int:
-    """From the kernel: children would draw the same numbers from a generator that the fork copied."""
+    """Return a random peer id from the kernel: children share the state of a forked generator."""
     return secrets.randbits(63)
 
 
 def added(replica: Replica, before: bytes) -> bytes | None:
-    """What the replica has more than that version, as an update; None if it has no more."""
+    """Return the changes since that version as an update; None if there are none."""
     return None if replica.version().vector == before else replica.updates_since(before)
 
 
 def no_version(frontiers: bytes) -> Refused:
-    """The refusal of a version that the document does not have."""
+    """Return the refusal for a version that the document does not have."""
     return Refused(Reason.UNKNOWN_VERSION, unknown_version(show_version(frontiers)))
 
 
 def without_later_roots(value: object) -> object:
-    """Loro shows a root that was made later as an empty one: leave those out."""
+    """Leave out empty roots: Loro shows a root that was created later as an empty one."""
     assert isinstance(value, dict)
     return {name: root for name, root in value.items() if root not in ("", [], {})}

@@ -1,4 +1,4 @@
-"""The calls that the owner of a document answers: `loro.doc.{verb}.{id}` (docs/PROTOCOL.md, "Calls")."""
+"""RPC methods of a document's owner: `loro.doc.{verb}.{id}` (docs/PROTOCOL.md, "Calls")."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,11 +39,11 @@ Arguments = Mapping[str, object]
 
 _SUBMIT_SECONDS = 30.0
 _HISTORY_MAX = 1000
-_COUNTED_TOGETHER = 50  # versions, before others on the loop get a turn
+_COUNTED_TOGETHER = 50  # versions counted before the event loop runs other tasks
 
 
 async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
-    """Carry out one call. Raises calls.Refused with a reason and a sentence."""
+    """Execute one call. Raises calls.Refused with a reason and a message."""
     handler = _VERBS.get(verb)
     if handler is None:
         raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
@@ -58,20 +58,20 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.STORAGE_FULL, str(error)) from error
     except CrdtPanic as error:
         host.broken(str(error))
-        raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again") from error
+        raise Refused(Reason.BUSY, "the document is being loaded again; retry") from error
     except (CompactionFailed, JournalStopped) as error:
         raise Refused(Reason.FAILED, str(error)) from error
     except TimeoutError:
-        raise Refused(Reason.BUSY, "the change was not accepted in time; it may still be") from None
+        raise Refused(Reason.BUSY, "the change was not accepted in time; it may be accepted later") from None
 
 
 async def _imported(host: Host) -> None:
-    """Wait for an import that is being worked out in steps: a reader must not do the rest at once."""
+    """Wait for an import that runs in steps: a read would run the remaining steps at once."""
     try:
         async with asyncio.timeout(_SUBMIT_SECONDS), host.busy:
             pass
     except TimeoutError:
-        raise Refused(Reason.BUSY, "a large change is being imported; ask again") from None
+        raise Refused(Reason.BUSY, "a large change is being imported; retry") from None
 
 
 async def _sync(host: Host, arguments: Arguments) -> Answer:
@@ -83,35 +83,40 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
     generation = maybe(arguments, "generation", int)
     here = replica.version()
     facts: dict[str, object] = {
-        **_stands(here, intake.head),
+        **_version_facts(here, intake.head),
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
-        "presence": host.visitors.presence.encode_all(),
+        "presence": host.endpoint.presence.encode_all(),
         "incomplete": bool(host.incomplete),
         "wire": WIRE,
     }
-    other_life = generation is not None and generation != host.loaded.facts.generation
+    other_generation = generation is not None and generation != host.loaded.facts.generation
     try:
         known = vector
         if known is None and frontiers is not None:
             known = replica.vector_of(frontiers)
             if known is None:
                 return {**facts, "mode": "vector"}
-        if known is None or known == crdt.nothing_known() or other_life or not replica.can_serve_since(known):
+        if (
+            known is None
+            or known == crdt.nothing_known()
+            or other_generation
+            or not replica.can_serve_since(known)
+        ):
             exported = await large_document.export(host)
-            stands = _stands(exported.version, exported.sequence)
+            stands = _version_facts(exported.version, exported.sequence)
             return {**facts, **stands, "mode": "snapshot", "payload": exported.data}
         if frontiers == here.frontiers or known == here.vector:
             return {**facts, "mode": "current", "payload": b""}
         if replica.operations - sum(crdt.counters(known).values()) > LOOP_OPERATIONS_MAX:
             payload, here, sequence = await large_document.updates_since(host, known)
-            return {**facts, **_stands(here, sequence), "mode": "updates", "payload": payload}
+            return {**facts, **_version_facts(here, sequence), "mode": "updates", "payload": payload}
         return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
     except InvalidUpdate as error:
         raise Refused(Reason.INVALID_REQUEST, f"frontiers or vector do not decode: {error}") from None
 
 
-def _stands(here: Version, sequence: int) -> dict[str, object]:
+def _version_facts(here: Version, sequence: int) -> dict[str, object]:
     return {"frontiers": here.frontiers, "vector": here.vector, "sequence": sequence}
 
 
@@ -119,7 +124,7 @@ async def _version(host: Host, arguments: Arguments) -> Answer:
     wal: dict[str, object] = {}
     if maybe(arguments, "wal", bool):
         context = host.context
-        wal["wal_bytes_left"] = await context.level.left(context.wal, now=context.clock.now())
+        wal["wal_bytes_left"] = await context.wal_usage.left(context.wal, now=context.clock.now())
     here = host.loaded.intake.replica.version()
     return {
         **wal,
@@ -154,7 +159,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
         "unfinished": intake.unfinished,
         "pending": intake.pending,
-        "present": len(host.visitors.presence.states()),
+        "present": len(host.endpoint.presence.states()),
         "idle_seconds": host.idle_seconds(),
         "durability": host.context.journal.durability,
         "incomplete": list(host.incomplete),
@@ -167,7 +172,7 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
     now = arguments.get("at") is None
     if host.needs_child(Call.VALUE if now else None):
-        return await large_document.read(host, None if now else _wanted(host, arguments), paths)
+        return await large_document.read(host, None if now else _requested_version(host, arguments), paths)
     replica = _as_of(host, arguments)
     try:
         with large_document.measured(host, Call.VALUE) if now else nullcontext():
@@ -177,7 +182,7 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
     if not now:
-        frontiers = _wanted(host, arguments)
+        frontiers = _requested_version(host, arguments)
         value = without_later_roots(value)
     if paths is None:
         return {"value": value, "frontiers": frontiers}
@@ -189,7 +194,7 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
 
 
 def _read(replica: Replica, meter: WorkMeter) -> tuple[object, bytes, int]:
-    """The whole value, the heads that it has, and the units that reading it took."""
+    """Return the document's value, its heads, and the units spent on reading."""
     value = query.to_json(document_value.document_value(replica.settled(), meter.spend))
     return value, replica.frontiers(), meter.spent
 
@@ -224,12 +229,12 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
             raise Refused(Reason.PATCH_FAILED, PATCH_TOO_LARGE) from None
         except (patch.PatchError, CrdtError) as error:
             raise Refused(Reason.PATCH_FAILED, str(error)) from None
-        check_version()  # a patch that ran in a thread took a while
+        check_version()  # again: the document may have changed while a thread ran the patch
         return await _submit(host, update)
 
 
 def _patched(fork: Replica, meter: WorkMeter, operations: list[object]) -> bytes | None:
-    """The update that the patch makes; None if it changes nothing."""
+    """Return the update that the patch makes; None if it changes nothing."""
     before = fork.version().vector
     patch.apply_patch(fork.doc, operations, meter.spend)
     return added(fork, before)
@@ -239,7 +244,7 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
     if arguments.get("at") is None:
         raise Refused(Reason.INVALID_REQUEST, "'at' is missing")
     async with host.editing:
-        wanted = _wanted(host, arguments)
+        wanted = _requested_version(host, arguments)
         if host.needs_child():
             return await _submit(host, await large_document.revert(host, wanted))
         replica = host.loaded.intake.replica
@@ -252,7 +257,7 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
 
 
 async def _submit(host: Host, update: bytes | None) -> Answer:
-    """Send the update through the WAL, and give the receipt of its ACK."""
+    """Send the update through the WAL, and return the facts of its ACK."""
     if update is None:
         head = host.loaded.intake.head
         return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
@@ -276,15 +281,15 @@ async def _history(host: Host, arguments: Arguments) -> Answer:
     intake = host.loaded.intake
     replica = intake.replica
     versions = intake.history.versions(replica.frontiers())[::-1][:count]
-    told: list[dict[str, object]] = []
+    listed: list[dict[str, object]] = []
     for version in versions:
         facts = {"time_ns": version.time_ns, "frontiers": version.frontiers, "sequence": version.sequence}
         if counted:
             facts["operations"] = replica.operations_at(version.frontiers)
-            if len(told) % _COUNTED_TOGETHER == 0:
-                await asyncio.sleep(0)  # with many heads it is work
-        told.append(facts)
-    return {"versions": told}
+            if len(listed) % _COUNTED_TOGETHER == 0:
+                await asyncio.sleep(0)  # counting is slow for versions with many heads
+        listed.append(facts)
+    return {"versions": listed}
 
 
 async def _fork(host: Host, arguments: Arguments) -> Answer:
@@ -294,17 +299,17 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
     context = host.context
     if target == host.document_id:
-        raise Refused(Reason.CONFLICT, f"{target} cannot be forked onto itself; choose a new id")
+        raise Refused(Reason.CONFLICT, f"cannot fork {target} onto itself; choose a new id")
     data, frontiers = await _content(host, arguments)
     most = context.settings.document_bytes_max
     if 0 < most < len(data):
-        raise Refused(Reason.DOCUMENT_FULL, f"it has {len(data)} bytes, and a document may have {most}")
+        raise Refused(Reason.DOCUMENT_FULL, f"the fork has {len(data)} bytes, above the limit of {most}")
     entry = await context.statuses.read(target)
     if entry is not None and not isinstance(entry.status, Down | Failed):
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
-    # The token tells it from what was there before: a journal may know of a deletion that NATS forgot.
+    # The token marks a new incarnation: a journal may have a tombstone of this id that NATS lost.
     facts = SnapshotMetadata(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
@@ -323,17 +328,17 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
     payload = need(arguments, "payload", bytes)
     if len(payload) > host.context.settings.update_bytes_max:
         limit = host.context.settings.update_bytes_max
-        raise Refused(Reason.TOO_LARGE, f"it has {len(payload)} bytes, at most {limit} are taken")
+        raise Refused(Reason.TOO_LARGE, f"the snapshot has {len(payload)} bytes, above the limit of {limit}")
     async with host.editing:
         try:
-            await host.context.taste(payload, bounded=True)
+            await host.context.validate(payload, bounded=True)
             Replica.from_snapshot(payload, foreign=True)
         except TooLong as error:
             raise Refused(Reason.TOO_LARGE, str(error)) from None
         except TooManyPeers as error:
             raise Refused(Reason.TOO_LARGE, f"{error}; a snapshot may hold more") from None
         except CrdtError as error:
-            raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
+            raise Refused(Reason.INVALID_UPDATE, f"not a complete Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():
             raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
         return _receipt(host, await host.answers.submit(payload, _SUBMIT_SECONDS))
@@ -343,7 +348,7 @@ async def _delete(host: Host, arguments: Arguments) -> Answer:
     if maybe(arguments, "purge", bool):
         return {"erased_ns": await deletion.erase(host)}
     answer: dict[str, object] = {"deleted_ns": await deletion.delete(host)}
-    if erased_ns := host.loaded.facts.erased_ns:  # it was deleted before, for good
+    if erased_ns := host.loaded.facts.erased_ns:  # it was erased before
         answer["erased_ns"] = erased_ns
     return answer
 
@@ -357,8 +362,8 @@ async def _compact(host: Host, _: Arguments) -> Answer:
     return {"snapshot_bytes": done.snapshot_bytes, "purged": done.purged, "sequence": done.sequence}
 
 
-def _wanted(host: Host, arguments: Arguments) -> bytes:
-    """The frontiers that `at` names: a time in Unix nanoseconds, or frontiers themselves."""
+def _requested_version(host: Host, arguments: Arguments) -> bytes:
+    """Return the frontiers of `at`, which is a time in Unix nanoseconds or frontiers."""
     at = arguments.get("at")
     if isinstance(at, bytes):
         if not crdt.is_version(at):
@@ -368,7 +373,7 @@ def _wanted(host: Host, arguments: Arguments) -> bytes:
         intake = host.loaded.intake
         version = intake.history.at(at, intake.replica.frontiers())
         if version is None:
-            raise Refused(Reason.UNKNOWN_VERSION, "the document has no version as old as that")
+            raise Refused(Reason.UNKNOWN_VERSION, "the document has no version that old")
         return version.frontiers
     raise Refused(Reason.INVALID_REQUEST, "'at' must be a time in nanoseconds or frontiers")
 
@@ -377,7 +382,7 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
     replica = host.loaded.intake.replica
     if arguments.get("at") is None:
         return replica
-    wanted = _wanted(host, arguments)
+    wanted = _requested_version(host, arguments)
     try:
         return replica.at(wanted)
     except CrdtError:  # also HistoryTrimmed: the history no longer lists it
@@ -385,11 +390,11 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
 
 
 async def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
-    """A snapshot of the document, now or as of `at`, and its frontiers."""
+    """Return a snapshot of the document, current or as of `at`, and its frontiers."""
     if arguments.get("at") is None:
         exported = await large_document.export(host)
         return exported.data, exported.version.frontiers
-    wanted = _wanted(host, arguments)
+    wanted = _requested_version(host, arguments)
     if host.needs_child():
         return await large_document.export_at(host, wanted)
     replica = host.loaded.intake.replica.fork()

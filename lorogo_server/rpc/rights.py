@@ -1,8 +1,8 @@
-"""Who may ask the owner for what: the token that a call carries, against what its verb needs.
+"""Authorises RPC calls: compares the grants of a call's token with the access that its verb needs.
 
-A server without an authority is open and asks nobody. With one every call needs a good token, but for
-what services read to their own inboxes: whoever else names such an inbox gets no answer, since nobody
-but services may listen there (docs/decisions/0016). So nothing is won by naming it.
+A server without an authority is open and checks no tokens. With one every call needs a valid token, except
+reads of services that reply to a service inbox. A client cannot misuse this: only services may subscribe to
+those inboxes, so another caller that names one gets no reply (docs/decisions/0016).
 """
 
 from collections.abc import Awaitable, Mapping
@@ -29,13 +29,13 @@ _AUDITED: Final = {RESET: "reset", "compact": "compact"}
 
 
 class RequestVerifier(Protocol):
-    """What `lorogo_transport.auth.authority.Authority` is to us."""
+    """Verifies tokens, as `lorogo_transport.auth.authority.Authority` does."""
 
     def verify(self, text: str) -> Token: ...
 
 
 class CallRights:
-    """What the authority, if there is one, lets callers do."""
+    """Authorises calls with an authority; allows every call without one."""
 
     def __init__(self, authority: RequestVerifier | None = None) -> None:
         self._authority = authority
@@ -45,10 +45,10 @@ class CallRights:
         return self._authority is not None
 
     def admit(self, verb: str, document_id: str, asked: CallRequest) -> Token | None:
-        """Whose call it is; None where nobody is asked. Raises Refused.
+        """Return the verified token of a call; None if the call needs no token. Raises Refused.
 
-        Asked of each chunk, before its body is kept. An unknown verb needs what reading needs: then it
-        is told that it is unknown.
+        Called for each chunk before its body is kept. An unknown verb needs read access, so that an
+        authorised caller gets the error `unknown-verb`.
         """
         if self._authority is None:
             return None
@@ -57,7 +57,10 @@ class CallRights:
             if verb in SERVICE_VERBS and asked.reply.startswith(_SERVICES):
                 return None
             raise self._denied(
-                verb, document_id, None, f"a token that grants {needed.word} on {document_id!r} is missing"
+                verb,
+                document_id,
+                None,
+                f"the call has no token; send one that grants {document_id}={needed.word}",
             )
         try:
             token = self._authority.verify(asked.token)
@@ -71,7 +74,7 @@ class CallRights:
     def allow(
         self, verb: str, document_id: str, arguments: Mapping[str, object], token: Token | None
     ) -> None:
-        """What only the body tells: a fork's target, and whether a deletion is for good. Raises Refused."""
+        """Check the arguments that need more access: a fork's target, a purging deletion. Raises Refused."""
         if self._authority is None:
             return
         if verb == "fork" and isinstance(target := arguments.get("to"), str):
@@ -95,12 +98,12 @@ class CallRights:
 
 
 def audited(verb: str, arguments: Mapping[str, object]) -> str:
-    """What this call is in the audit log; empty: nothing."""
+    """Return the action of a call in the audit log; empty if the call is not audited."""
     return "erase" if verb == "delete" and arguments.get("purge") else _AUDITED.get(verb, "")
 
 
 async def recorded(action: str, document_id: str, token: Token | None, work: Awaitable[T]) -> T:
-    """Do it, and leave a line about how it ended; without an action just do it."""
+    """Await the work and write its outcome to the audit log; without an action only await it."""
     if not action:
         return await work
     try:

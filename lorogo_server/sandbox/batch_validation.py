@@ -1,11 +1,11 @@
-"""Updates that wait for their turn, tasted together meanwhile.
+"""Batch pre-validation: decode queued updates together in the sandbox before the host processes them.
 
-    heard ─▶ Foretaste.add ─▶ the taster's process, one portion at a time ─▶ the host is woken
+    queued update ─▶ BatchValidation.add ─▶ sandbox process, one batch at a time ─▶ wake the host
 
-While one portion is tasted, what comes gathers for the next: the busier a server is, the more updates share
-the two changes of process that an exchange costs, and the loop waits for none. All that is learnt here is
-that an update is fine. Whatever else comes of a portion (an update ends the worker, no answer comes in time),
-its updates are tasted one by one when their turn comes, and judged then (`decode_sandbox.Taster.taste`).
+While the sandbox decodes one batch, new updates gather for the next. The busier a server is, the more updates
+share the two context switches of an exchange; the event loop never waits. A batch only proves that an update
+is valid. If a batch fails (an update ends the worker, or the sandbox times out), the sandbox validates
+its updates one by one when the host processes them (`DecodeSandbox.validate`).
 """
 
 import asyncio
@@ -19,62 +19,62 @@ from lorogo_transport.light import Event
 from lorogo_transport.ports import StoredMessage
 
 _SECONDS = 2.0  # for one portion: a lease is longer
-_UPDATE_BYTES_MAX = 8 * 1024  # a larger one is tasted alone
-_PORTION_BYTES_MAX = 32 * 1024  # with its lengths less than a pipe holds: the loop never waits to write
-_PORTION_UPDATES_MAX = 512
-_AHEAD_UPDATES_MAX = 512  # that a load reads before the first of them is taken
+_UPDATE_BYTES_MAX = 8 * 1024  # a larger update is validated alone
+_BATCH_BYTES_MAX = 32 * 1024  # with the lengths below a pipe's capacity: a write never blocks the loop
+_BATCH_UPDATES_MAX = 512
+_AHEAD_UPDATES_MAX = 512  # that a load reads before it processes the first
 _AHEAD_BYTES_MAX = 256 * 1024
-_PORTIONS_MAX = 256  # that wait; what comes then is tasted when its turn comes
+_BATCHES_MAX = 256  # queued; later updates are validated one by one
 
 
 class BatchedUpdate(NamedTuple):
-    """An update and the portion that it is in."""
+    """Position of an update in a batch."""
 
-    portion: ValidationBatch
+    batch: ValidationBatch
     place: int
 
     @property
-    def known(self) -> bool:
-        """Whether its turn may come."""
-        return self.portion.done
+    def is_done(self) -> bool:
+        """True once the host may process the update."""
+        return self.batch.done
 
     @property
-    def fine(self) -> bool:
-        """Whether it was decoded already, and nothing happened."""
-        return self.place < self.portion.fine
+    def is_valid(self) -> bool:
+        """True if the sandbox decoded the update without a crash."""
+        return self.place < self.batch.is_valid
 
 
 class BatchValidation:
-    """Tastes ahead for all documents of one server; on the loop, as the taster itself."""
+    """Validate queued updates of all documents of one server; runs on the event loop."""
 
-    def __init__(self, taster: DecodeSandbox) -> None:
-        self._taster = taster
+    def __init__(self, sandbox: DecodeSandbox) -> None:
+        self._sandbox = sandbox
         self._waiting: deque[ValidationBatch] = deque()
         self._under_way: ValidationBatch | None = None
         self._watched: tuple[SandboxProcess, asyncio.AbstractEventLoop] | None = (
-            None  # whose answers we hear, where
+            None  # process whose replies are read
         )
         self._soon = False  # `_next` is about to be called
         self._deadline: asyncio.TimerHandle | None = None
 
     def add(self, update: bytes, wake: Callable[[], None]) -> BatchedUpdate | None:
-        """Taste it soon, and call `wake` then; None: not here, it is tasted when its turn comes."""
-        if self._taster.process is None or len(update) > _UPDATE_BYTES_MAX:
+        """Queue an update, and call `wake` when its batch is done. None: validate it alone later."""
+        if self._sandbox.process is None or len(update) > _UPDATE_BYTES_MAX:
             return None
         waiting = self._waiting
         if waiting and _has_room(waiting[-1], len(update)):
-            portion = waiting[-1]
-        elif len(waiting) < _PORTIONS_MAX:
-            portion = ValidationBatch()
-            waiting.append(portion)
+            batch = waiting[-1]
+        elif len(waiting) < _BATCHES_MAX:
+            batch = ValidationBatch()
+            waiting.append(batch)
         else:
             return None
         if self._under_way is None:
-            self._next_soon()  # behind whatever has come with it
-        return BatchedUpdate(portion, portion.add(update, wake))
+            self._next_soon()  # after the messages that arrived together with it
+        return BatchedUpdate(batch, batch.add(update, wake))
 
     def close(self) -> None:
-        """Taste nothing ahead any more; what is under way ends with the taster."""
+        """Drop the queued batches; the batch under way ends with the sandbox."""
         self._unwatch()
         self._forget_deadline()
         while self._waiting:
@@ -86,36 +86,36 @@ class BatchValidation:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next portion, unless there is none, or one is under way."""
+        """Send the next batch, unless none is queued or one is under way."""
         self._soon = False
         if self._under_way is not None or not self._waiting:
             return
-        portion = self._under_way = self._waiting.popleft()
-        portion.wake(self._settled)
-        process = self._taster.process
+        batch = self._under_way = self._waiting.popleft()
+        batch.wake(self._settled)
+        process = self._sandbox.process
         if process is None:
-            portion.settle(0)
+            batch.settle(0)
             return
         self._watch(process)
-        self._deadline = asyncio.get_running_loop().call_later(_SECONDS, self._taster.replace, process)
+        self._deadline = asyncio.get_running_loop().call_later(_SECONDS, self._sandbox.replace, process)
         try:
-            process.begin(portion, time.monotonic() + _SECONDS)
+            process.begin(batch, time.monotonic() + _SECONDS)
         except (TimeoutError, SandboxGone):
-            self._taster.replace(process)
+            self._sandbox.replace(process)
 
     def _on_answer(self, process: SandboxProcess) -> None:
-        """There is an answer, or the end of all answers."""
+        """Read a reply or the end of input."""
         if self._under_way is None:
-            self._unwatch()  # it is gone; whoever asks it next notices
+            self._unwatch()  # the process ended; the next validation replaces it
             return
         try:
             process.finish(time.monotonic() + _SECONDS)
         except (TimeoutError, SandboxGone):
-            self._taster.replace(process)
-        self._next()  # before those who were woken: the taster works while they do
+            self._sandbox.replace(process)
+        self._next()  # before the woken hosts run: the sandbox works in parallel with them
 
     def _settled(self) -> None:
-        """What was under way is not any more, whoever has heard the answer."""
+        """Note the end of the batch under way, and schedule the next one."""
         self._under_way = None
         self._forget_deadline()
         if self._waiting:
@@ -130,40 +130,40 @@ class BatchValidation:
         if self._watched is None or process is not self._watched[0]:
             self._unwatch()
             loop = asyncio.get_running_loop()
-            loop.add_reader(process.answers, self._on_answer, process)
+            loop.add_reader(process.reply_fd, self._on_answer, process)
             self._watched, process.before_end = (process, loop), self._unwatch
 
     def _unwatch(self) -> None:
-        """Before the file is closed: another may get its number."""
+        """Stop reading replies. Call it before the pipe closes: its descriptor may be reused."""
         if self._watched is not None:
             (process, loop), self._watched = self._watched, None
             process.before_end = _nothing
             if not loop.is_closed():
-                loop.remove_reader(process.answers)
+                loop.remove_reader(process.reply_fd)
 
 
-async def ahead(
-    messages: AsyncIterator[StoredMessage], foretaste: BatchValidation | None
+async def validate_ahead(
+    messages: AsyncIterator[StoredMessage], batch_validation: BatchValidation | None
 ) -> AsyncIterator[tuple[StoredMessage, bool]]:
-    """Messages in their order, and whether what each holds was decoded already, and nothing happened.
+    """Yield messages in order, each with True if the sandbox decoded its data without a crash.
 
-    Some are read ahead, so that many share an exchange with the taster.
+    Reads some messages ahead, so that many share one exchange with the sandbox.
     """
     waiting: deque[tuple[StoredMessage, BatchedUpdate | None]] = deque()
     bytes_ahead, woken = 0, Event()
 
     async def first() -> tuple[StoredMessage, bool]:
-        stored, tasted = waiting.popleft()
-        while tasted is not None and not tasted.known:
+        stored, validated = waiting.popleft()
+        while validated is not None and not validated.is_done:
             woken.clear()
             await woken.wait()
-        return stored, tasted is not None and tasted.fine
+        return stored, validated is not None and validated.is_valid
 
     async for stored in messages:
-        if foretaste is None:
+        if batch_validation is None:
             yield stored, False
             continue
-        waiting.append((stored, foretaste.add(stored.data, woken.set)))
+        waiting.append((stored, batch_validation.add(stored.data, woken.set)))
         bytes_ahead += len(stored.data)
         while len(waiting) > _AHEAD_UPDATES_MAX or bytes_ahead > _AHEAD_BYTES_MAX:
             one = await first()
@@ -173,8 +173,8 @@ async def ahead(
         yield await first()
 
 
-def _has_room(portion: ValidationBatch, size: int) -> bool:
-    return len(portion.updates) < _PORTION_UPDATES_MAX and portion.size + size <= _PORTION_BYTES_MAX
+def _has_room(batch: ValidationBatch, size: int) -> bool:
+    return len(batch.updates) < _BATCH_UPDATES_MAX and batch.size + size <= _BATCH_BYTES_MAX
 
 
 def _nothing() -> None:

@@ -1,9 +1,9 @@
-"""Which calls to Loro on one document are short enough for the event loop, as the last ones took.
+"""Measured costs of Loro calls on one document, to choose between the event loop and a child process.
 
-A call on a whole document takes 0.2 us for each operation of a text and 10 us for each of a tree, and no
-count tells which it is. Above `LOOP_OPERATIONS_MAX` a child process makes the first call of each kind, and
-its CPU seconds are measured; if they were few, the loop makes the next ones, until the document has grown by
-as much again.
+A call on a whole document takes 0.2 us for each operation of a text and 10 us for each of a tree; a count
+of operations does not distinguish them. Above `LOOP_OPERATIONS_MAX` a child process makes the first call of
+each kind, and its CPU seconds are measured. If the call was short, the loop makes the next ones, until the
+document has grown by `LOOP_OPERATIONS_MAX` again.
 """
 
 from enum import Enum, auto
@@ -13,7 +13,7 @@ from lorogo_protocol.limits import LOOP_CALL_SECONDS_MAX, LOOP_DOCUMENT_BYTES_MA
 
 
 class Call(Enum):
-    """Calls whose time follows from the document. Calls on old versions are not among them."""
+    """Kinds of calls whose duration depends on the document alone; calls on old versions are excluded."""
 
     EXPORT = auto()
     VALUE = auto()
@@ -29,7 +29,7 @@ class Size(NamedTuple):
 
 
 class CallCosts:
-    """What calls on one document took."""
+    """Remembers the durations of calls on one document."""
 
     __slots__ = ("_short",)
 
@@ -37,7 +37,7 @@ class CallCosts:
         self._short: dict[Call, Size] = {}  # the size at which the call was last short
 
     def is_short(self, call: Call | None, size: Size) -> bool:
-        """Whether the loop may make this call. None: a call on an old version."""
+        """Return True if the loop may make this call. None stands for a call on an old version."""
         known = Size(0, 0) if call is None else self._short.get(call, Size(0, 0))
         return (
             size.operations <= known.operations + LOOP_OPERATIONS_MAX
@@ -45,7 +45,7 @@ class CallCosts:
         )
 
     def took(self, call: Call, size: Size, seconds: float) -> None:
-        """Remember what a call took on a document of that size."""
+        """Record the duration of a call on a document of that size."""
         if seconds <= LOOP_CALL_SECONDS_MAX:
             self._short[call] = size
         else:

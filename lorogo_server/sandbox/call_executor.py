@@ -1,10 +1,9 @@
-"""Work of calls, counted in units, and done where no other document waits for it.
+"""Runs the work of RPC calls, metered in units, without delaying other documents.
 
 Loro and Python hold the interpreter's lock while they work, so long work is bounded and leaves the event
-loop: a call first runs on the loop with `LOOP_WORK_MAX` units. If these do not suffice, it runs once more,
-in a thread, on a copy of the document that only this call has. That thread gives the lock up for a moment
-after every few units: else the loop waits 5 ms for it at every turn. A unit takes about 0.1 us (0003 in
-docs/decisions).
+loop: a call first runs on the loop with `LOOP_WORK_MAX` units. If these do not suffice, it runs again in a
+thread, on a private copy of the document. The thread releases the lock after every few units; otherwise
+the loop waits 5 ms for it in each iteration. A unit takes about 0.1 us (0003 in docs/decisions).
 """
 
 import asyncio
@@ -16,14 +15,14 @@ from typing import TypeVar
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX
 
-VALUE_UNITS = 32  # a value, beside its characters: one unit each
+VALUE_UNITS = 32  # a value; each of its characters costs one unit more
 CONTAINER_UNITS = 256
 OPERATION_UNITS = 128  # of a patch
 TOKEN_UNITS = 16  # of a pointer
-TEXT_PART_CHARS = 1024  # of a text, for which finding a position in it costs a unit
+TEXT_PART_CHARS = 1024  # characters of a text per unit, for finding a position in it
 SLOW_DIFF_UNITS = 256 * 1024
 
-_LONG_MAX = 1  # threads for calls above LOOP_WORK_MAX: two would keep the lock from the loop
+_LONG_MAX = 1  # threads for calls above LOOP_WORK_MAX: two would starve the loop of the lock
 _SHORT_MAX = 2
 _PAUSE_UNITS = 8 * 1024  # in a thread, about 1 ms
 _PAUSE_SECONDS = 0.001
@@ -54,7 +53,7 @@ class WorkMeter:
         return self._spent
 
     def spend(self, units: int) -> None:
-        """Call this before the work is done. Raises OverBudget."""
+        """Count units before the work is done. Raises OverBudget."""
         self._spent += units
         if self._max is not None and self._spent > self._max:
             raise OverBudget
@@ -136,4 +135,4 @@ async def _in_thread(threads: asyncio.Semaphore, prepare: Callable[[], Callable[
 def _ended(threads: asyncio.Semaphore, done: "asyncio.Future[T]") -> None:
     threads.release()
     if not done.cancelled():
-        done.exception()  # a cancelled call does not ask for it
+        done.exception()  # a cancelled call does not retrieve it

@@ -1,15 +1,15 @@
-"""Long calls to Loro, done by a forked copy of the server process on its copy of one document.
+"""Runs long calls to Loro in a forked child of the server, on the child's copy of one document.
 
 Loro holds the interpreter's lock during a call, so a thread does not help, and some calls take seconds on a
 large document: the first export of a tree of 400,000 nodes 4 s, a revert of 2,000,000 pushes 70 s (0004 in
-docs/decisions). The child has the document as it was when the child was forked; memory is copied on write.
+docs/decisions). The child has the document as of the fork; memory is copied on write.
 
-    loop:   fork ─▶ serves all documents ─────────────────────────▶ the answer
+    loop:   fork ─▶ serves all documents ─────────────────────────▶ result
     child:       └▶ closes every other file ─▶ works ─▶ pipe ─▶ ends
 
-The loop thread forks, and it has the interpreter's lock: no other thread is inside Loro then, so none of
-Loro's locks is held in the child. The child calls Loro and writes to its pipe, and nothing else: no logging,
-no event loop, no clean-up. It ends by itself when its CPU seconds are over or its reader is gone.
+The loop thread forks while it has the interpreter's lock: no other thread is inside Loro, so the child
+inherits no held lock of Loro. The child only calls Loro and writes to its pipe: no logging, no event loop,
+no clean-up. It ends by itself when its CPU seconds are used up or its reader is gone.
 """
 
 import asyncio
@@ -36,23 +36,23 @@ log = get_logger(__name__)
 
 #: CPU seconds of a child
 CALL_SECONDS = 60
-EXPORT_SECONDS = 300  # of a whole document, which nothing can split
-_CHILDREN_MAX = 2  # at once, of different documents: for calls, and as many for exports
-_REST = 2  # times what a fork took, before the next one: forks take a third of the loop's time at most
+EXPORT_SECONDS = 300  # of a whole document; an export cannot be split
+_CHILDREN_MAX = 2  # at once, of different documents: two for calls and two for exports
+_REST = 2  # pause after a fork, in multiples of its duration: forks use at most a third of the loop's time
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
-_TURN_SECONDS = 30  # that a call waits for others; its caller does not wait longer
-_WRITE_SECONDS = 300  # for the parent to read it; then the child ends
+_TURN_SECONDS = 30  # wait for other calls; the caller's own timeout is not longer
+_WRITE_SECONDS = 300  # for the parent to read the result; then the child ends
 
 Work = Callable[[], bytes]
 Fork = Callable[[Callable[[], Work]], Awaitable[tuple[bytes, float]]]
 
 
 class ChildProcesses:
-    """The children of one server.
+    """The child processes of one server.
 
-    At most two of them make calls and two export, one of each document: a client that opens a document does
-    not wait for calls, which may take a minute.
+    At most two children make calls and two export, one of each kind per document: a client that opens a
+    document does not wait for calls, which may take a minute.
     """
 
     __slots__ = ("_calls", "_documents", "_exports", "_forking", "_rest_until", "_threads")
@@ -71,20 +71,20 @@ class ChildProcesses:
         """Return the bytes that the work returns in a child, and the CPU seconds of the child.
 
         `exports`: the work is an export of the document, and leaves the document as it is.
-        `work` is called on the loop, right before the fork, and returns what the child does. Raises Refused
-        and CrdtPanic as the child does; Refused also when the child ends early, or its CPU seconds are over.
-        If no process can be started, the loop makes an export; a call, which edits its copy of the document
-        or checks an old version out, is refused.
+        `work` is called on the loop right before the fork, and returns the function that the child runs.
+        Raises Refused and CrdtPanic as the child does, and Refused if the child ends early or exceeds its CPU
+        seconds. If no process can be started, the loop makes an export itself; a call is refused, because it
+        edits its copy of the document or checks out an old version.
         """
         async with self.turn(document_id, exports=exports) as fork:
             return await fork(work)
 
     @asynccontextmanager
     async def turn(self, document_id: str, *, exports: bool = False) -> AsyncIterator[Fork]:
-        """Wait until the document may have a child, and keep its turn; what it gives is called as `run` is.
+        """Wait until the document may have a child, and yield a function that forks it as `run` does.
 
-        Raises Refused if it has to wait for too long.
-        For a caller that holds a lock of the document while the child works, and not while it waits.
+        Raises Refused after a wait of `_TURN_SECONDS`.
+        For a caller that holds a lock of the document while the child works, but not while it waits.
         """
         lock = self._documents.setdefault((document_id, exports), asyncio.Lock())
         async with AsyncExitStack() as stack:
@@ -93,7 +93,7 @@ class ChildProcesses:
                     await stack.enter_async_context(lock)
                     await stack.enter_async_context(self._exports if exports else self._calls)
             except TimeoutError:
-                raise Refused(Reason.BUSY, "other calls on large documents take long; ask again") from None
+                raise Refused(Reason.BUSY, "other calls on large documents take long; retry") from None
             yield partial(self._forked, document_id, exports)
 
     async def _forked(self, document_id: str, exports: bool, work: Callable[[], Work]) -> tuple[bytes, float]:
@@ -107,9 +107,9 @@ class ChildProcesses:
                 child = _Child(todo, cpu_seconds)
             except OSError as error:  # no memory, or too many processes
                 log.warning("cannot fork", document=document_id, problem=str(error))
-                if not exports:  # here it would edit the document itself
+                if not exports:  # in this process the work would edit the served document
                     raise Refused(
-                        Reason.BUSY, f"the server cannot start a process for it: {error}; ask again"
+                        Reason.BUSY, f"the server cannot start a process for the call: {error}; retry"
                     ) from error
                 done = todo()
                 return done, loop.time() - began
@@ -128,11 +128,11 @@ def _answer(outcome: bytes, code: int, cpu_seconds: int) -> bytes:
     if code == -signal.SIGXCPU:
         raise Refused(
             Reason.TOO_LARGE,
-            f"it takes more than {cpu_seconds} s of CPU on a document of this size;"
-            " export the document and do it on a replica",
+            f"the call takes more than {cpu_seconds} s of CPU on a document of this size;"
+            " export the document and do the work on a replica",
         )
     if code or not kind:
-        raise Refused(Reason.FAILED, f"the process that worked on it ended with code {code}; ask again")
+        raise Refused(Reason.FAILED, f"the process of the call ended with code {code}; retry")
     if kind == _DONE:
         return rest
     if kind == _REFUSED:
@@ -144,7 +144,7 @@ def _answer(outcome: bytes, code: int, cpu_seconds: int) -> bytes:
 
 
 class _Child:
-    """One child, and the end of its pipe."""
+    """One child process, and the reading end of its pipe."""
 
     def __init__(self, work: Work, cpu_seconds: int) -> None:
         self._reading, writing = os.pipe()
@@ -164,14 +164,14 @@ class _Child:
         os.close(writing)
 
     def reap(self) -> tuple[bytes, int, float]:
-        """Wait for the child's end; what it wrote, its exit code, and its CPU seconds."""
+        """Wait until the child ends; return its output, its exit code and its CPU seconds."""
         pieces = []
         try:
             while piece := os.read(self._reading, _PIECE_BYTES):
                 pieces.append(piece)
         finally:
             os.close(self._reading)
-            # Not reaped yet, so the id is its own while `kill` uses it.
+            # Not reaped yet, so the process id stays valid while `kill` uses it.
             os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
             with self._lock:
                 self._reaped = True
@@ -180,7 +180,7 @@ class _Child:
         return b"".join(pieces), os.waitstatus_to_exitcode(status), seconds
 
     def kill(self) -> None:
-        """End it early; `reap` returns then."""
+        """Kill the child, so that `reap` returns."""
         with self._lock:
             if not self._reaped:
                 os.kill(self._pid, signal.SIGKILL)
@@ -192,7 +192,7 @@ class _Child:
 def _work(work: Work, writing: int, cpu_seconds: int) -> NoReturn:
     code = 1
     try:
-        gc.disable()  # it would write to every page
+        gc.disable()  # a collection would write to, and so copy, every page
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU):
             signal.signal(number, signal.SIG_DFL)
@@ -208,7 +208,7 @@ def _work(work: Work, writing: int, cpu_seconds: int) -> NoReturn:
             outcome = outcome[os.write(writing, outcome) :]
         code = 0
     finally:
-        os._exit(code)  # nothing of the server's is cleaned up here
+        os._exit(code)  # skip the server's cleanup handlers
 
 
 def _outcome(work: Work) -> bytes:

@@ -1,25 +1,25 @@
-"""Updates of others, read by another process first: what ends that one must not end the server.
+"""Decode sandbox: a separate process decodes each client update first, so that a crash spares the server.
 
-A forged update can make Loro ask for more memory than there is, and then Rust ends the process: no panic,
-nothing to catch (docs/decisions/0004). The message stays in the WAL, so whoever takes the document next would
-end, too. The taster is a small process that decodes each update before the server does, about 13 us for a
-small one.
+A forged update can make Loro request more memory than the machine has. Rust then aborts the process without
+a panic to catch (docs/decisions/0004). The message stays in the WAL, so the next owner of the document would
+abort as well. The sandbox decodes each update before the server does; a small update takes about 13 us.
 
-It has two parts. The *parent* has loaded everything, decodes nothing, and forks the *worker*, which decodes.
-When an update ends the worker, the parent says how, and forks the next one: a few milliseconds, where
-starting Python anew takes some tenths of a second. A second parent is kept ready for when the first one ends.
+The sandbox has two processes. The *parent* has loaded all modules, decodes nothing, and forks the *worker*,
+which decodes. When an update ends the worker, the parent reports the exit and forks the next worker. The fork
+takes a few milliseconds; a new Python interpreter takes some tenths of a second. The server keeps a second
+parent ready in case the first one ends.
 
     server -> worker   bytes (4) | careful (1) | bounded (1) | count (4) | length (4) of each update | updates
-    worker -> server   "."                               each can be decoded, or Loro says no by itself
-    parent -> server   "!" | code (4) | asked (8) | fine (4)
-                                                         one ended the worker, behind so many: how, and for
-                                                         want of what memory
+    worker -> server   "."                               every update decodes, or Loro raises an error
+    parent -> server   "!" | code (4) | requested (8) | valid (4)
+                                                         an update ended the worker: exit code, bytes of the
+                                                         failed allocation, number of updates decoded before
 
-An exchange may be about many updates: it costs two changes of process, and the loop goes on meanwhile
-(`batch_validation.py`). Only one is under way at a time, so nothing is left in the pipe when a worker ends.
-The end of input is the end of the worker, and that of the parent. Of all ends only some say something about
-the update (`judged`): where nothing is known, it is taken as if there were no taster, since a good update
-must not be refused because a machine was slow or short of memory.
+One exchange may carry many updates: it costs two context switches, and the event loop keeps running
+(`batch_validation.py`). Only one exchange is under way at a time, so the pipe is empty when a worker ends.
+The end of input ends the worker and the parent. Only some exits prove anything about the update
+(`classify_exit`). If the exit proves nothing, the server imports the update as if it had no sandbox: a slow
+machine or a machine short of memory must not cause the refusal of a valid update.
 """
 
 import asyncio
@@ -49,142 +49,142 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_SECONDS = 10.0  # for one update: only its document waits
-#: CPU seconds that a worker may decode: the server needs as long, and runs nothing else meanwhile
+_SECONDS = 10.0  # for one update; only its document waits
+#: CPU seconds for decoding one update. The server needs as long for the import, and its loop stops meanwhile.
 DECODE_SECONDS = 0.15
 _START_SECONDS = 10.0
-_WORK_SECONDS = 300  # then a worker ends itself: nobody may be there any more to end it
+_WORK_SECONDS = 300  # then a worker ends itself, in case the server and the parent are gone
 _REQUEST = struct.Struct("<I??I")
 _END = struct.Struct("<ciQI")
 _FINE = struct.Struct("<I")
 _LENGTH_BYTES = 4
 _DONE, _ENDED = b".", b"!"
 _PIECE_BYTES = 64 * 1024
-#: how a process ends that native code ended; others (killed, for want of memory or by a person) say nothing
+#: Exit codes of native crashes. Other exits (SIGKILL by the OOM killer or an operator) prove nothing.
 _NATIVE = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL})
-#: No honest update asks for more at once: an operation has at least a byte or two in it and takes about a
-#: hundred in memory, and what is packed tighter (a long text of one letter) stays below the first number.
-#: So one that asks for more, and does not get it, was forged, however short of memory the machine is.
-_ASKED_BYTES_MAX = 1 << 30
-_ASKED_PER_BYTE_MAX = 64
-#: must be free, else an end without a word may be for want of memory
+#: Bound of a single allocation for a valid update: an operation has at least one or two encoded bytes and
+#: takes about a hundred in memory; denser content (a long text of one letter) stays below the first number.
+#: A failed allocation above the bound proves a forged update, even on a machine that is short of memory.
+_REQUESTED_BYTES_MAX = 1 << 30
+_REQUESTED_PER_BYTE_MAX = 64
+#: Memory that must be available; otherwise a crash without a message may come from a lack of memory.
 _ROOM_BYTES, _ROOM_PER_BYTE = 256 << 20, 16
-#: Rust's last words, and nothing behind them: a panic before them may quote what a stranger wrote. When
-#: nothing at all is left, it fails once more while it says so.
-_LAST_WORDS = re.compile(
+#: Rust's abort message at the end of stderr: an earlier panic message may quote content of the update. The
+#: line repeats if the allocation for printing the message fails as well.
+_ABORT_MESSAGE = re.compile(
     rb"(?:\A|\n)((?:memory allocation of \d{1,20} bytes failed\n)+)"
     rb"(?:(?:note:|skipping backtrace) [^\n]*\n)?\Z"
 )
-_WORDS_BYTES_MAX = 4096
-#: what a sender is told, and what is written beside the quarantined update
+_STDERR_BYTES_MAX = 4096
+#: Messages of NACKs and of quarantined updates. Reconciliation compares stored messages with SUSPECTED.
 FORGED = "decoding it ends the process: it was made to do harm"
 SUSPECTED = "decoding it ends the process, twice: it was made to do harm, or there is a fault"
-TOO_LONG = "decoding it takes too long: split the change into smaller commits"
-_PAST = b"\n\0\n"  # what was said before it belongs to another update
+TOO_LONG = "decoding the update takes too long: split the change into smaller commits"
+_PANIC_MARK = b"\n\0\n"  # output before it belongs to an earlier update
 
 
 class ValidateUpdate(Protocol):
-    """Raises InvalidUpdate or TooLong for what must not be imported.
+    """Raise InvalidUpdate or TooLong for an update that must not be imported.
 
-    `accepted`: our journal says that it was imported once. Then only a proof counts against it.
-    `bounded`: nothing has accepted it yet; refuse it if decoding it takes too long.
+    `accepted`: a journal has the update as accepted, so only proof of forgery refuses it.
+    `bounded`: the update is new; refuse it if decoding takes too long.
     """
 
     async def __call__(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None: ...
 
 
-async def untasted(update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
-    """For a server without a taster: every update is let through."""
+async def skip_validation(update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+    """Accept every update: the validation of a server without a sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended over an update: its exit code, and what memory it had asked for in vain."""
+    """Exit of a worker that was decoding an update: exit code and size of the failed allocation, if any."""
 
     code: int
-    asked_bytes: int = 0
+    requested_bytes: int = 0
 
 
 class ExitVerdict(Enum):
-    """What such an end says about the update."""
+    """Conclusion about the update from the exit of a worker."""
 
     FORGED = "forged"
-    SUSPECT = "suspect"  # forged, if it ends another worker as well
-    LONG = "long"  # decoding it takes too long
+    SUSPECT = "suspect"  # forged if it ends a second worker as well
+    LONG = "long"  # decoding takes too long
     UNKNOWN = "unknown"
 
 
-def judged(ended: WorkerExit, size: int) -> ExitVerdict:
-    """What the end of a worker says about an update of that size."""
+def classify_exit(ended: WorkerExit, size: int) -> ExitVerdict:
+    """Conclude from the exit of a worker about an update of `size` bytes."""
     if ended.code == -signal.SIGPROF:
         return ExitVerdict.LONG
     if ended.code not in _NATIVE:
         return ExitVerdict.UNKNOWN
-    if not ended.asked_bytes:
+    if not ended.requested_bytes:
         return ExitVerdict.SUSPECT
-    absurd = ended.asked_bytes > _ASKED_BYTES_MAX + _ASKED_PER_BYTE_MAX * size
+    absurd = ended.requested_bytes > _REQUESTED_BYTES_MAX + _REQUESTED_PER_BYTE_MAX * size
     return ExitVerdict.FORGED if absurd else ExitVerdict.UNKNOWN
 
 
 class SandboxGone(Exception):
-    """The parent ended."""
+    """The parent process ended."""
 
 
 class ValidationBatch:
-    """Updates that are tasted together, and what came of it."""
+    """Updates that the sandbox validates in one exchange, and the result."""
 
-    __slots__ = ("_wakes", "done", "fine", "size", "updates")
+    __slots__ = ("_wakes", "done", "size", "updates", "valid_count")
 
     def __init__(self) -> None:
         self.updates: list[bytes] = []
         self.size = 0
         self.done = False
-        self.fine = 0  # so many from the first on may be imported; nothing is known of the others
+        self.valid_count = 0  # number of updates from the first on that decode; the others are unknown
         self._wakes: dict[Callable[[], None], None] = {}  # each once, in order
 
     def add(self, update: bytes, wake: Callable[[], None]) -> int:
-        """Taste this one, too; its place among the others. `wake` is called when all is known."""
+        """Add an update and return its index. `wake` is called when the batch is done."""
         self.updates.append(update)
         self.size += len(update)
         self._wakes[wake] = None
         return len(self.updates) - 1
 
     def wake(self, wake: Callable[[], None]) -> None:
-        """Call this when all is known."""
+        """Call `wake` when the batch is done."""
         self._wakes[wake] = None
 
-    def settle(self, fine: int) -> None:
-        """So many are fine."""
-        self.done, self.fine, self.updates = True, fine, []
+    def settle(self, valid_count: int) -> None:
+        """End the batch: its first `valid_count` updates decode. Wake the callers."""
+        self.done, self.valid_count, self.updates = True, valid_count, []
         wakes, self._wakes = self._wakes, {}
         for wake in wakes:
             wake()
 
 
 class DecodeSandbox:
-    """The server's end: starts the processes, and asks. The caller waits for the answer."""
+    """Server side of the sandbox: start the processes and have them decode updates. Calls block."""
 
     def __init__(self, *, seconds: float = _SECONDS, spare: bool = True) -> None:
-        """`spare`: keep a second parent ready, for those who cannot wait until Python has started."""
+        """`spare`: keep a second parent ready, so that a replacement does not wait for Python to start."""
         self._seconds = seconds
         self._keeps_spare = spare
         self._process: SandboxProcess | None = None
         self._spare: SandboxProcess | None = None
 
-    def another(self) -> "DecodeSandbox":
-        """A second one with processes of its own, which keeps a spare."""
+    def new_instance(self) -> "DecodeSandbox":
+        """Return a second sandbox with its own processes and a spare parent."""
         return DecodeSandbox(seconds=self._seconds)
 
     def start(self) -> None:
-        """Start the processes, if they do not run, and wait until one can answer."""
+        """Start the processes unless they run, and wait until one is ready."""
         if self._process is None and (process := self._next()) is not None:
-            with suppress(SandboxGone, TimeoutError):  # one that does not start is noticed when it is asked
+            with suppress(SandboxGone, TimeoutError):  # the first validation reports a failed start
                 process.wait_until_ready(time.monotonic() + _START_SECONDS)
 
-    def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
-        """Raises InvalidUpdate if decoding the update ends a process.
+    def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+        """Raise InvalidUpdate if decoding the update crashes a process.
 
-        Raises TooLong if it is `bounded` and decoding it takes long.
+        Raise TooLong if it is `bounded` and decoding takes too long.
         """
         verdict = self._verdict(update, careful=False, bounded=bounded)
         if verdict is ExitVerdict.SUSPECT and not accepted:
@@ -198,11 +198,11 @@ class DecodeSandbox:
 
     @property
     def process(self) -> "SandboxProcess | None":
-        """Who is asked now; None if none runs."""
+        """The current sandbox process, or None if none runs."""
         return self._process
 
     def replace(self, process: "SandboxProcess") -> None:
-        """That one does not answer, or is gone: the one that was kept ready takes its place."""
+        """End a process that does not answer or is gone, and switch to the spare one."""
         process.end(at_once=True)
         if self._process is process:
             self._next()
@@ -215,100 +215,97 @@ class DecodeSandbox:
         self._process = self._spare = None
 
     def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> ExitVerdict:
-        self._free()
+        self._finish_batch()
         deadline = time.monotonic() + self._seconds
         for _ in range(2):
             if (process := self._process or self._next()) is None:
                 break
             try:
-                ended = process.ask(update, deadline, careful=careful, bounded=bounded)
+                ended = process.check(update, deadline, careful=careful, bounded=bounded)
             except TimeoutError:
-                log.warning("the taster did not answer in time, taking another", bytes=len(update))
+                log.warning("decode sandbox timed out, replacing it", bytes=len(update))
                 process.end(at_once=True)
                 self._next()
                 break
             except SandboxGone:
-                log.warning("the taster is gone, taking another", code=process.end(), bytes=len(update))
+                log.warning("decode sandbox ended, replacing it", code=process.end(), bytes=len(update))
                 self._next()
                 continue
             if ended is None:
                 return ExitVerdict.UNKNOWN
-            verdict = judged(ended, len(update))
-            tell = log.warning if verdict is ExitVerdict.UNKNOWN else log.info
-            tell(
-                "an update ended the taster's worker",
+            verdict = classify_exit(ended, len(update))
+            log_end = log.warning if verdict is ExitVerdict.UNKNOWN else log.info
+            log_end(
+                "update ended the sandbox worker",
                 code=ended.code,
-                asked_bytes=ended.asked_bytes,
+                requested_bytes=ended.requested_bytes,
                 bytes=len(update),
                 verdict=verdict.value,
             )
             return verdict
         return ExitVerdict.UNKNOWN
 
-    def _free(self) -> None:
-        """Let what others asked for ahead end first: its time is not that of the update asked for now.
+    def _finish_batch(self) -> None:
+        """Finish the batch under way first: its time must not count against the update to validate now.
 
-        Else a few updates that take long would make one pass untasted that ends the process.
+        Otherwise a few slow updates would let an update pass unvalidated that crashes the server.
         """
         process = self._process
-        if process is None or not process.tasting:
+        if process is None or not process.is_busy:
             return
         try:
             process.finish(process.due)
         except (TimeoutError, SandboxGone):
-            log.warning("the taster did not taste ahead in time, taking another")
+            log.warning("decode sandbox did not finish a batch in time, replacing it")
             self.replace(process)
 
     def _next(self) -> "SandboxProcess | None":
-        """The one that was kept ready, and another takes its place; None if none can be started."""
+        """Switch to the spare process and start a new spare; return None if no process can be started."""
         self._process, self._spare = self._spare, None
         try:
             self._process = self._process or SandboxProcess()
             self._spare = SandboxProcess() if self._keeps_spare else None
         except OSError as error:  # no memory for it, or too many processes
-            log.warning("a taster could not be started", problem=str(error))
+            log.warning("cannot start a decode sandbox", problem=str(error))
         return self._process
 
 
 class ValidationThread:
-    """Validates updates one after another in a thread, while the loop runs other documents.
+    """Validate updates one after another in a thread, while the event loop runs other documents.
 
-    It has a taster of its own: an update that takes long here does not delay the small updates, which
-    another taster decodes in portions (`batch_validation.py`). The thread waits for pipes; it decodes
-    nothing.
+    The thread has a sandbox of its own: a slow update does not delay the small updates that another sandbox
+    decodes in batches (`batch_validation.py`). The thread only waits for pipes and decodes nothing.
     """
 
-    def __init__(self, taster: DecodeSandbox) -> None:
-        self._taster = taster
+    def __init__(self, sandbox: DecodeSandbox) -> None:
+        self._sandbox = sandbox
         # Its queue holds one update of each document at most.
         self._thread = ThreadPoolExecutor(1, "lorogo-sandbox")
 
-    async def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
-        """As `ValidateUpdate` says."""
-        asked = functools.partial(self._taster.taste, update, accepted=accepted, bounded=bounded)
-        await asyncio.get_running_loop().run_in_executor(self._thread, asked)
+    async def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+        """Validate one update."""
+        work = functools.partial(self._sandbox.validate, update, accepted=accepted, bounded=bounded)
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Wait for the update that is being decoded; no other is begun."""
+        """Wait for the update under way, and cancel the queued ones."""
         self._thread.shutdown(cancel_futures=True)
 
 
 class SandboxProcess:
-    """One parent with its worker, and the pipes to them."""
+    """One parent with its worker, and the pipes to both."""
 
     def __init__(self) -> None:
         self.before_end: Callable[[], None] = _nothing
-        self.due = 0.0  # when the portion under way must be known
-        self._portion: ValidationBatch | None = (
-            None  # that is being tasted, while nobody waits for the answer
-        )
+        self.due = 0.0  # deadline of the batch under way
+        self._batch: ValidationBatch | None = None  # under way, without a blocked caller
         self.popen = subprocess.Popen(
             [sys.executable, "-c", "from lorogo_server.sandbox.decode_sandbox import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the server; and parent and worker can be ended together
-            env={**without_secrets(os.environ), "RUST_BACKTRACE": "0"},  # a page, and none of it is read
+            start_new_session=True,  # Ctrl-C is for the server; parent and worker are killed as one group
+            env={**without_secrets(os.environ), "RUST_BACKTRACE": "0"},  # backtraces are long and unused
         )
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
@@ -318,67 +315,67 @@ class SandboxProcess:
             os.set_blocking(pipe.fileno(), False)
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Raises TimeoutError, Gone."""
+        """Wait for the ready signal. Raises TimeoutError, Gone."""
         if not self._ready:
-            self._hear(deadline)
+            self._read_reply(deadline)
             self._ready = True
 
-    def ask(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> WorkerExit | None:
-        """How the update ended the worker; None: it did not. Raises TimeoutError, Gone."""
+    def check(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> WorkerExit | None:
+        """Decode one update; return the worker's exit, or None if it survived. Raises TimeoutError, Gone."""
         self.wait_until_ready(deadline)
-        if self._portion is not None:
+        if self._batch is not None:
             self.finish(deadline)
-        self._tell(_framed((update,), careful=careful, bounded=bounded), deadline)
-        heard = self._hear(deadline)
-        if heard == _DONE:
+        self._write(_framed((update,), careful=careful, bounded=bounded), deadline)
+        reply = self._read_reply(deadline)
+        if reply == _DONE:
             return None
-        _, code, asked, _ = _END.unpack(heard)
-        return WorkerExit(code, asked)
+        _, code, requested, _ = _END.unpack(reply)
+        return WorkerExit(code, requested)
 
     @property
-    def tasting(self) -> bool:
-        """Whether a portion is under way."""
-        return self._portion is not None
+    def is_busy(self) -> bool:
+        """True while a batch is under way."""
+        return self._batch is not None
 
     @property
-    def answers(self) -> int:
-        """The file that can be read when `finish()` need not wait."""
+    def reply_fd(self) -> int:
+        """File descriptor that is readable once `finish()` does not block."""
         return self._out.fileno()
 
-    def begin(self, portion: "ValidationBatch", deadline: float) -> None:
-        """Let the worker taste a portion; nothing may be under way. Raises TimeoutError, Gone."""
-        assert self._portion is None
-        self._portion, self.due = portion, deadline  # settled from here on, however it ends
+    def begin(self, batch: "ValidationBatch", deadline: float) -> None:
+        """Send a batch to the worker; no other may be under way. Raises TimeoutError, Gone."""
+        assert self._batch is None
+        self._batch, self.due = batch, deadline  # settled from here on, however it ends
         self.wait_until_ready(deadline)
-        self._tell(_framed(portion.updates, careful=False, bounded=True), deadline)
+        self._write(_framed(batch.updates, careful=False, bounded=True), deadline)
 
     def finish(self, deadline: float) -> None:
-        """Settle the portion that is under way, if there is one. Raises TimeoutError, Gone."""
-        if self._portion is None:
+        """Read the reply to the batch under way, if any, and settle it. Raises TimeoutError, Gone."""
+        if self._batch is None:
             return
-        heard = self._hear(deadline)
-        portion, self._portion = self._portion, None
-        portion.settle(len(portion.updates) if heard == _DONE else _END.unpack(heard)[3])
+        reply = self._read_reply(deadline)
+        batch, self._batch = self._batch, None
+        batch.settle(len(batch.updates) if reply == _DONE else _END.unpack(reply)[3])
 
     def end(self, *, at_once: bool = False) -> int | None:
-        """How the parent ended by itself; None if it had to be ended. Nothing of it is left."""
+        """End both processes; return the parent's exit code, or None if it had to be killed."""
         self.before_end()
-        portion, self._portion = self._portion, None
-        if portion is not None:
-            portion.settle(0)
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.settle(0)
         with suppress(BrokenPipeError):
             self._in.close()
         try:
             code: int | None = self.popen.wait(0 if at_once else 0.5)
         except subprocess.TimeoutExpired:
             code = None
-        with suppress(ProcessLookupError, PermissionError):  # the worker may have outlived its parent
+        with suppress(ProcessLookupError, PermissionError):  # the worker may still run
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
         self._out.close()
         return code
 
-    def _tell(self, data: bytes, deadline: float) -> None:
+    def _write(self, data: bytes, deadline: float) -> None:
         fd, view = self._in.fileno(), memoryview(data)
         while view:
             try:
@@ -388,17 +385,17 @@ class SandboxProcess:
             except BrokenPipeError:
                 raise SandboxGone from None
 
-    def _hear(self, deadline: float) -> bytes:
+    def _read_reply(self, deadline: float) -> bytes:
         fd = self._out.fileno()
         while True:
             _wait(fd, select.POLLIN, deadline)
             try:
-                heard = os.read(fd, _END.size)  # one answer at most, written whole
+                reply = os.read(fd, _END.size)  # one reply at most, written at once
             except BlockingIOError:
                 continue
-            if not heard:
+            if not reply:
                 raise SandboxGone
-            return heard
+            return reply
 
 
 def _nothing() -> None:
@@ -419,64 +416,64 @@ def _wait(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-# --- the process ----------------------------------------------------------------------------------
+# --- the sandbox process --------------------------------------------------------------------------
 
 _IDLE, _READING, _DECODING = range(3)
 
 
 def main() -> None:
-    """The process's door: the parent, which forks one worker after another."""
+    """Entry point of the parent process, which forks one worker after another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ends are expected, and nobody reads their dumps
-    # shared: what the worker does, and how many it has decoded, also when it cannot say so any more
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected, core dumps are useless
+    # Shared memory: phase of the worker and number of decoded updates, readable after a crash.
     doing = mmap.mmap(-1, 1 + _FINE.size)
     with suppress(BrokenPipeError):
         os.write(1, _DONE)
-        while _worked(doing):
+        while _run_worker(doing):
             pass
 
 
-def _worked(doing: mmap.mmap) -> bool:
-    """One worker's life; whether there shall be another."""
+def _run_worker(doing: mmap.mmap) -> bool:
+    """Run one worker to its end; return True if the parent shall fork another."""
     doing[0] = _IDLE
     parent = os.getpid()
-    words_in, words_out = os.pipe()
+    stderr_in, stderr_out = os.pipe()
     worker = os.fork()
     if not worker:
-        os.dup2(words_out, 2)
-        os.close(words_in)
-        os.close(words_out)
+        os.dup2(stderr_out, 2)
+        os.close(stderr_in)
+        os.close(stderr_out)
         _work(doing, parent)
-    os.close(words_out)
-    words = _last_words(words_in)
-    os.close(words_in)
+    os.close(stderr_out)
+    stderr = _read_stderr_end(stderr_in)
+    os.close(stderr_in)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
-    if not code or doing[0] == _READING:  # the end of input; or a part of an update is left in the pipe
+    if not code or doing[0] == _READING:  # end of input, or a partial update is left in the pipe
         return False
     if doing[0] == _DECODING:
-        (fine,) = _FINE.unpack_from(doing, 1)
-        os.write(1, _END.pack(_ENDED, code, asked_bytes(code, words), fine))
+        (valid_count,) = _FINE.unpack_from(doing, 1)
+        os.write(1, _END.pack(_ENDED, code, requested_bytes(code, stderr), valid_count))
     return True
 
 
-def _last_words(fd: int) -> bytes:
-    """The end of what the worker says, when it has ended."""
-    words = b""
+def _read_stderr_end(fd: int) -> bytes:
+    """Read the worker's stderr until it ends; return the last bytes."""
+    stderr = b""
     while piece := os.read(fd, _PIECE_BYTES):
-        words = (words + piece)[-_WORDS_BYTES_MAX:]
-    return words
+        stderr = (stderr + piece)[-_STDERR_BYTES_MAX:]
+    return stderr
 
 
-def asked_bytes(code: int, words: bytes) -> int:
-    """How much memory Rust had asked for in vain when it ended the process; 0: it does not say so."""
-    found = _LAST_WORDS.search(words.rpartition(_PAST)[2])
+def requested_bytes(code: int, stderr: bytes) -> int:
+    """Return the size of the failed allocation that aborted the process; 0 if stderr reports none."""
+    found = _ABORT_MESSAGE.search(stderr.rpartition(_PANIC_MARK)[2])
     if code != -signal.SIGABRT or found is None:
         return 0
     return min(max(int(number) for number in re.findall(rb"\d+", found[1])), (1 << 64) - 1)
 
 
 def _work(doing: mmap.mmap, parent: int) -> NoReturn:
-    """The worker: decodes what comes, until nothing comes any more."""
+    """Run the worker: decode updates until the input ends."""
     code = 1
     try:
         with suppress(BrokenPipeError):
@@ -495,25 +492,25 @@ def _work(doing: mmap.mmap, parent: int) -> NoReturn:
                 os.write(1, _DONE)
         code = 0
     finally:
-        os._exit(code)  # nothing of the parent's is cleaned up here
+        os._exit(code)  # skip the parent's cleanup handlers
 
 
 def _decode(update: bytes, careful: bool) -> None:
-    """Returns, whatever Loro says about it; or ends the process."""
+    """Decode an update and ignore errors; a forged one crashes the process."""
     if careful:
         mmap.mmap(-1, _ROOM_BYTES + _ROOM_PER_BYTE * len(update)).close()
     try:
         crdt.try_decoding(update)
     except CrdtPanic:
-        os.write(2, _PAST)
-    except CrdtError:  # the server meets it itself, and says so
+        os.write(2, _PANIC_MARK)
+    except CrdtError:  # the server raises it again at the import, and sends the NACK
         pass
 
 
 def _request(doing: mmap.mmap) -> tuple[list[bytes], bool, bool] | None:
-    """The next updates, whether to look for room first, and whether time is bounded; None at the end.
+    """Read one request: updates, `careful` (check free memory first) and `bounded`; None at the end.
 
-    One request comes at a time.
+    The server sends one request at a time.
     """
     data, wanted, careful, bounded, count = bytearray(), _REQUEST.size, False, False, 0
     while len(data) < wanted:

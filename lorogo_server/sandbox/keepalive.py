@@ -1,14 +1,14 @@
 """Keeps this server's leases alive while the server itself is too busy to do so.
 
 Loro holds the interpreter's lock while it imports, so a very large update stops every thread of the
-server, renewals included (measured: 300,000 list entries, 3.5 MB, take about a second). The pacemaker
-is a small process of its own with its own connection. It does nothing as long as it hears a beat from
-the server; when the beats stop *and the server is using the CPU*, it renews the server's statuses in its
-name, for a minute at most. A server that was stopped, hangs without computing, or died is not helped:
-its documents must go to others.
+server, renewals included (measured: 300,000 list entries, 3.5 MB, take about a second). The keepalive
+process is small and has its own connection to NATS. It does nothing while it receives heartbeats from
+the server. When the heartbeats stop *and the server uses the CPU*, it renews the server's leases for a
+minute at most. It does not renew for a server that is stopped, hangs without computing, or died: other
+servers must acquire those documents.
 
-The server writes to its standard input: the settings as one JSON line, then beats (empty lines) and
-`+{id} {token}` / `-{id}` for what it holds; the end of input is the end.
+The server writes to the process's standard input: the settings as one JSON line, then heartbeats (empty
+lines) and `+{id} {token}` / `-{id}` for the leases that it holds. The process exits at the end of input.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from lorogo_transport.telemetry.logs import get_logger, to_stderr
 log = get_logger(__name__)
 
 BEAT_SECONDS = 0.25
-_SILENCE_SECONDS = 1.0  # without a beat, before the pacemaker looks at the server
+_SILENCE_SECONDS = 1.0  # without a heartbeat, before the process checks the server's CPU time
 _HELP_SECONDS_MAX = 60.0
 _AT_ONCE = 64
 _LINE_BYTES_MAX = 64 * 1024
@@ -42,7 +42,7 @@ _LINE_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveSettings:
-    """What the process is told when it starts."""
+    """Settings that the process reads from its standard input."""
 
     nats: str = field(repr=False)  # it may hold a password
     server_id: str
@@ -52,7 +52,7 @@ class KeepaliveSettings:
 
 
 class KeepaliveState:
-    """The decisions of the process; time and the server's CPU time come in."""
+    """Decides when the process renews leases; time and the server's CPU time are arguments."""
 
     def __init__(self, settings: KeepaliveSettings, now: float) -> None:
         self.settings = settings
@@ -62,8 +62,8 @@ class KeepaliveState:
         self._helping_since: float | None = None
         self._next_renewal = 0.0
 
-    def hear(self, line: str, now: float) -> None:
-        """A line from the server."""
+    def handle_line(self, line: str, now: float) -> None:
+        """Handle one line from the server."""
         self.last_beat = now
         self._helping_since = None
         if line.startswith("+"):
@@ -73,11 +73,14 @@ class KeepaliveState:
             self.held.pop(line[1:], None)
 
     def silent_since(self, now: float) -> Callable[[], bool]:
-        """A function that says whether the server has been silent since `now`."""
+        """Return a function that returns True while no heartbeat has arrived since `now`."""
         return lambda: self.last_beat <= now
 
     def must_renew(self, now: float, cpu_seconds: float | None) -> bool:
-        """Whether to renew now; `cpu_seconds` is what the server has used so far (None: it is gone)."""
+        """Return True if the leases must be renewed now.
+
+        `cpu_seconds` is the CPU time of the server so far; None if the server is gone.
+        """
         working = cpu_seconds is not None and cpu_seconds > self._cpu_seconds
         self._cpu_seconds = cpu_seconds or 0.0
         if now - self.last_beat < _SILENCE_SECONDS or not working:
@@ -92,18 +95,18 @@ class KeepaliveState:
 
 
 async def renew_all(
-    transport: Transport, pacemaker: KeepaliveState, clock: Clock, still_needed: Callable[[], bool]
+    transport: Transport, state: KeepaliveState, clock: Clock, still_needed: Callable[[], bool]
 ) -> int:
-    """Write every held status again with a new time, if it is still the server's; returns how many."""
+    """Rewrite each held status with a new time if the server still owns it; return the number of writes."""
     statuses = Statuses(transport)
     slots = asyncio.Semaphore(_AT_ONCE)
-    server_id = pacemaker.settings.server_id
+    server_id = state.settings.server_id
     done = 0
 
     async def renew(document_id: str, token: int) -> None:
         nonlocal done
         async with slots:
-            with suppress(TransportError):  # a lost race, or no connection: the server sees to it
+            with suppress(TransportError):  # a lost race or no connection: the server handles it
                 entry = await statuses.read(document_id)
                 if entry is None or entry.server != server_id or entry.token != token:
                     return
@@ -123,13 +126,13 @@ async def renew_all(
                 done += 1
 
     async with asyncio.TaskGroup() as group:
-        for document_id, token in list(pacemaker.held.items()):
+        for document_id, token in list(state.held.items()):
             group.create_task(renew(document_id, token))
     return done
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """The CPU time of a process, or None if it is gone or this system does not tell."""
+    """Return the CPU time of a process; None if it is gone or the system does not report it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -140,42 +143,42 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 async def run() -> None:
-    """The process: until standard input ends."""
+    """Run the process until standard input ends."""
     clock = SystemClock()
     reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     settings = KeepaliveSettings(**json.loads(await reader.readline()))
-    pacemaker = KeepaliveState(settings, clock.now())
+    state = KeepaliveState(settings, clock.now())
     async with (
         await connect(
             settings.nats,
-            name=f"pacemaker-{settings.server_id}",
+            name=f"keepalive-{settings.server_id}",
             seed=settings.seed,
             inbox_prefix="_INBOX" if settings.seed is None else SERVER_INBOX,
         ) as transport,
         asyncio.TaskGroup() as group,
     ):
-        watching = group.create_task(_watch(transport, pacemaker, clock))
+        watching = group.create_task(_watch(transport, state, clock))
         while line := await reader.readline():
-            pacemaker.hear(line.decode().strip(), clock.now())
+            state.handle_line(line.decode().strip(), clock.now())
         watching.cancel()
 
 
-async def _watch(transport: Transport, pacemaker: KeepaliveState, clock: Clock) -> None:
+async def _watch(transport: Transport, state: KeepaliveState, clock: Clock) -> None:
     while True:
         await asyncio.sleep(BEAT_SECONDS)
-        if pacemaker.must_renew(clock.now(), cpu_seconds(pacemaker.settings.server_pid)):
-            renewed = await renew_all(transport, pacemaker, clock, pacemaker.silent_since(clock.now()))
-            log.warning("the server is busy, renewed its leases", documents=renewed)
+        if state.must_renew(clock.now(), cpu_seconds(state.settings.server_pid)):
+            renewed = await renew_all(transport, state, clock, state.silent_since(clock.now()))
+            log.warning("server is busy, renewed its leases", documents=renewed)
 
 
 class KeepaliveProcess:
-    """The server's end: starts the process, tells it what is held, beats."""
+    """Server side: start the keepalive process, send it the held leases and heartbeats."""
 
     def __init__(self, nats: str, *, seed: str | None = None) -> None:
-        """Address and seed go to the process by its standard input: nobody can list them."""
+        """Address and seed go through standard input: process listings do not show them."""
         self._nats = nats
         self._seed = seed
         self._held: dict[str, int] = {}
@@ -194,7 +197,7 @@ class KeepaliveProcess:
             "from lorogo_server.sandbox.keepalive import main; main()",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
+            start_new_session=True,  # Ctrl-C is for the server; this process exits at the end of input
             env=without_secrets(os.environ),
         )
         assert self._settings is not None
@@ -203,21 +206,21 @@ class KeepaliveProcess:
             self._write(f"+{document_id} {token}")
 
     def hold(self, document_id: str, token: int) -> None:
-        """The server has this document with this token; saying it again costs nothing."""
+        """Add a lease to renew. Repeated calls with the same token write nothing."""
         if self._held.get(document_id) != token:
             self._held[document_id] = token
             self._write(f"+{document_id} {token}")
 
     def drop(self, document_id: str) -> None:
-        """The server has given it up."""
+        """Remove the lease of a document."""
         self._held.pop(document_id, None)
         self._write(f"-{document_id}")
 
     async def run(self) -> None:
-        """Beat for ever, and start the process again should it end; ends by cancellation."""
+        """Send heartbeats until cancelled, and restart the process if it ends."""
         while True:
             if self._process is not None and self._process.returncode is not None:
-                log.warning("the pacemaker ended, starting another", code=self._process.returncode)
+                log.warning("keepalive process ended, restarting it", code=self._process.returncode)
                 await self._launch()
             self._write("")
             await asyncio.sleep(BEAT_SECONDS)
@@ -243,7 +246,7 @@ class KeepaliveProcess:
 
 
 def main() -> None:
-    """The process's door."""
-    to_stderr("warning")  # it has our server's standard error
+    """Entry point of the keepalive process."""
+    to_stderr("warning")  # it shares the server's standard error
     with suppress(KeyboardInterrupt, LorogoError):
         asyncio.run(run())

@@ -40,7 +40,7 @@ async def main(url: str, skew_seconds: float, settings: ServerSettings, data: Pa
     async with (
         await connect(url, name="drill-server") as transport,
         Server(
-            transport, settings, clock=SkewedClock(skew_seconds), pulse=KeepaliveProcess(url), data=data
+            transport, settings, clock=SkewedClock(skew_seconds), keepalive=KeepaliveProcess(url), data=data
         ) as server,
     ):
         print(f"serving {server.server_id}", flush=True)

@@ -169,8 +169,8 @@ async def test_what_servers_note_of_themselves_is_no_part_of_a_feed(world: World
         await move(client, servers, servers[turn % 2])
         await write(session, f"{turn}x", f"{turn}y")
         for server in servers:
-            server.context.tally.acked(turn)
-            server._maintenance.tell_answers()
+            server.context.ack_metrics.acked(turn)
+            server._scheduler.record_answers()
         async with client.feed(since=position or 0) as feed:
             items += await some(feed, 2)
             await nothing(feed)

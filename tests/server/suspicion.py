@@ -10,7 +10,7 @@ class Suspicious(DecodeSandbox):
     def __init__(self, *, suspects: bool) -> None:
         super().__init__()
         self.suspects = suspects
-        self.tasted: list[tuple[bytes, bool]] = []
+        self.validated: list[tuple[bytes, bool]] = []
 
     def another(self) -> DecodeSandbox:
         return self
@@ -18,7 +18,7 @@ class Suspicious(DecodeSandbox):
     def start(self) -> None:
         """There is nothing to start."""
 
-    def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
-        self.tasted.append((update, accepted))
+    def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+        self.validated.append((update, accepted))
         if self.suspects and not accepted:
             raise InvalidUpdate(SUSPECTED)

@@ -252,9 +252,9 @@ async def test_a_day_of_a_server_changes_its_figures(memory: World) -> None:
     await probe.put("doc", probe.split(writer.type("x" * 500), size=100)[:1])  # never whole
     await until(lambda: _seen(changes, "unfinished_bytes"))
     await probe.call("compact", "doc")
-    visitors = server.hosts["doc"].visitors
+    endpoint = server.hosts["doc"].endpoint
     for _ in range(1100):
-        visitors._on_ping(Message(subjects.ping("doc"), b"", {}, "_INBOX.one"))
+        endpoint._on_ping(Message(subjects.ping("doc"), b"", {}, "_INBOX.one"))
     await probe.bus.publish(subjects.awareness("doc"), bytes(AWARENESS_BYTES_MAX + 1))
     await until(lambda: _seen(changes, "presence_dropped"))
     assert server.journal is not None

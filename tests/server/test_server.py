@@ -615,7 +615,7 @@ async def test_a_closed_document_is_freed_at_once(serve: Serve, probe: Probe, un
     await probe.call("compact", unique)
     with no_collection():
         host = server.hosts[unique]
-        freed = [weakref.ref(one) for one in (host, host.loaded.intake, host.visitors.presence)]
+        freed = [weakref.ref(one) for one in (host, host.loaded.intake, host.endpoint.presence)]
         host.stop("idle")
         await host.closed.wait()
         del host

@@ -19,7 +19,7 @@ async def test_work_that_ended_before_it_began_is_forgotten(memory: World) -> No
     await probe.accept("doc", Writer().type("one "))
     host = server.hosts["doc"]
     host.due.want("it is wanted")
-    server._upkeep.turn(server.context.clock.now())
+    server._compaction_schedule.turn(server.context.clock.now())
     await host._tasks.close()  # as its end does
     host.stop("closed")
     await host.closed.wait()

@@ -15,7 +15,7 @@ from lorogo_server import Server
 from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Intake, Poisoned
-from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, untasted
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, skip_validation
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import StoredMessage
 from tests.server.support import QUICK, Probe, Writer
@@ -48,7 +48,7 @@ async def test_others_run_between_two_steps_of_an_import(long_update: StoredMess
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    (effect,) = await admit(intake, long_update, 0.0, taste=untasted)
+    (effect,) = await admit(intake, long_update, 0.0, validate=skip_validation)
     done = True
     await beside
     assert isinstance(effect, Accepted)
@@ -77,7 +77,7 @@ async def test_others_run_between_an_import_and_its_first_step(
         return imported(*arguments, **options)
 
     monkeypatch.setattr(intake.replica, "apply", applied)
-    await admit(intake, long_update, 0.0, taste=untasted)
+    await admit(intake, long_update, 0.0, validate=skip_validation)
     assert events == ["import", "other", "step"]
 
 
@@ -90,7 +90,7 @@ async def test_a_panic_in_a_step_refuses_the_update(
         raise CrdtPanic("forged")
 
     monkeypatch.setattr(steps, "walk", panics)
-    (effect,) = await admit(_intake(), long_update, 0.0, taste=untasted)
+    (effect,) = await admit(_intake(), long_update, 0.0, validate=skip_validation)
     assert isinstance(effect, Poisoned)
     assert effect.refused.sequences == (1,)
 
@@ -108,11 +108,11 @@ async def test_a_repetition_is_not_refused_for_a_panic_over_another_update(
     def panics(_: Replica) -> None:
         raise CrdtPanic("a forged update is in the history")
 
-    (first,) = await admit(intake, sent(1, "one"), 0.0, taste=untasted)
+    (first,) = await admit(intake, sent(1, "one"), 0.0, validate=skip_validation)
     assert isinstance(first, Accepted)
     monkeypatch.setattr(Replica, "_steps", panics)
     monkeypatch.setattr(operation_ids, "contradicts", lambda *_, **__: None)  # too many peers to compare
-    (again,) = await admit(intake, sent(2, "another"), 0.0, taste=untasted)
+    (again,) = await admit(intake, sent(2, "another"), 0.0, validate=skip_validation)
     assert isinstance(again, Accepted)
     assert not again.new
 
@@ -131,12 +131,12 @@ async def test_no_update_is_refused_for_a_panic_that_may_be_over_another(
     def panics(_: Replica) -> None:
         raise CrdtPanic("a forged update is in the history")
 
-    (first,) = await admit(intake, sent(1, "x"), 0.0, taste=untasted)
+    (first,) = await admit(intake, sent(1, "x"), 0.0, validate=skip_validation)
     assert isinstance(first, Accepted)
     monkeypatch.setattr(Replica, "_steps", panics)
     monkeypatch.setattr(Replica, "is_due", property(lambda _: True))
     with pytest.raises(UnclearPanic):
-        await admit(intake, sent(2, "y" * length), 0.0, taste=untasted)
+        await admit(intake, sent(2, "y" * length), 0.0, validate=skip_validation)
 
 
 async def test_a_document_is_loaded_again_when_any_update_may_be_forged(memory: World) -> None:
@@ -188,7 +188,7 @@ class _Waiting(DecodeSandbox):
         super().__init__()
         self.asked, self.go_on = threading.Event(), threading.Event()
 
-    def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+    def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
         assert bounded
         self.asked.set()
         assert self.go_on.wait(60.0)
@@ -196,15 +196,15 @@ class _Waiting(DecodeSandbox):
 
 async def test_other_documents_are_served_while_a_large_update_is_validated(tmp_path: Path) -> None:
     """The sandbox decodes it beside the event loop, and small updates have a sandbox of their own."""
-    nats, taster = MemoryNats(), _Waiting()
-    serving = Server(nats.connect("server"), QUICK, data=tmp_path, taster=taster)
+    nats, sandbox = MemoryNats(), _Waiting()
+    serving = Server(nats.connect("server"), QUICK, data=tmp_path, sandbox=sandbox)
     async with Probe(nats.connect("probe")) as probe, serving:
         await probe.start("large")
         await probe.start("other")
         large = probe.split(Writer().type("x" * 10_000))
         await probe.put("large", large)
-        assert await asyncio.to_thread(taster.asked.wait, 60.0)
+        assert await asyncio.to_thread(sandbox.asked.wait, 60.0)
         accepted = await probe.accept("other", Writer().type("small"))
         assert accepted.log_id != large[0].log_id
-        taster.go_on.set()
+        sandbox.go_on.set()
         assert (await probe.answer()).log_id == large[0].log_id

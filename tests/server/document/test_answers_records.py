@@ -77,7 +77,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def told(server: Server) -> None:
     """The minute is over, and what was answered in it on the disk."""
-    server._maintenance.tell_answers()
+    server._scheduler.record_answers()
     assert server.journal is not None
     await server.journal.logs[0].flush()
 
@@ -212,7 +212,7 @@ async def test_without_a_journal_nothing_is_written() -> None:
     async with Server(nats.connect(), settings) as server, Probe(nats.connect()) as probe:
         await probe.start("doc")
         await probe.accept("doc", Writer().type("a"))
-        server._maintenance.tell_answers()
+        server._scheduler.record_answers()
         assert server.stats()["acked"] == 1
 
 
@@ -227,17 +227,17 @@ async def test_a_journal_that_stopped_takes_none_and_the_server_goes_on_to_its_e
         writer = Writer()
         await probe.accept("doc", writer.type("a"))
         disk.break_()
-        server._maintenance.tell_answers()  # this write itself is what finds the disk broken
+        server._scheduler.record_answers()  # this write itself is what finds the disk broken
 
         async def stopped() -> bool:
             return server.journal is not None and bool(server.journal.stopped)
 
         await until(stopped)
         await until(lambda: _closed(server))
-        server.context.tally.refused(Reason.NOT_OWNER)
-        server._maintenance.tell_answers()
+        server.context.ack_metrics.refused(Reason.NOT_OWNER)
+        server._scheduler.record_answers()
     assert [one.reasons for one in answers_in(Reader.open(DATA / "journal" / "00", storage=disk))] == [{}]
-    kept = server.context.tally.take(SystemClock().wall_ns())
+    kept = server.context.ack_metrics.take(SystemClock().wall_ns())
     assert kept is not None
     assert (kept.acked, kept.reasons) == (0, {"not-owner": 1})
 
@@ -394,9 +394,9 @@ async def test_an_erasure_leaves_them(world: World) -> None:
 
         await until(erased)
         assert world.answers() == before
-        assert server._keeping is not None
-        await server._keeping.heard(ANSWERS_KEY.decode())  # nobody can have erased them
-        await server._keeping.look()
+        assert server._segment_upkeep is not None
+        await server._segment_upkeep.on_erased(ANSWERS_KEY.decode())  # nobody can have erased them
+        await server._segment_upkeep.look()
         assert world.answers() == before
 
 
@@ -405,15 +405,15 @@ async def test_old_ones_expire_with_their_segments(world: World) -> None:
     settings = replace(QUICK, journal_keep_bytes=1)
     async with world.serving(settings) as server:
         assert server.journal is not None
-        assert server._keeping is not None
+        assert server._segment_upkeep is not None
         for number in range(3):
-            server.context.tally.acked(number)
+            server.context.ack_metrics.acked(number)
             await told(server)
             await server.journal.logs[0].rotate()
 
         async def expired() -> bool:
-            assert server._keeping is not None
-            await server._keeping.look()
+            assert server._segment_upkeep is not None
+            await server._segment_upkeep.look()
             return len(world.answers()) < 3
 
         await until(expired)
@@ -432,8 +432,8 @@ async def test_they_are_shipped_and_read_from_the_archive(world: World, tmp_path
         await told(server)
 
         async def shipped() -> bool:
-            assert server._keeping is not None
-            await server._keeping.look()
+            assert server._segment_upkeep is not None
+            await server._segment_upkeep.look()
             folder = archive / "server-0" / "00"
             return folder.is_dir() and bool(answers_in(Reader(FileStorage().directory(folder, create=False))))
 
@@ -468,7 +468,7 @@ async def test_pages_of_the_feed_have_none_and_nobody_is_woken_for_them(world: W
                 return server.stats()["feeds_asking"] == 1
 
             await until(asking)
-            server.context.tally.acked(1)
+            server.context.ack_metrics.acked(1)
             await told(server)
             nothing = await page(after=first.next)
             assert (nothing.entries, nothing.end) == ((), True)

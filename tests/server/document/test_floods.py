@@ -173,7 +173,7 @@ async def test_presence_without_end(tight: ClosedWorld) -> None:
     dropped = tight.server.stats()["presence_dropped"]
     assert isinstance(dropped, int)
     assert dropped > 20
-    assert len(tight.server.hosts["doc"].visitors.presence.encode_all()) <= limits.PRESENT_BYTES_MAX
+    assert len(tight.server.hosts["doc"].endpoint.presence.encode_all()) <= limits.PRESENT_BYTES_MAX
 
 
 async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +193,8 @@ async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pyte
     monkeypatch.setattr(bus, "publish", slowly)
     reply, token = tight.probe.bus.new_inbox(), mint({"doc": "read"})
     for _ in range(3000):
-        host.visitors._on_ping(Message(subjects.ping("doc"), b"", {}, reply))
-    responder = host.visitors._responder
+        host.endpoint._on_ping(Message(subjects.ping("doc"), b"", {}, reply))
+    responder = host.endpoint._responder
     assert responder is not None
     for _ in range(3000):
         responder.on_message(Message(subjects.call("version", "doc"), b"", {h.TOKEN: token}, reply))
@@ -218,4 +218,4 @@ async def test_inits_without_end() -> None:
             answer = await closed.probe.bus.request(subjects.init(f"doc-{number}"), timeout=10)
             assert (h.REASON in answer.headers) == (number >= 2)
         assert len(closed.server.hosts) == 2
-        assert closed.server._owning._inits == 0
+        assert closed.server._registry._inits == 0

@@ -35,7 +35,7 @@ HERE, TIME = 7, 1_000  # the message that was taken last
 def test_a_copy(sequence: int, previous: int, time_ns: int, step: Step) -> None:
     follower = WalFollower()
     follower.took(HERE, TIME)
-    assert follower.look(sequence, previous, time_ns) == step
+    assert follower.classify(sequence, previous, time_ns) == step
 
 
 def test_after_a_rewind_everything_is_new() -> None:
@@ -43,5 +43,5 @@ def test_after_a_rewind_everything_is_new() -> None:
     follower.took(HERE, TIME)
     follower.rewind()
     assert (follower.position, follower.taken, follower.time_ns) == (0, 0, 0)
-    assert follower.look(3, 0, TIME - 5) == NextMessage()
-    assert follower.look(HERE, 5, TIME) == MessageGap(1)
+    assert follower.classify(3, 0, TIME - 5) == NextMessage()
+    assert follower.classify(HERE, 5, TIME) == MessageGap(1)

@@ -44,7 +44,7 @@ async def test_work_is_given_up_when_the_end_is_wanted_before_it_is_done() -> No
             gone.set()
 
     async with asyncio.timeout(5):
-        working = asyncio.ensure_future(ending.unless_wanted(for_ever()))
+        working = asyncio.ensure_future(ending.run_until_shutdown(for_ever()))
         await begun.wait()
         ending.step_down("another has it")
         with pytest.raises(ClosedEarly):
@@ -62,7 +62,7 @@ async def test_work_that_is_done_counts_and_what_it_raises_is_raised() -> None:
         raise ValueError("no")
 
     async with asyncio.timeout(5):
-        await ending.unless_wanted(quick())
+        await ending.run_until_shutdown(quick())
         assert done.is_set()
         with pytest.raises(ValueError, match="no"):
-            await ending.unless_wanted(fails())
+            await ending.run_until_shutdown(fails())

@@ -25,11 +25,11 @@ async def test_each_has_its_turn_in_a_round(
         await memory.probe.start(f"d{number}")
     seen: list[Host] = []
     for _ in range(turns):
-        turn = server._upkeep._whose_turn()
+        turn = server._compaction_schedule._whose_turn()
         assert len(turn) <= part
         seen += turn
     assert sorted(host.document_id for host in seen) == sorted(server.hosts)
-    assert server._upkeep._round == []
+    assert server._compaction_schedule._round == []
 
 
 async def test_who_came_during_a_round_is_in_the_next(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:

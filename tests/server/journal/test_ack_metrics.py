@@ -11,66 +11,68 @@ from lorogo_server.journal.ack_metrics import AckMetrics
 answers = st.lists(st.one_of(st.integers(0, 2**40), st.sampled_from(Reason)), max_size=20)
 
 
-def count(tally: AckMetrics, *answered: int | Reason) -> None:
+def count(ack_metrics: AckMetrics, *answered: int | Reason) -> None:
     for one in answered:
         if isinstance(one, Reason):
-            tally.refused(one)
+            ack_metrics.refused(one)
         else:
-            tally.acked(one)
+            ack_metrics.acked(one)
 
 
 def test_a_record_says_what_was_answered_since_the_one_before() -> None:
     """ACKs by how long they took, NACKs by reason; from the last look until now."""
-    tally = AckMetrics("server", 100)
-    count(tally, 0, 5, 7, 1000, Reason.DELETED, Reason.TOO_LARGE, Reason.DELETED)
+    ack_metrics = AckMetrics("server", 100)
+    count(ack_metrics, 0, 5, 7, 1000, Reason.DELETED, Reason.TOO_LARGE, Reason.DELETED)
     counts = (1, 0, 0, 2, *[0] * 6, 1)
-    assert tally.take(200) == AnswersRecord("server", 100, 200, 4, counts, {"deleted": 2, "too-large": 1})
-    count(tally, 1, Reason.DELETED)
-    assert tally.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {"deleted": 1})
+    assert ack_metrics.take(200) == AnswersRecord(
+        "server", 100, 200, 4, counts, {"deleted": 2, "too-large": 1}
+    )
+    count(ack_metrics, 1, Reason.DELETED)
+    assert ack_metrics.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {"deleted": 1})
 
 
 def test_where_nothing_was_answered_there_is_no_record() -> None:
     """A quiet minute leaves nothing; the next record begins behind it."""
-    tally = AckMetrics("server", 100)
-    assert tally.take(200) is None
-    count(tally, 1)
-    assert tally.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {})
-    assert tally.take(400) is None
-    count(tally, Reason.DELETED)
-    assert tally.take(500) == AnswersRecord("server", 400, 500, 0, (), {"deleted": 1})
+    ack_metrics = AckMetrics("server", 100)
+    assert ack_metrics.take(200) is None
+    count(ack_metrics, 1)
+    assert ack_metrics.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {})
+    assert ack_metrics.take(400) is None
+    count(ack_metrics, Reason.DELETED)
+    assert ack_metrics.take(500) == AnswersRecord("server", 400, 500, 0, (), {"deleted": 1})
 
 
 def test_a_clock_that_is_set_back_makes_no_record_that_ends_before_it_begins() -> None:
     """Then it begins and ends now, and the next goes on from there."""
-    tally = AckMetrics("server", 1000)
-    count(tally, 1)
-    assert tally.take(400) == AnswersRecord("server", 400, 400, 1, (0, 1), {})
-    count(tally, 1)
-    assert tally.take(500) == AnswersRecord("server", 400, 500, 1, (0, 1), {})
+    ack_metrics = AckMetrics("server", 1000)
+    count(ack_metrics, 1)
+    assert ack_metrics.take(400) == AnswersRecord("server", 400, 400, 1, (0, 1), {})
+    count(ack_metrics, 1)
+    assert ack_metrics.take(500) == AnswersRecord("server", 400, 500, 1, (0, 1), {})
 
 
 def test_what_could_not_be_written_is_in_the_next_record() -> None:
     """Nothing is lost, and nothing told twice."""
-    tally = AckMetrics("server", 100)
-    count(tally, 1, 9, Reason.DELETED)
-    record = tally.take(200)
+    ack_metrics = AckMetrics("server", 100)
+    count(ack_metrics, 1, 9, Reason.DELETED)
+    record = ack_metrics.take(200)
     assert record is not None
-    count(tally, 1, Reason.DELETED, Reason.NOT_OWNER)
-    tally.give_back(record)
+    count(ack_metrics, 1, Reason.DELETED, Reason.NOT_OWNER)
+    ack_metrics.give_back(record)
     both = AnswersRecord("server", 100, 300, 3, (0, 2, 0, 0, 1), {"deleted": 2, "not-owner": 1})
-    assert tally.take(300) == both
-    assert tally.take(400) is None
+    assert ack_metrics.take(300) == both
+    assert ack_metrics.take(400) is None
 
 
 @given(st.lists(st.tuples(answers, st.booleans()), max_size=8))
 def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reason], bool]]) -> None:
     """However often it is taken, and given back: each answer is told once, in a record that can be read."""
-    tally, now, acked = AckMetrics("server", 0), 0, 0
+    ack_metrics, now, acked = AckMetrics("server", 0), 0, 0
     reasons: dict[str, int] = {}
     for answered, kept in [*rounds, ([], True)]:
-        count(tally, *answered)
+        count(ack_metrics, *answered)
         now += 10
-        if (record := tally.take(now)) is None:
+        if (record := ack_metrics.take(now)) is None:
             continue
         assert records.decode(records.encode(record)) == record
         if kept:
@@ -80,23 +82,23 @@ def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reaso
                 for name in {*reasons, *record.reasons}
             }
         else:
-            tally.give_back(record)
+            ack_metrics.give_back(record)
     every = [one for answered, _ in rounds for one in answered]
     said = [one.value for one in every if isinstance(one, Reason)]
     assert acked == len(every) - len(said)
     assert reasons == {name: said.count(name) for name in set(said)}
-    stats = tally.stats()
+    stats = ack_metrics.stats()
     assert (stats["acked"], stats["nacked"]) == (acked, reasons)
 
 
 def test_the_statistics_are_of_the_whole_life() -> None:
     """Totals and estimates, whatever was taken; no estimate where nothing was ACKed."""
-    tally = AckMetrics("server", 0)
+    ack_metrics = AckMetrics("server", 0)
     nothing = {"acked": 0, "nacked": {}, "ack_us_counts": [], "ack_us_sum": 0}
-    assert tally.stats() == {**nothing, "ack_us_p50": None, "ack_us_p99": None}
-    count(tally, *[100] * 98, 5_000, 5_000, Reason.DELETED)
-    tally.take(10)
-    stats = tally.stats()
+    assert ack_metrics.stats() == {**nothing, "ack_us_p50": None, "ack_us_p99": None}
+    count(ack_metrics, *[100] * 98, 5_000, 5_000, Reason.DELETED)
+    ack_metrics.take(10)
+    stats = ack_metrics.stats()
     assert (stats["acked"], stats["nacked"]) == (100, {"deleted": 1})
     assert stats["ack_us_counts"] == [0] * 7 + [98] + [0] * 5 + [2]
     assert stats["ack_us_sum"] == 98 * 100 + 2 * 5_000

@@ -371,7 +371,7 @@ async def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
         await probe.accept("doc", Writer().type("hello"))
         await _unload(server)
         assert server.journal is not None
-        await server._maintenance.save_ledger()
+        await server._scheduler.save_coverage()
         names = ("epoch", "ledger")
         before = {name: (tmp_path / "journal" / name).read_bytes() for name in names}
         with pytest.raises(JournalStopped):
@@ -393,8 +393,8 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
     journal.cover("doc", CoverageEntry("", 1, 5, 5))
     with monkeypatch.context() as patch:
         patch.setattr(coverage, "write", full)
-        assert not await journal.save_ledger()
-    assert await journal.save_ledger()
+        assert not await journal.save_coverage()
+    assert await journal.save_coverage()
     found = coverage.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
     assert found.of("doc") == CoverageEntry("", 1, 5, 5)
     await journal.close()
@@ -416,10 +416,10 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
     await journal.open()
     journal.cover("doc", CoverageEntry("base", 1, 5, 5))
     monkeypatch.setattr(coverage, "write", first_late)
-    timer = asyncio.create_task(journal.save_ledger())
+    timer = asyncio.create_task(journal.save_coverage())
     assert await asyncio.to_thread(begun.wait, 10)
     journal.uncover()
-    expiring = asyncio.create_task(journal.save_ledger())
+    expiring = asyncio.create_task(journal.save_coverage())
     await asyncio.wait({expiring}, timeout=0.1)
     late.set()
     assert (await timer, await expiring) == (True, True)

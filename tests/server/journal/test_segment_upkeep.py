@@ -76,8 +76,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def kept(server: Server) -> SegmentUpkeep:
-    assert server._keeping is not None
-    return server._keeping
+    assert server._segment_upkeep is not None
+    return server._segment_upkeep
 
 
 async def fill(world: World, document_id: str, *words: str) -> Writer:

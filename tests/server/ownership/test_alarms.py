@@ -28,9 +28,9 @@ async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
                 return bool(stranger.stats()["copies_trouble"]) and "is not copied" in caplog.text
 
             await until(told)
-            assert stranger._copies is not None
+            assert stranger._replicas is not None
             for _ in range(3):
-                stranger._copies._tell_troubles()
+                stranger._replicas._tell_troubles()
     told_of = [words for words in caplog.messages if "is not copied" in words]
     assert any("server='one'" in words for words in told_of)
     assert len(set(told_of)) == len(told_of)

@@ -151,7 +151,7 @@ async def test_leases_that_a_reconnect_does_not_confirm_are_one_line_of_the_log(
 
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, logger="lorogo_server"):
         patch.setattr(Lease, "confirm", unconfirmed)
-        await server._owning.confirm()
+        await server._registry.confirm()
     lines = [line for line in caplog.messages if "in doubt" in line]
     assert len(lines) == 1
     assert "documents=3" in lines[0]

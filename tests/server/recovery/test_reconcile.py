@@ -1536,15 +1536,15 @@ async def test_a_suspicion_keeps_nothing_of_a_journal_out(world: World) -> None:
     """What is brought back was imported once: only a proof counts against it."""
     update = world.writer.type("good")
     await journalled(world.data / "worker-5" / "journal", update)
-    taster = Suspicious(suspects=True)
+    sandbox = Suspicious(suspects=True)
     line = world.nats.connect("server")
     data = world.data / "worker-0"
     async with Server(  # it has no owner: an owner would refuse it on the suspicion
-        line, QUICK, clock=world.clock, data=data, taster=taster, takes_inits=False
+        line, QUICK, clock=world.clock, data=data, sandbox=sandbox, takes_inits=False
     ) as server:
         await reconciled(server)
         assert figures(server, "republished", "lost_for_good") == (1, 0)
-    assert (update, True) in taster.tasted
+    assert (update, True) in sandbox.validated
 
 
 async def test_a_refused_update_in_pieces_stays_out(world: World) -> None:

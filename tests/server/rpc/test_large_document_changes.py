@@ -156,8 +156,8 @@ async def test_nothing_of_an_erased_document_is_answered(
         working[1] = 1
         assert await _refusal(call) is Reason.DELETED
     nothing = server.hosts["doc"].loaded.intake.replica.version().vector
-    visitors = server.hosts["doc"].visitors
-    assert visitors._exported is None or visitors._exported[0] == nothing
+    endpoint = server.hosts["doc"].endpoint
+    assert endpoint._exported is None or endpoint._exported[0] == nothing
 
 
 async def test_an_answer_from_memory_in_doubt_is_dropped(memory: World, working: mmap.mmap) -> None:

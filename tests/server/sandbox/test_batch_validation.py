@@ -30,7 +30,7 @@ from tests.stillness import children, stand_still
 
 
 @pytest.fixture
-def taster() -> Iterator[DecodeSandbox]:
+def sandbox() -> Iterator[DecodeSandbox]:
     made = DecodeSandbox(seconds=60.0)  # a busy machine must not decide
     made.start()
     yield made
@@ -45,8 +45,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Tasting:
     """Adds updates, and waits for what is found."""
 
-    def __init__(self, taster: DecodeSandbox) -> None:
-        self.ahead = BatchValidation(taster)
+    def __init__(self, sandbox: DecodeSandbox) -> None:
+        self.ahead = BatchValidation(sandbox)
         self.woken = asyncio.Event()
 
     def add(self, *updates: bytes) -> list[BatchedUpdate]:
@@ -59,12 +59,12 @@ class Tasting:
             while not all(one.known for one in added):
                 self.woken.clear()
                 await self.woken.wait()
-        return [one.fine for one in added]
+        return [one.is_valid for one in added]
 
 
-async def test_what_gathers_while_one_is_tasted_is_tasted_together(taster: DecodeSandbox) -> None:
+async def test_what_gathers_while_one_is_tasted_is_tasted_together(sandbox: DecodeSandbox) -> None:
     """All of it is fine, however it was portioned."""
-    tasting, writer = Tasting(taster), Writer()
+    tasting, writer = Tasting(sandbox), Writer()
     added = tasting.add(*(writer.type("a") for _ in range(3)))
     assert await tasting.known(added) == [True] * 3
     added = tasting.add(*(writer.type("b") for _ in range(1500)))
@@ -72,36 +72,36 @@ async def test_what_gathers_while_one_is_tasted_is_tasted_together(taster: Decod
     assert all(await tasting.known(added))
 
 
-async def test_behind_what_ends_the_worker_nothing_is_known(taster: DecodeSandbox) -> None:
+async def test_behind_what_ends_the_worker_nothing_is_known(sandbox: DecodeSandbox) -> None:
     """What came before it is fine; it is judged alone, and what came behind it is good."""
-    tasting, writer = Tasting(taster), Writer()
+    tasting, writer = Tasting(sandbox), Writer()
     updates = [writer.type("a"), deadly(), writer.type("b")]
     assert await tasting.known(tasting.add(*updates)) == [True, False, False]
     with pytest.raises(InvalidUpdate):
-        taster.taste(updates[1])
-    taster.taste(updates[2])
+        sandbox.validate(updates[1])
+    sandbox.validate(updates[2])
     assert await tasting.known(tasting.add(updates[2])) == [True]
 
 
-async def test_who_tastes_at_once_hears_what_was_under_way_first(taster: DecodeSandbox) -> None:
+async def test_who_tastes_at_once_hears_what_was_under_way_first(sandbox: DecodeSandbox) -> None:
     """The answers of the process stay in order."""
-    tasting, writer = Tasting(taster), Writer()
+    tasting, writer = Tasting(sandbox), Writer()
     added = tasting.add(writer.type("a"))
     await asyncio.sleep(0)  # it is under way now
     assert [one.known for one in added] == [False]
     with pytest.raises(InvalidUpdate):
-        taster.taste(deadly())
-    assert [one.known and one.fine for one in added] == [True]
+        sandbox.validate(deadly())
+    assert [one.known and one.is_valid for one in added] == [True]
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
 @pytest.mark.parametrize("when", ["before", "under way"])
-async def test_of_a_process_that_was_killed_nothing_is_known(taster: DecodeSandbox, when: str) -> None:
+async def test_of_a_process_that_was_killed_nothing_is_known(sandbox: DecodeSandbox, when: str) -> None:
     """Those who waited go on, and the next is tasted by the one that was kept ready."""
-    tasting, writer = Tasting(taster), Writer()
-    taster.taste(b"")
-    assert taster.process is not None
-    parent = taster.process.popen
+    tasting, writer = Tasting(sandbox), Writer()
+    sandbox.validate(b"")
+    assert sandbox.process is not None
+    parent = sandbox.process.popen
     if when == "before":
         os.killpg(parent.pid, signal.SIGKILL)
         await asyncio.to_thread(parent.wait, 60)
@@ -116,35 +116,35 @@ async def test_of_a_process_that_was_killed_nothing_is_known(taster: DecodeSandb
 
 
 async def test_who_does_not_answer_is_replaced(
-    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wait has an end, and nothing is known then."""
-    tasting, writer = Tasting(taster), Writer()
-    taster.taste(b"")
-    assert taster.process is not None
-    silent = taster.process
+    tasting, writer = Tasting(sandbox), Writer()
+    sandbox.validate(b"")
+    assert sandbox.process is not None
+    silent = sandbox.process
     stand_still(silent.popen.pid, *children(silent.popen.pid))
     monkeypatch.setattr(batch_validation, "_SECONDS", 0.05)
     assert await tasting.known(tasting.add(writer.type("a"))) == [False]
-    assert taster.process is not silent
+    assert sandbox.process is not silent
     monkeypatch.setattr(batch_validation, "_SECONDS", 60.0)
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
-async def test_some_are_not_tasted_ahead(taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_some_are_not_tasted_ahead(sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large one; what comes while very many wait; and any, where no process runs."""
-    tasting = Tasting(taster)
+    tasting = Tasting(sandbox)
     assert tasting.ahead.add(bytes(10_000), tasting.woken.set) is None
-    monkeypatch.setattr(batch_validation, "_PORTIONS_MAX", 1)
+    monkeypatch.setattr(batch_validation, "_BATCHES_MAX", 1)
     tasting.add(bytes(8000), bytes(8000), bytes(8000), bytes(8000))
     assert tasting.ahead.add(bytes(8000), tasting.woken.set) is None
     tasting.ahead.close()
     assert BatchValidation(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
 
 
-async def test_at_the_end_nobody_is_left_waiting(taster: DecodeSandbox) -> None:
+async def test_at_the_end_nobody_is_left_waiting(sandbox: DecodeSandbox) -> None:
     """Nothing is known of what was not begun."""
-    tasting = Tasting(taster)
+    tasting = Tasting(sandbox)
     added = tasting.add(b"one")
     tasting.ahead.close()
     assert await tasting.known(added) == [False]
@@ -153,8 +153,8 @@ async def test_at_the_end_nobody_is_left_waiting(taster: DecodeSandbox) -> None:
 @pytest.mark.parametrize("whole", [True, False], ids=["one message", "chunks"])
 async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
     """That the last chunk can be decoded says nothing about all of them together."""
-    taster = Suspicious(suspects=False)
-    lane = ValidationThread(taster)
+    sandbox = Suspicious(suspects=False)
+    lane = ValidationThread(sandbox)
     intake = Intake(Replica(lazy=True), History(), ServerSettings(), head=0, deleted=False, sandboxed=True)
     update = Writer().type("a text")
     parts = chunks.split(update, "id", chunk_bytes_max=1000 if whole else 60, inbox="_INBOX.a")
@@ -163,26 +163,26 @@ async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> 
             intake,
             StoredMessage("s", number, 1, part.data, part.headers()),
             0.0,
-            taste=lane.taste,
-            tasted=True,
+            validate=lane.validate,
+            validated=True,
         )
         for number, part in enumerate(parts, 1)
     ]
     lane.close()
     assert isinstance(effects[-1][0], Accepted)
-    assert taster.tasted == ([] if whole else [(update, False)])
+    assert sandbox.validated == ([] if whole else [(update, False)])
 
 
-def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(taster: DecodeSandbox) -> None:
+def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(sandbox: DecodeSandbox) -> None:
     """A portion that takes long ends its process; the deadly update is asked of the next, and refused."""
-    process = taster.process
+    process = sandbox.process
     assert process is not None
     portion = ValidationBatch()
     process._portion, process.due = portion, 0.0  # long overdue: nobody answers
     with pytest.raises(InvalidUpdate):
-        taster.taste(deadly())
-    assert (portion.done, portion.fine) == (True, 0)
-    assert taster.process is not process
+        sandbox.validate(deadly())
+    assert (portion.done, portion.is_valid) == (True, 0)
+    assert sandbox.process is not process
 
 
 # --- a load reads ahead -------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ async def _stored(updates: list[bytes]) -> AsyncIterator[StoredMessage]:
 
 
 async def test_what_is_read_is_tasted_together_and_keeps_its_order(
-    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few exchanges for many updates; what is not fine, or behind it in a portion, is not called fine."""
     exchanges = 0
@@ -211,14 +211,16 @@ async def test_what_is_read_is_tasted_together_and_keeps_its_order(
     bad = 550
     updates[bad] = deadly()
     async with asyncio.timeout(60):
-        found = [one async for one in batch_validation.ahead(_stored(updates), BatchValidation(taster))]
+        found = [
+            one async for one in batch_validation.validate_ahead(_stored(updates), BatchValidation(sandbox))
+        ]
     assert [stored.sequence for stored, _ in found] == list(range(1, 601))
-    assert all(fine for _, fine in found[:512])
+    assert all(is_valid for _, is_valid in found[:512])
     assert not found[bad][1]
     assert exchanges < 10
 
 
-async def test_few_bytes_are_read_ahead(taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_bytes_are_read_ahead(sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a WAL is, only so much of it waits in memory for the taster."""
     monkeypatch.setattr(batch_validation, "_AHEAD_BYTES_MAX", 1000)
     read: list[int] = []
@@ -230,7 +232,7 @@ async def test_few_bytes_are_read_ahead(taster: DecodeSandbox, monkeypatch: pyte
 
     taken = 0
     async with asyncio.timeout(60):
-        async for stored, _ in batch_validation.ahead(watched(), BatchValidation(taster)):
+        async for stored, _ in batch_validation.validate_ahead(watched(), BatchValidation(sandbox)):
             taken += 1
             assert stored.sequence == taken
             assert read[-1] - taken <= 4
@@ -238,5 +240,5 @@ async def test_few_bytes_are_read_ahead(taster: DecodeSandbox, monkeypatch: pyte
 
 
 async def test_without_a_taster_nothing_is_read_ahead() -> None:
-    found = [one async for one in batch_validation.ahead(_stored([b"a", b"b"]), None)]
-    assert [(stored.data, fine) for stored, fine in found] == [(b"a", False), (b"b", False)]
+    found = [one async for one in batch_validation.validate_ahead(_stored([b"a", b"b"]), None)]
+    assert [(stored.data, is_valid) for stored, is_valid in found] == [(b"a", False), (b"b", False)]

@@ -27,9 +27,9 @@ from lorogo_server.sandbox.decode_sandbox import (
     DecodeSandbox,
     ExitVerdict,
     WorkerExit,
-    asked_bytes,
-    judged,
-    untasted,
+    classify_exit,
+    requested_bytes,
+    skip_validation,
 )
 from lorogo_testing.memory_nats import MemoryNats
 from tests.server.poison import deadly
@@ -39,7 +39,7 @@ from tests.stillness import children, stand_still
 
 
 @pytest.fixture
-def taster() -> Iterator[DecodeSandbox]:
+def sandbox() -> Iterator[DecodeSandbox]:
     made = DecodeSandbox(seconds=60.0)  # a busy machine must not decide
     made.start()
     yield made
@@ -59,40 +59,40 @@ def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
 def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """It decodes what strangers wrote: there is nothing in it to be had."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
-    taster = DecodeSandbox()
-    taster.start()
+    sandbox = DecodeSandbox()
+    sandbox.start()
     try:
-        assert taster._process is not None
-        environment = Path(f"/proc/{taster._process.popen.pid}/environ").read_bytes()
+        assert sandbox._process is not None
+        environment = Path(f"/proc/{sandbox._process.popen.pid}/environ").read_bytes()
     finally:
-        taster.stop()
+        sandbox.stop()
     assert b"PATH=" in environment
     assert b"s3cret" not in environment
 
 
-def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: DecodeSandbox) -> None:
+def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(sandbox: DecodeSandbox) -> None:
     """We go on, and so does the tasting."""
     writer = Writer()
     for _ in range(2):
-        taster.taste(writer.type("good"))
+        sandbox.validate(writer.type("good"))
         with pytest.raises(InvalidUpdate, match="ends the process"):
-            taster.taste(deadly())
-    taster.taste(writer.type("good"))
+            sandbox.validate(deadly())
+    sandbox.validate(writer.type("good"))
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"loro", b"x" * 100, bytes(300_000)], ids=["empty", "cut", "junk", "large"]
 )
-def test_what_is_no_update_is_let_through(taster: DecodeSandbox, data: bytes) -> None:
+def test_what_is_no_update_is_let_through(sandbox: DecodeSandbox, data: bytes) -> None:
     """What is wrong with it is found, and told, by who imports it."""
-    taster.taste(data)
+    sandbox.validate(data)
 
 
-def processes(taster: DecodeSandbox) -> tuple[int, int]:
+def processes(sandbox: DecodeSandbox) -> tuple[int, int]:
     """The ids of the parent and of its worker, when that has answered."""
-    taster.taste(b"")
-    assert taster._process is not None
-    parent = taster._process.popen.pid
+    sandbox.validate(b"")
+    assert sandbox._process is not None
+    parent = sandbox._process.popen.pid
     (worker,) = children(parent)
     return parent, worker
 
@@ -108,60 +108,60 @@ def wait_for_end(*pidfds: int) -> None:
         os.close(pidfd)
 
 
-def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster: DecodeSandbox) -> None:
+def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(sandbox: DecodeSandbox) -> None:
     """Else the server would stand still for some tenths of a second for each; and no dead one stays about."""
-    parent, first = processes(taster)
+    parent, first = processes(sandbox)
     for _ in range(20):
         with pytest.raises(InvalidUpdate):
-            taster.taste(deadly())
-    taster.taste(Writer().type("good"))
-    after, last = processes(taster)
+            sandbox.validate(deadly())
+    sandbox.validate(Writer().type("good"))
+    after, last = processes(sandbox)
     assert after == parent
     assert last != first
 
 
 @pytest.mark.parametrize("killed", ["parent", "worker", "both"])
-def test_a_taster_that_somebody_killed_is_replaced(taster: DecodeSandbox, killed: str) -> None:
+def test_a_taster_that_somebody_killed_is_replaced(sandbox: DecodeSandbox, killed: str) -> None:
     """What comes next is tasted all the same: by the next worker, or by the one that was kept ready."""
-    parent, worker = processes(taster)
+    parent, worker = processes(sandbox)
     for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
         pidfd = watched(pid)
         os.kill(pid, signal.SIGKILL)
         wait_for_end(pidfd)
     with pytest.raises(InvalidUpdate):
-        taster.taste(deadly())
-    taster.taste(Writer().type("good"))
-    assert (processes(taster)[0] == parent) is (killed == "worker")
+        sandbox.validate(deadly())
+    sandbox.validate(Writer().type("good"))
+    assert (processes(sandbox)[0] == parent) is (killed == "worker")
 
 
 def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
     """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
-    taster = DecodeSandbox(seconds=60.0)
-    taster.start()
-    stopped = processes(taster)
+    sandbox = DecodeSandbox(seconds=60.0)
+    sandbox.start()
+    stopped = processes(sandbox)
     pidfds = [watched(pid) for pid in stopped]
     stand_still(*stopped)
-    taster._seconds = 0.05
-    taster.taste(deadly())
+    sandbox._seconds = 0.05
+    sandbox.validate(deadly())
     wait_for_end(*pidfds)
-    taster._seconds = 60.0
+    sandbox._seconds = 60.0
     with pytest.raises(InvalidUpdate):
-        taster.taste(deadly())
-    taster.stop()
+        sandbox.validate(deadly())
+    sandbox.stop()
 
 
 def test_a_taster_for_which_there_is_no_process_lets_everything_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As without one; when there is room again, it is started."""
-    taster = DecodeSandbox(seconds=60.0)
+    sandbox = DecodeSandbox(seconds=60.0)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", _no_room)
-        taster.start()
-        taster.taste(deadly())
+        sandbox.start()
+        sandbox.validate(deadly())
     with pytest.raises(InvalidUpdate):
-        taster.taste(deadly())
-    taster.stop()
+        sandbox.validate(deadly())
+    sandbox.stop()
 
 
 def _no_room(*_: object, **__: object) -> NoReturn:
@@ -169,35 +169,35 @@ def _no_room(*_: object, **__: object) -> NoReturn:
 
 
 def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
-    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rust ends the process then as well, and says how much it asked for: no more than is honest."""
     ends = noted_ends(monkeypatch)
-    for pid in processes(taster):  # a worker that is forked later has its parent's limit
+    for pid in processes(sandbox):  # a worker that is forked later has its parent's limit
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (2 << 20),) * 2)
-    taster.taste(many_operations())
-    taster.taste(many_operations(), accepted=True)
+    sandbox.validate(many_operations())
+    sandbox.validate(many_operations(), accepted=True)
     assert [ended.code for ended in ends] == [-signal.SIGABRT] * 2
-    assert all(0 < ended.asked_bytes < 1 << 30 for ended in ends)
+    assert all(0 < ended.requested_bytes < 1 << 30 for ended in ends)
     with pytest.raises(InvalidUpdate):
-        taster.taste(deadly())
+        sandbox.validate(deadly())
 
 
 def test_a_suspect_is_tried_again_only_where_there_is_room(
-    taster: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An end without a word may be for want of memory as well; the next update is tasted as ever."""
     ends = noted_ends(monkeypatch)
     good = Writer().type("good")
-    assert taster._verdict(good, careful=True, bounded=False) is ExitVerdict.UNKNOWN
-    assert taster._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.FORGED
+    assert sandbox._verdict(good, careful=True, bounded=False) is ExitVerdict.UNKNOWN
+    assert sandbox._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.FORGED
     assert [ended.code for ended in ends] == [-signal.SIGABRT]
     ends.clear()
-    for pid in processes(taster):
+    for pid in processes(sandbox):
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
-    assert taster._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.UNKNOWN
+    assert sandbox._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.UNKNOWN
     assert ends == [WorkerExit(1)]
-    assert taster._verdict(deadly(), careful=False, bounded=False) is ExitVerdict.FORGED
+    assert sandbox._verdict(deadly(), careful=False, bounded=False) is ExitVerdict.FORGED
 
 
 def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[WorkerExit]:
@@ -206,7 +206,7 @@ def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[WorkerExit]:
 
     def noted(ended: WorkerExit, size: int) -> ExitVerdict:
         ends.append(ended)
-        return judged(ended, size)
+        return classify_exit(ended, size)
 
     monkeypatch.setattr(decode_sandbox, "judged", noted)
     return ends
@@ -245,7 +245,7 @@ def used_bytes(pid: int) -> int:
 )
 def test_what_an_end_says_about_the_update(ended: WorkerExit, size: int, verdict: ExitVerdict) -> None:
     """Asking for absurdly much is a proof; an end in native code without a word, a suspicion."""
-    assert judged(ended, size) is verdict
+    assert classify_exit(ended, size) is verdict
 
 
 _WORDS = b"memory allocation of 4096 bytes failed\n"
@@ -284,7 +284,7 @@ _WORDS = b"memory allocation of 4096 bytes failed\n"
 )
 def test_only_the_last_words_of_a_process_say_what_it_asked_for(code: int, words: bytes, asked: int) -> None:
     """A panic may quote what a stranger wrote, and one before belongs to another update."""
-    assert asked_bytes(code, words) == asked
+    assert requested_bytes(code, words) == asked
 
 
 class _Suspects(DecodeSandbox):
@@ -317,10 +317,10 @@ def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
     first: ExitVerdict, second: ExitVerdict | None, accepted: bool, refused: bool
 ) -> None:
     """An ACKed update must not be lost because a process ended over it."""
-    taster = _Suspects(first, *([] if second is None else [second]))
+    sandbox = _Suspects(first, *([] if second is None else [second]))
     with pytest.raises((InvalidUpdate, TooLong)) if refused else nullcontext():
-        taster.taste(b"update", accepted=accepted)
-    assert taster.careful == ([False] if second is None else [False, True])
+        sandbox.validate(b"update", accepted=accepted)
+    assert sandbox.careful == ([False] if second is None else [False, True])
 
 
 def test_a_new_update_that_takes_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,24 +343,24 @@ decode_sandbox.main()
         return popen([*command[:-1], slow], **options)
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    taster = DecodeSandbox(seconds=60.0, spare=False)
-    taster.start()
+    sandbox = DecodeSandbox(seconds=60.0, spare=False)
+    sandbox.start()
     try:
-        taster.taste(b"x")
+        sandbox.validate(b"x")
         with pytest.raises(TooLong, match="split the change"):
-            taster.taste(b"x", bounded=True)
+            sandbox.validate(b"x", bounded=True)
     finally:
-        taster.stop()
+        sandbox.stop()
 
 
-def test_a_stopped_taster_leaves_no_process(taster: DecodeSandbox) -> None:
+def test_a_stopped_taster_leaves_no_process(sandbox: DecodeSandbox) -> None:
     """The end of its input is its end."""
-    pidfds = [watched(pid) for pid in processes(taster)]
-    assert taster._spare is not None
-    pidfds.append(watched(taster._spare.popen.pid))
-    taster.stop()
+    pidfds = [watched(pid) for pid in processes(sandbox)]
+    assert sandbox._spare is not None
+    pidfds.append(watched(sandbox._spare.popen.pid))
+    sandbox.stop()
     wait_for_end(*pidfds)
-    taster.stop()
+    sandbox.stop()
 
 
 _SERVER = """
@@ -389,14 +389,14 @@ def test_a_server_that_is_killed_leaves_no_taster() -> None:
 
 async def test_without_a_taster_everything_is_let_through() -> None:
     """As on a server that an app runs inside itself."""
-    await untasted(deadly())
+    await skip_validation(deadly())
 
 
 async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serves_on(
-    serve: Serve, probe: Probe, unique: str, taster: DecodeSandbox
+    serve: Serve, probe: Probe, unique: str, sandbox: DecodeSandbox
 ) -> None:
     """Its sender is told no, it is quarantined and leaves the WAL, and the document is as good as before."""
-    await serve(ServerSettings(), taster=taster)
+    await serve(ServerSettings(), sandbox=sandbox)
     await probe.start(unique)
     writer = Writer()
     await probe.accept(unique, writer.type("before"))
@@ -418,10 +418,10 @@ async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serve
 
 
 async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_document(
-    serve: Serve, probe: Probe, unique: str, taster: DecodeSandbox
+    serve: Serve, probe: Probe, unique: str, sandbox: DecodeSandbox
 ) -> None:
     """Otherwise it would end one server after another."""
-    await serve(ServerSettings(), taster=taster)
+    await serve(ServerSettings(), sandbox=sandbox)
     parts = probe.split(deadly())
     await probe.put(unique, parts)
     await probe.start(unique)
@@ -437,27 +437,27 @@ async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_pat
     kept, fresh = Writer().type("kept"), Writer().type("fresh")
     async with Probe(nats.connect("probe")) as probe:
         before = Suspicious(suspects=False)
-        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=before):
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, sandbox=before):
             await probe.start("doc")
             await probe.accept("doc", kept)
-        assert before.tasted == [(kept, False)]
+        assert before.validated == [(kept, False)]
         parts = probe.split(fresh)
         await probe.put("doc", parts)
         after = Suspicious(suspects=True)
-        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=after):
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, sandbox=after):
             await probe.start("doc")
             reply = await probe.answer()
             assert isinstance(reply, Nack)
             assert (reply.log_id, reply.message) == (parts[0].log_id, SUSPECTED)
             assert await probe.value("doc") == {"body": "kept"}
-        assert {(kept, True), (fresh, False)} == set(after.tasted)
+        assert {(kept, True), (fresh, False)} == set(after.validated)
 
 
 async def test_a_full_document_is_served_on_after_a_deadly_update(
-    serve: Serve, probe: Probe, unique: str, taster: DecodeSandbox
+    serve: Serve, probe: Probe, unique: str, sandbox: DecodeSandbox
 ) -> None:
     """Whether there is room is asked after the tasting: that, too, decodes what a stranger sent."""
-    await serve(ServerSettings(document_bytes_max=64), taster=taster)
+    await serve(ServerSettings(document_bytes_max=64), sandbox=sandbox)
     await probe.start(unique)
     assert len(deadly()) > 64
     assert (await probe.refuse(unique, deadly())).reason is Reason.INVALID_UPDATE

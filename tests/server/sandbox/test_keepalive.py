@@ -44,35 +44,35 @@ def test_it_helps_a_busy_server_only(
     silence: float, cpu_before: float, cpu_now: float | None, renews: bool
 ) -> None:
     """Silence alone is not enough: a server that does not compute must lose its documents."""
-    pacemaker = KeepaliveState(SETTINGS, now=100.0)
-    pacemaker.must_renew(100.0, cpu_before)
-    assert pacemaker.must_renew(100.0 + silence, cpu_now) is renews
+    state = KeepaliveState(SETTINGS, now=100.0)
+    state.must_renew(100.0, cpu_before)
+    assert state.must_renew(100.0 + silence, cpu_now) is renews
 
 
 def test_it_helps_for_a_minute_at_most() -> None:
     """A server that computes for ever loses its documents in the end."""
-    pacemaker = KeepaliveState(SETTINGS, now=0.0)
-    helped = [now for now in range(1, 200) if pacemaker.must_renew(float(now), cpu_seconds=float(now))]
+    state = KeepaliveState(SETTINGS, now=0.0)
+    helped = [now for now in range(1, 200) if state.must_renew(float(now), cpu_seconds=float(now))]
     assert helped
     assert max(helped) < 70
-    pacemaker.hear("", 200.0)
-    pacemaker.must_renew(200.5, 200.5)
-    assert pacemaker.must_renew(202.0, 202.0)
+    state.handle_line("", 200.0)
+    state.must_renew(200.5, 200.5)
+    assert state.must_renew(202.0, 202.0)
 
 
 async def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it needs it is told by its standard input."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
-    pulse = KeepaliveProcess("nats://127.0.0.1:9")
-    await pulse.start("server-1", 3.0)
+    keepalive = KeepaliveProcess("nats://127.0.0.1:9")
+    await keepalive.start("server-1", 3.0)
     try:
-        assert pulse._process is not None
-        place = Path(f"/proc/{pulse._process.pid}/environ")
+        assert keepalive._process is not None
+        place = Path(f"/proc/{keepalive._process.pid}/environ")
         async with asyncio.timeout(10):  # empty until the process has become the pacemaker
             while not (environment := place.read_bytes()):  # noqa: ASYNC110, ASYNC240  # of the kernel
                 await asyncio.sleep(0.01)
     finally:
-        await pulse.stop()
+        await keepalive.stop()
     assert b"PATH=" in environment
     assert b"s3cret" not in environment
 
@@ -87,10 +87,10 @@ async def test_it_renews_only_what_is_still_the_servers() -> None:
     statuses = Statuses(transport)
     mine = await statuses.write("mine", Up("server-1", 1), expected_revision=0, server="server-1", lease=7)
     other = await statuses.write("lost", Up("server-2", 1), expected_revision=0, server="server-2", lease=8)
-    pacemaker = KeepaliveState(SETTINGS, now=0.0)
+    state = KeepaliveState(SETTINGS, now=0.0)
     for line in ("+mine 7", "+lost 3", "+gone 4", "+dropped 5", "-dropped"):
-        pacemaker.hear(line, 0.0)
-    assert await renew_all(transport, pacemaker, SystemClock(), lambda: True) == 1
+        state.handle_line(line, 0.0)
+    assert await renew_all(transport, state, SystemClock(), lambda: True) == 1
     entry = await statuses.read("mine")
     assert entry is not None
     assert entry.revision > mine
