@@ -73,7 +73,7 @@ class PageRequest:
         }
 
 
-def parse_ask(body: calls.Body) -> PageRequest:
+def parse_request(body: calls.Body) -> PageRequest:
     """The question, within the bounds; Refused(invalid-request) if it makes no sense."""
     journal = calls.need(body, "journal", str)
     documents = calls.maybe(body, "documents", list)

@@ -33,7 +33,7 @@ def held(home: Path, new_id: Callable[[], str]) -> Iterator[str]:
         home.mkdir(0o750, parents=True, exist_ok=True)  # writable for its owner, readable for the group
         lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise HomeUnusable(f"cannot use the folder {home}: {error.strerror}") from None
+        raise HomeUnusable(f"the folder {home} cannot be used: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,7 +42,7 @@ def held(home: Path, new_id: Callable[[], str]) -> Iterator[str]:
         try:
             server_id = _read_or_make(home / _ID, new_id)
         except OSError as error:
-            raise HomeUnusable(f"cannot use the folder {home}: {error.strerror}") from None
+            raise HomeUnusable(f"the folder {home} cannot be used: {error.strerror}") from None
         yield server_id
     finally:
         os.close(lock)
@@ -63,7 +63,7 @@ def kept(folder: Path, new_id: Callable[[], str]) -> str:
         folder.mkdir(0o750, parents=True, exist_ok=True)
         return _read_or_make(folder / _ID, new_id)
     except OSError as error:
-        raise HomeUnusable(f"cannot use the folder {folder}: {error.strerror}") from None
+        raise HomeUnusable(f"the folder {folder} cannot be used: {error.strerror}") from None
 
 
 def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:

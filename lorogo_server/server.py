@@ -464,13 +464,13 @@ class Server:
 
     async def _find_failure_domain(self) -> None:
         """Find the failure domain of the disk; a replica must be in another one. Raises JournalStopped."""
-        if self._replicas is None or self._data is None or self._replicas.place:
+        if self._replicas is None or self._data is None or self._replicas.failure_domain:
             return
         try:
-            found = await asyncio.to_thread(failure_domain.place, self._data, self.context.new_id)
+            found = await asyncio.to_thread(failure_domain.domain_id, self._data, self.context.new_id)
         except (OSError, ValueError) as error:
             raise JournalStopped(f"cannot find the failure domain of {self._data}: {error}") from error
-        self._replicas.place = found
+        self._replicas.failure_domain = found
 
     async def _ensure_streams(self) -> None:
         statuses, transport = self.context.statuses, self.context.transport
@@ -501,7 +501,7 @@ class Server:
             "journals": "" if self.journal is None else " ".join(self.journal.ids()),
             "journal_address": "" if self._replicated is None else self._replicated.address,
             "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
-            "journal_place": "" if self._replicas is None else self._replicas.place,
+            "journal_place": "" if self._replicas is None else self._replicas.failure_domain,
             "wire": str(WIRE),
         }
         return ServiceInfo(subjects.SERVICE, release(), "lorogo document server", facts)

@@ -1,1 +1,1 @@
-"""The journal on a server's disk: appended before an ACK, replicated, read by feeds, archived."""
+"""Journal on a server's disk: append before the ACK, replicate, serve feeds, archive."""

@@ -1,7 +1,6 @@
-"""How one server answers senders: counted as it happens, told as records of its journal (docs/JOURNAL.md).
+"""ACK metrics of one server: counts of ACKs and NACKs, written as journal records (docs/JOURNAL.md).
 
-Pure, and nearly free: an answer adds one to one number. What a record says is the difference between now
-and the record before it.
+Pure and cheap: each reply increments one counter. A record has the difference to the previous record.
 """
 
 from collections.abc import Mapping
@@ -12,35 +11,35 @@ from lorogo_protocol.records import AnswersRecord
 
 
 class AckMetrics:
-    """The answers of one server since it started, and up to where they are told."""
+    """Counts of one server since its start, and the part already written to the journal."""
 
     def __init__(self, server_id: str, now_ns: int) -> None:
         self._server_id = server_id
         self._since_ns = now_ns
-        self._counts = [0] * latency.COUNTS_MAX  # ACKs, by how long they took
-        self._sum_us = 0  # how long they took together
-        self._reasons: dict[str, int] = {}  # NACKs
+        self._counts = [0] * latency.COUNTS_MAX  # ACKs, by latency
+        self._sum_us = 0  # total latency
+        self._reasons: dict[str, int] = {}  # NACKs, by reason
         self._counts_reported = list(self._counts)
         self._reasons_reported: dict[str, int] = {}
 
     def acked(self, latency_us: int) -> None:
-        """Somebody was given an ACK, so long after the update was here."""
+        """Count an ACK; the latency is measured from the arrival of the update."""
         self._counts[latency.place(latency_us)] += 1
         self._sum_us += max(latency_us, 0)
 
     def refused(self, reason: Reason) -> None:
-        """Somebody was given a NACK."""
+        """Count a NACK."""
         self._reasons[reason.value] = self._reasons.get(reason.value, 0) + 1
 
     def take(self, now_ns: int) -> AnswersRecord | None:
-        """What was answered since it was last taken; None if nothing was."""
+        """Return a record of the replies since the previous one; None if there were none."""
         since_ns = min(self._since_ns, now_ns)  # a clock may be set back
         self._since_ns = now_ns
-        counts = [now - told for now, told in zip(self._counts, self._counts_reported, strict=True)]
+        counts = [now - reported for now, reported in zip(self._counts, self._counts_reported, strict=True)]
         reasons = {
-            reason: count - told
+            reason: count - reported
             for reason, count in self._reasons.items()
-            if count > (told := self._reasons_reported.get(reason, 0))
+            if count > (reported := self._reasons_reported.get(reason, 0))
         }
         acked = sum(counts)
         if not acked and not reasons:
@@ -50,7 +49,7 @@ class AckMetrics:
         return AnswersRecord(self._server_id, since_ns, now_ns, acked, places, reasons)
 
     def give_back(self, record: AnswersRecord) -> None:
-        """What was taken could not be written: the next record says it, too."""
+        """Add a record that could not be written to the next one."""
         self._since_ns = min(self._since_ns, record.since_ns)
         for at, count in enumerate(record.latency_counts):
             self._counts_reported[at] -= count
@@ -58,7 +57,7 @@ class AckMetrics:
             self._reasons_reported[reason] -= count
 
     def stats(self) -> Mapping[str, object]:
-        """Figures for operators, since the start."""
+        """Statistics since the start, for operators."""
         return {
             "acked": sum(self._counts),
             "nacked": dict(self._reasons),

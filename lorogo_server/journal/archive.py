@@ -1,4 +1,4 @@
-"""Folders on any storage that fsspec knows (`file://`, `s3://`, `memory://`): the border to fsspec."""
+"""Folders on any storage of fsspec (`file://`, `s3://`, `memory://`). Only this file imports fsspec."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,21 +14,21 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 class ArchiveError(LorogoError):
-    """The storage did not do what it was asked; says what, and what it answered."""
+    """An operation of the storage failed; the message has the operation and the cause."""
 
     code = "archive"
     retriable = True
 
 
 class NoSuchArchive(ArchiveError):
-    """The URL cannot work on this machine: nobody knows its protocol, or its driver is not installed."""
+    """The URL cannot work on this machine: its protocol is unknown, or its driver is not installed."""
 
     code = "no-such-archive"
     retriable = False
 
 
 def check_driver(url: str) -> None:
-    """Whether such a store can be spoken to from here; it is not asked. Raises ArchiveError."""
+    """Check that the driver of a URL is installed, without a connection. Raises ArchiveError."""
     with _translated(url):
         try:
             import fsspec  # noqa: PLC0415  # an extra
@@ -39,19 +39,19 @@ def check_driver(url: str) -> None:
 
 
 class ArchiveStorage:
-    """Everything below one URL; names are relative to it. Every call may block. Raises ArchiveError."""
+    """Files below one URL; names are relative to it. Every call may block and may raise ArchiveError."""
 
     def __init__(self, url: str) -> None:
-        self.url = _shown(url).rstrip("/")  # for people
+        self.url = _shown(url).rstrip("/")  # for messages
         check_driver(url)
         with _translated(url):
-            import fsspec  # noqa: PLC0415  # an extra: a server without an archive starts without it
+            import fsspec  # noqa: PLC0415  # optional: only a server with an archive needs it
 
             self._fs, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
 
     def files(self, below: str = "") -> dict[str, int]:
-        """Every file with its size; none if there is no such folder."""
+        """Return every file with its size; empty if the folder does not exist."""
         with _translated(self.url):
             self._fs.invalidate_cache()
             try:
@@ -62,7 +62,7 @@ class ArchiveStorage:
         return {path[prefix:]: int(facts["size"] or 0) for path, facts in found.items()}
 
     def size(self, name: str) -> int | None:
-        """How large the file is; None if there is none."""
+        """Return the size of a file; None if it does not exist."""
         with _translated(self.url):
             self._fs.invalidate_cache()
             try:
@@ -71,13 +71,13 @@ class ArchiveStorage:
                 return None
 
     def read(self, name: str) -> Iterator[bytes]:
-        """The file in pieces."""
+        """Yield the file's content in pieces."""
         with _translated(self.url), self._fs.open(self._at(name), "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
 
     def read_small(self, name: str) -> bytes | None:
-        """The whole file; None if there is none."""
+        """Return the file's content; None if it does not exist."""
         with _translated(self.url):
             try:
                 return bytes(self._fs.cat_file(self._at(name)))
@@ -85,7 +85,7 @@ class ArchiveStorage:
                 return None
 
     def write(self, name: str, pieces: Iterator[bytes]) -> None:
-        """Put a file there; half of it may be left by a crash: that is why manifests are written last."""
+        """Write a file. A crash may leave half of it, which is why manifests are written last."""
         path = self._at(name)
         with _translated(self.url):
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -106,16 +106,16 @@ class ArchiveStorage:
         name = f"{below}/{_TRIAL}"
         self.write(name, iter([_TRIAL.encode()]))
         if self.read_small(name) != _TRIAL.encode():
-            raise ArchiveError(f"{self.url} does not give back what was written")
-        with suppress(ArchiveError):  # a store that keeps everything is a good archive
+            raise ArchiveError(f"{self.url} does not return the data that was written")
+        with suppress(ArchiveError):  # a store that forbids deletion is a good archive
             self.remove(name)
 
     def folder(self, name: str) -> "ArchiveFolder":
-        """A folder of segments, as the log reads one."""
+        """Return a folder of segments that `lorogo_log` can read."""
         return ArchiveFolder(self, name)
 
     def open(self, name: str) -> Any:
-        """A file to read and seek in."""
+        """Open a file for reading and seeking."""
         with _translated(self.url):
             try:
                 return self._fs.open(self._at(name), "rb")
@@ -127,7 +127,7 @@ class ArchiveStorage:
 
 
 class ArchiveFile:
-    """A file of an archive, read only, as the log reads one."""
+    """A read-only file of an archive, with the file interface of `lorogo_log`."""
 
     def __init__(self, file: Any, size: int) -> None:
         self._file = file
@@ -155,7 +155,7 @@ class ArchiveFile:
 
 
 class ArchiveFolder:
-    """One partition of an archive, read only: a `lorogo_log` directory."""
+    """One partition of an archive, as a read-only `lorogo_log` directory."""
 
     def __init__(self, archive: ArchiveStorage, name: str) -> None:
         self._archive = archive
@@ -190,18 +190,18 @@ class ArchiveFolder:
         pass
 
     def space(self) -> None:
-        """Not known."""
+        """Return None: the free space is unknown."""
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> Lock:
         raise NotImplementedError("an archive has no locks")
 
     def locked(self, name: str) -> bool:
-        return False  # nobody writes to a segment there
+        return False  # segments in an archive have no writer
 
 
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
-    """Whatever a driver raises becomes one sentence; each of them has errors of its own."""
+    """Translate the errors of all drivers to ArchiveError."""
     try:
         yield
     except (ArchiveError, FileNotFoundError, GeneratorExit):
@@ -213,5 +213,5 @@ def _translated(url: str) -> Iterator[None]:
 
 
 def _shown(text: str) -> str:
-    """Without names and passwords of addresses: what is said of an archive is in logs and statuses."""
+    """Remove credentials of URLs from a text for logs and statuses."""
     return _CREDENTIALS.sub("...@", text)

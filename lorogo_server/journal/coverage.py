@@ -1,7 +1,7 @@
-"""What the journal covers already, per document: a hint that saves writing things twice.
+"""Journal coverage per document: a hint that avoids duplicate records after a load.
 
-It may be old or missing; it is never ahead of what is on the disk, and never beyond an update that
-waits for something (docs/JOURNAL.md, "The ledger").
+It may be old or missing. It is never ahead of the disk, and never beyond an update that is still queued or
+pending (docs/JOURNAL.md, "The ledger").
 """
 
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ _CHECK_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class CoverageEntry:
-    """What the journal holds of one document."""
+    """Coverage of one document."""
 
-    base: str = ""  # the digest of a snapshot whose content is covered, or which tombstone is; "": none
+    base: str = ""  # digest of a snapshot whose content is covered, or id of a covered tombstone; "": none
     epoch: int = 0
-    sequence: int = 0  # every accepted update of the WAL up to here, in that epoch,
-    time_ns: int = 0  # if it was stored up to then: a WAL made anew counts from 1 again
+    sequence: int = 0  # the journal has every accepted update up to this WAL sequence of that epoch,
+    time_ns: int = 0  # if the WAL stored it by then: a recreated WAL starts at sequence 1 again
 
     def has(self, epoch: int, sequence: int, time_ns: int) -> bool:
-        """Whether an update at that place of the WAL, stored then, is in the journal."""
+        """Return True if the journal has the update with that WAL position and time."""
         return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
 
 
@@ -37,7 +37,7 @@ NOTHING = CoverageEntry()
 
 
 class JournalCoverage:
-    """The entries of one journal, which is known by the ids of its logs."""
+    """Coverage of all documents in one journal, which the ids of its logs identify."""
 
     def __init__(self, log_ids: tuple[bytes, ...], entries: dict[str, CoverageEntry] | None = None) -> None:
         self.log_ids = log_ids
@@ -48,7 +48,7 @@ class JournalCoverage:
         return len(self._entries)
 
     def of(self, document_id: str) -> CoverageEntry:
-        """What is covered; nothing, if we do not know."""
+        """Return the coverage of a document; empty if unknown."""
         return self._entries.get(document_id, NOTHING)
 
     def set(self, document_id: str, covered: CoverageEntry) -> None:
@@ -56,7 +56,7 @@ class JournalCoverage:
         self.changed = True
 
     def forget(self, document_id: str | None = None) -> None:
-        """Believe nothing any more of that document, or of any."""
+        """Remove the coverage of a document, or of all."""
         if document_id is None:
             self._entries.clear()
         else:
@@ -64,14 +64,14 @@ class JournalCoverage:
         self.changed = True
 
     def encode(self) -> bytes:
-        """As it is written: a checksum, then msgpack."""
+        """Encode as a checksum followed by msgpack."""
         rows = [(name, one.base, one.epoch, one.sequence, one.time_ns) for name, one in self._entries.items()]
         body: bytes = msgpack.packb([_FORMAT, list(self.log_ids), rows])
         return bytes(xxhash.xxh64(body).digest()) + body
 
 
 def decode(data: bytes, log_ids: tuple[bytes, ...]) -> JournalCoverage:
-    """The ledger in those bytes; an empty one if they are damaged, or of another journal."""
+    """Decode coverage; return an empty one if the bytes are damaged or belong to another journal."""
     check, body = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
     if len(check) == _CHECK_BYTES and xxhash.xxh64(body).digest() == check:
         form, of, rows = msgpack.unpackb(body)
@@ -81,7 +81,7 @@ def decode(data: bytes, log_ids: tuple[bytes, ...]) -> JournalCoverage:
 
 
 def read(directory: Directory, log_ids: tuple[bytes, ...]) -> JournalCoverage:
-    """The ledger in a folder; an empty one if there is none that we can believe."""
+    """Read the coverage in a folder; return an empty one if it is missing or invalid."""
     try:
         data = read_file(directory, _NAME)
     except (OSError, LogError):
@@ -90,5 +90,5 @@ def read(directory: Directory, log_ids: tuple[bytes, ...]) -> JournalCoverage:
 
 
 def write(directory: Directory, data: bytes) -> None:
-    """Replace it, whole or not at all; when this returns, no crash brings the old one back."""
+    """Replace the file atomically and durably."""
     replace_file(directory, _NAME, data)

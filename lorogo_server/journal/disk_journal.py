@@ -1,4 +1,4 @@
-"""The journal of one worker: what was accepted, on the disk before it is ACKed (docs/JOURNAL.md)."""
+"""Journal of one worker: accepted updates, written to the disk before their ACKs (docs/JOURNAL.md)."""
 
 import asyncio
 import errno
@@ -33,48 +33,48 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 PARTITIONS_MAX = 64
-_HAS_STOPPED = ": the log has stopped: "  # as lorogo_log says it
+_HAS_STOPPED = ": the log has stopped: "  # message of lorogo_log
 _IS_FULL = ": the disk is full: "
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class JournalStopped(LorogoError):
-    """The journal takes nothing, now or any more; says why. Nothing is ACKed meanwhile."""
+    """The journal does not accept records, now or until a restart. No update is ACKed meanwhile."""
 
     code = "journal-stopped"
 
 
 class Journal(Protocol):
-    """Where accepted updates are kept beside the stream."""
+    """Storage of accepted updates beside the stream."""
 
     @property
     def durability(self) -> str:
-        """What an ACK may say."""
+        """Durability that an ACK reports."""
 
     async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
-        """Queue a record, waiting for room; what is returned is done when the record is safe.
+        """Queue a record, after waiting for space; return an awaitable that ends when the record is safe.
 
         Both raise JournalStopped.
         """
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
-        """Of what `put` returned: done when our own disk has it, though others may not."""
+        """For a result of `put`: return an awaitable that ends when the local disk has the record."""
 
     def all_safe(self, document_id: str) -> Awaitable[object] | None:
-        """Done when what our disk has of the document is safe; None: it is."""
+        """Return an awaitable that ends when all local records of the document are safe; None: they are."""
 
     def covered(self, document_id: str) -> CoverageEntry:
-        """What is in it of that document, as far as it knows."""
+        """Return the known coverage of the document."""
 
     def cover(self, document_id: str, covered: CoverageEntry) -> None:
-        """Note what is in it; only for what is safe."""
+        """Set the coverage of the document; only for safe records."""
 
     def stats(self) -> Mapping[str, object]:
         """Figures for operators."""
 
 
 async def safe(done: Awaitable[object]) -> None:
-    """Return when the record is safe. Raises JournalStopped."""
+    """Wait until the record is safe. Raises JournalStopped."""
     try:
         await done
     except LogError as error:
@@ -87,7 +87,7 @@ def _stopped(error: LogError) -> str:
 
 
 def reason(error: Exception, folder: Path | None = None) -> str:
-    """Why a log does not go on: the cause, once, and where it is, as far as we are not told."""
+    """Return why a log stopped: the cause, and the folder unless the error names it."""
     where, _, _ = str(error).partition(_IS_FULL if isinstance(error, DiskFullError) else _HAS_STOPPED)
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -101,7 +101,7 @@ def reason(error: Exception, folder: Path | None = None) -> str:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Of all files in it and below; one that goes meanwhile does not count."""
+    """Return the bytes of all files below a folder; skip files that are removed meanwhile."""
     total = 0
     for place in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -137,7 +137,7 @@ class NoJournal:
 
 
 class DiskJournal:
-    """Partitions of `lorogo_log` in one folder; lives between `open()` and `close()`."""
+    """Partitions of `lorogo_log` in one folder, between `open()` and `close()`."""
 
     durability = "journal"
 
@@ -154,13 +154,13 @@ class DiskJournal:
         on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
-        self.directory: Directory  # of the small files beside the partitions; from `open()` on
+        self.directory: Directory  # of the small files beside the partitions; set by `open()`
         self.logs: list[Log] = []
-        self.stopped = ""  # why it takes nothing more
-        self.full = ""  # why it takes nothing now: it goes on by itself when its disk has room
+        self.stopped = ""  # reason of a permanent stop
+        self.full = ""  # reason of a temporary stop: the journal resumes when the disk has space
         self.damage: list[str] = []
-        self.disk_bytes = 0  # of its files, when they were last looked at
-        self.disk_free_bytes: int | None = None  # left on its disk, then; None: not looked yet
+        self.disk_bytes = 0  # size of the files at the last measurement
+        self.disk_free_bytes: int | None = None  # None: not measured yet
         self.disk_size_bytes: int | None = None
         self._partitions = partitions
         self._segment_bytes = segment_bytes
@@ -170,16 +170,18 @@ class DiskJournal:
         self._on_stop = on_stop
         self._on_room = on_room
         self._full_partitions: set[int] = set()
-        self._torn = False  # the end of a partition was half-written when it was opened
+        self._torn = False  # `open()` found a half-written record at the end of a partition
         self._on_damage = on_damage
-        self._ledger = JournalCoverage(())
-        self._saving = asyncio.Lock()  # of the ledger: an older one must not come behind a newer one
-        self._notes = range(0)  # about the server itself, in partition 0: the last ones without a gap
+        self._coverage = JournalCoverage(())
+        self._saving = (
+            asyncio.Lock()
+        )  # serialises writes of the coverage: an older one must not replace a newer one
+        self._notes = range(0)  # consecutive last records in partition 0 that are about the server itself
         self._opened: list[Log] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:
-        """Open every partition. Raises JournalStopped with one sentence."""
+        """Open every partition. Raises JournalStopped."""
         loop = self._loop = asyncio.get_running_loop()
 
         def failed(error: LogError) -> None:  # called by the log's threads
@@ -197,7 +199,7 @@ class DiskJournal:
                     queue_bytes=self._queue_bytes,
                     storage=self.storage,
                     partition=number,
-                    durable_id=True,  # other servers wait for a journal that they know by its id
+                    durable_id=True,  # other servers identify the journal by its id
                     failure=WriteFailure.call(failed, full=functools.partial(full, number)),
                     on_damage=self.found_damage,
                 )
@@ -206,22 +208,22 @@ class DiskJournal:
         except (LogError, OSError) as error:
             await self.close()
             why = reason(error, self.folder)
-            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {why}") from error
+            raise JournalStopped(f"cannot open the journal in {self.folder}: {why}") from error
         self.logs = list(self._opened)
-        self._ledger = await asyncio.to_thread(coverage.read, self.directory, self._log_ids())
-        if self.damage or self._torn:  # perhaps found only this once: the tail is cut now
-            self._ledger.forget()
+        self._coverage = await asyncio.to_thread(coverage.read, self.directory, self._log_ids())
+        if self.damage or self._torn:  # `open()` cut the tail, so a later start may not find the damage
+            self._coverage.forget()
             await self.save_coverage()
 
     async def close(self) -> None:
-        """Write what is queued, and let others open. Safe twice."""
+        """Write the queued records and release the locks. Idempotent."""
         await self.save_coverage()
         opened, self._opened = self._opened, []
         for one in opened:
             try:
                 await one.close()
             except LogError as error:
-                log.warning("the journal did not close well", problem=str(error))
+                log.warning("journal closed with an error", problem=str(error))
         self._stop("the journal is closed", quiet=True)
 
     # --- writing ----------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ class DiskJournal:
         return done
 
     def note(self, record: AnswersRecord) -> bool:
-        """Queue a record about the server itself, if there is room now: nobody waits for it."""
+        """Queue a record about the server itself; return False if there is no space now."""
         if self.stopped or self.full or not self.logs:
             return False
         try:
@@ -254,12 +256,14 @@ class DiskJournal:
         return True
 
     def _noted(self, queued: asyncio.Future[int]) -> None:
-        if not queued.cancelled() and queued.exception() is None:  # else the log has stopped, and says so
+        if (
+            not queued.cancelled() and queued.exception() is None
+        ):  # otherwise the log has stopped and reports it
             at = queued.result()
             self._notes = range(self._notes.start if self._notes.stop == at else at, at + 1)
 
     def end(self, number: int) -> int:
-        """The last sequence of a partition on the disk; not of notes behind it, for which no ACK waits."""
+        """Last sequence of a partition on the disk, without trailing notes, for which no ACK waits."""
         durable = self.logs[number].stats().durable_sequence
         return self._notes.start - 1 if number == 0 and self._notes.stop == durable + 1 else durable
 
@@ -273,38 +277,38 @@ class DiskJournal:
         """The partition of a document."""
         return 0 if self._partitions == 1 else xxhash.xxh64_intdigest(document_id.encode()) % self._partitions
 
-    # --- what is in it ----------------------------------------------------------------------------
+    # --- coverage ---------------------------------------------------------------------------------
 
     def covered(self, document_id: str) -> CoverageEntry:
-        return self._ledger.of(document_id)
+        return self._coverage.of(document_id)
 
     def cover(self, document_id: str, covered: CoverageEntry) -> None:
-        self._ledger.set(document_id, covered)
+        self._coverage.set(document_id, covered)
 
     def uncover(self, document_id: str | None = None) -> None:
-        """Records were removed: what is covered is not known any more."""
-        self._ledger.forget(document_id)
+        """Forget the coverage of a document, or of all, since records were removed."""
+        self._coverage.forget(document_id)
 
     async def save_coverage(self) -> bool:
-        """Keep the hints for the next start; False if the old ones are still there.
+        """Save the coverage for the next start; return False if the write failed.
 
-        That costs some writing twice, unless records are about to be removed.
+        An old coverage only costs duplicate records, unless records are about to be removed.
         """
         async with self._saving:
-            if not self.logs or not self._ledger.changed:
+            if not self.logs or not self._coverage.changed:
                 return True
-            self._ledger.changed = False
-            data = self._ledger.encode()
+            self._coverage.changed = False
+            data = self._coverage.encode()
             try:
                 await asyncio.to_thread(coverage.write, self.directory, data)
             except OSError as error:
-                self._ledger.changed = True
-                log.warning("the ledger could not be written", problem=str(error))
+                self._coverage.changed = True
+                log.warning("cannot write the journal coverage", problem=str(error))
                 return False
             return True
 
     async def measure(self) -> None:
-        """Look how large its files are, and what its disk has left; what cannot be seen stays as it was."""
+        """Measure the size of the files and the space on the disk; keep old values after an error."""
         if self.storage is None:
             with suppress(OSError):
                 self.disk_bytes = await asyncio.to_thread(_folder_bytes, self.folder)
@@ -313,7 +317,7 @@ class DiskJournal:
                 self.disk_free_bytes, self.disk_size_bytes = usage.free, usage.total
 
     def ids(self) -> tuple[str, ...]:
-        """By which each partition is known, whoever serves it."""
+        """Ids of the partitions' logs, which stay the same when another worker opens them."""
         return tuple(log_id.hex() for log_id in self._log_ids())
 
     def stats(self) -> Mapping[str, object]:
@@ -344,7 +348,7 @@ class DiskJournal:
             self._on_stop(why)
 
     def _filled(self, number: int, error: DiskFullError | None) -> None:
-        """The disk of a partition is full, or (None) has room again: all partitions wait for each."""
+        """Note that a partition's disk is full, or (None) has space; a full disk stops all partitions."""
         before = self.full
         if error is None:
             self._full_partitions.discard(number)
@@ -356,28 +360,28 @@ class DiskJournal:
         if self.stopped or bool(before) == bool(self.full):
             return
         if self.full:
-            log.error("journal waits for room", problem=self.full)
+            log.error("journal disk full", problem=self.full)
             self._on_stop(self.full)
         else:
-            log.info("the journal goes on: its disk has room again")
+            log.info("journal resumed: its disk has space again")
             self._on_room()
 
     def found_damage(self, error: LogError) -> None:
-        """As `damaged()`, from any thread: whoever reads the journal tells it."""
+        """Report damage that a reader of the journal found; callable from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            tell = self._cut_torn if isinstance(error, TornError) else self.damaged
-            self._loop.call_soon_threadsafe(tell, str(error))
+            report = self._cut_torn if isinstance(error, TornError) else self.damaged
+            self._loop.call_soon_threadsafe(report, str(error))
 
     def _cut_torn(self, what: str) -> None:
-        """A half-written end was cut at open. No ACK stood on it; what the ledger says is not believed."""
-        log.warning("the journal ended within a record, which was cut", problem=what)
+        """Note that `open()` cut a half-written record. It was not ACKed; the saved coverage is discarded."""
+        log.warning("journal had a half-written record at its end, which was cut", problem=what)
         self._torn = True
 
     def damaged(self, what: str) -> None:
-        """Records of it cannot be read any more: nothing counts as covered before it is written again."""
-        log.error("the journal is damaged; the rest of it is served", problem=what)
+        """Forget all coverage, since records are unreadable: documents are journalled again."""
+        log.error("journal damaged; the readable records are served", problem=what)
         if what in self.damage:
-            return  # told before: what was written since is not concerned
+            return  # known damage: records written since are intact
         self.damage.append(what)
-        self._ledger.forget()
+        self._coverage.forget()
         self._on_damage()

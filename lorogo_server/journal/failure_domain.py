@@ -1,7 +1,7 @@
-"""Where a server keeps its data: a copy of a journal counts only on another disk.
+"""Failure domain of a server's data: a journal replica counts only on another disk.
 
-Workers under one DATA folder share the file `DATA/place`, so none of them takes another's copy for
-safety (docs/JOURNAL.md, "Durability"). A random id and not the machine's: a disk may move.
+Workers under one DATA folder share the file `DATA/place`, so a replica on a sibling worker does not count
+(docs/JOURNAL.md, "Durability"). The id is random instead of the machine's id, because a disk may move.
 """
 
 import os
@@ -13,12 +13,12 @@ _WORKER = "worker-"
 
 
 def root(data: Path) -> Path:
-    """The folder of which this worker's folder is one; itself, if it stands alone."""
+    """Return the folder that contains the workers' folders; `data` itself for a server without workers."""
     return data.parent if data.name.startswith(_WORKER) else data
 
 
-def place(data: Path, new_id: Callable[[], str]) -> str:
-    """The id of the disk folder that a worker's folder lies in, made where there is none. Raises OSError."""
+def domain_id(data: Path, new_id: Callable[[], str]) -> str:
+    """Return the failure domain's id of a worker's folder; create it if missing. Raises OSError."""
     path = root(data) / _FILE
     try:
         return _read(path)
@@ -33,10 +33,10 @@ def place(data: Path, new_id: Callable[[], str]) -> str:
             file.flush()
             os.fsync(file.fileno())
         try:
-            path.hardlink_to(draft)  # whole or not at all, and only the first of the workers
+            path.hardlink_to(draft)  # atomic, and succeeds for the first worker only
         except FileExistsError:
             pass
-        except OSError:  # a file system without links: the last one wins, and is read below
+        except OSError:  # a file system without hard links: the last writer wins, and all read its id below
             draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Journals as reconciliation finds them on the disk: whose ever they are, read without a lock.
+"""Scans the journals on this disk, of any server, without a lock, for reconciliation.
 
-Everything here but `portions` blocks: it is called in a thread.
+All functions but `portions` block; call them in a thread.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ log = get_logger(__name__)
 
 WINDOW_BYTES = 32 * 1024 * 1024
 WINDOW_RECORDS = 10_000
-GLANCE_RECORDS = 500  # where each is looked at once: what a process had in memory it hardly gives back
+GLANCE_RECORDS = 500  # window for a single pass: Python rarely returns memory to the system
 _WORKER = "worker-"
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFolder:
-    """One journal: a `lorogo_log` directory; its name is how it is known between starts."""
+    """One journal: a `lorogo_log` directory. Its name identifies it across restarts."""
 
     name: str
     path: Path
     storage: Storage | None = None
-    damaged: set[str] = field(default_factory=set, compare=False)  # where the names of damaged ones are put
-    on_damage: Callable[[LogError], None] | None = None  # called by the thread that reads
+    damaged: set[str] = field(default_factory=set, compare=False)  # receives the names of damaged journals
+    on_damage: Callable[[LogError], None] | None = None  # called in the reading thread
 
     def reader(self) -> Reader:
-        """Raises LogError."""
+        """Open a reader. Raises LogError."""
         return Reader.open(self.path, storage=self.storage, on_damage=self._damaged)
 
     def log_id(self) -> bytes:
-        """Which log it is; empty while it has no segment."""
+        """Return the id of the log; empty while it has no segment."""
         directory = self.reader().directory
         for entry in list_segments(directory, prepared=True):
             try:
@@ -51,14 +51,16 @@ class JournalFolder:
 
     def _damaged(self, damage: LogError) -> None:
         self.damaged.add(self.name)
-        log.error("a journal is damaged; the rest of it is compared", journal=self.name, problem=str(damage))
+        log.error(
+            "journal damaged; the readable records are compared", journal=self.name, problem=str(damage)
+        )
         if self.on_damage is not None and isinstance(damage, CorruptionError):
             self.on_damage(damage)
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedRecord:
-    """A record about a document, and where it stands."""
+    """A record about a document, with its sequence in the journal."""
 
     document_id: str
     record: DocumentRecord
@@ -68,8 +70,8 @@ class ScannedRecord:
 
 
 def places(data: Path, own: int, storage: Storage | None) -> list[JournalFolder]:
-    """This worker's journal, copies of others', and those of the workers beside it, gone or alive."""
-    if storage is not None:  # of a test: there are no others
+    """Return this worker's journal, its journal replicas, and those of sibling workers, running or not."""
+    if storage is not None:  # in a test: without siblings
         return [
             JournalFolder(f"{number:02d}", data / "journal" / f"{number:02d}", storage)
             for number in range(own)
@@ -85,7 +87,7 @@ def places(data: Path, own: int, storage: Storage | None) -> list[JournalFolder]
 
 
 def has_siblings(data: Path) -> bool:
-    """Whether the folder is one worker's among others'."""
+    """Return True if the folder belongs to one of several workers."""
     return data.name.startswith(_WORKER)
 
 
@@ -96,7 +98,7 @@ def entries(
     key: str = "",
     wanted: Callable[[str], bool] | None = None,
 ) -> Iterator[ScannedRecord]:
-    """What a journal says of documents; what cannot be read is told and left out. Raises LogError."""
+    """Yield a journal's records of documents; log and skip unreadable records. Raises LogError."""
     name = key.encode() or None
     reader = place.reader()
     try:
@@ -110,18 +112,18 @@ def entries(
                 try:
                     record = records.decode_document(stored.value)
                 except (MalformedRecord, ValueError) as error:
-                    log.warning("a record cannot be read", journal=place.name, problem=str(error))
+                    log.warning("cannot read a journal record", journal=place.name, problem=str(error))
                     continue
                 if record is not None:
                     yield ScannedRecord(
                         document_id, record, stored.time, stored.sequence, len(stored.payload)
                     )
     except TornError:
-        return  # the end, which was never acknowledged
+        return  # a half-written record at the end, which was never ACKed
 
 
 def windows(found: Iterator[ScannedRecord], records_max: int | None = None) -> Iterator[list[ScannedRecord]]:
-    """The same in portions of bounded size."""
+    """Group records into windows of bounded size."""
     window: list[ScannedRecord] = []
     size = 0
     for entry in found:
@@ -137,7 +139,7 @@ def windows(found: Iterator[ScannedRecord], records_max: int | None = None) -> I
 async def portions(
     found: Iterator[ScannedRecord], records_max: int | None = None
 ) -> AsyncIterator[list[ScannedRecord]]:
-    """The same, each portion read in a thread."""
+    """Group records into windows of bounded size, each read in a thread."""
     read = windows(found, records_max)
     while (window := await asyncio.to_thread(_next, read)) is not None:
         yield window
@@ -148,9 +150,9 @@ def _next(read: Iterator[list[ScannedRecord]]) -> list[ScannedRecord] | None:
 
 
 def lookup(place: JournalFolder, sequence: int) -> DocumentRecord | None:
-    """One record; None if it is not there any more."""
+    """Return one record; None if it is gone."""
     try:
         return records.decode_document(place.reader().lookup(sequence).value)
     except (LogError, FormatError, MalformedRecord, ValueError) as error:
-        log.warning("a record cannot be read", journal=place.name, sequence=sequence, problem=str(error))
+        log.warning("cannot read a journal record", journal=place.name, sequence=sequence, problem=str(error))
         return None

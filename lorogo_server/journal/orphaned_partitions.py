@@ -1,7 +1,7 @@
-"""Partitions of journals that nobody writes to: of workers that are gone, or above the number of partitions.
+"""Orphaned journal partitions: of removed workers, or above the configured number of partitions.
 
-They are read like any other (reconciliation, restore), so an erasure must reach them, too. Everything here
-blocks: it is called in a thread.
+Reconciliation and restore read them like any other, so an erasure must clean them as well. All functions
+block; call them in a thread.
 """
 
 from pathlib import Path
@@ -14,23 +14,23 @@ _PARTITION = "[0-9][0-9]"
 
 
 def unused(data: Path, opened: int) -> dict[int, Directory]:
-    """This worker's own partitions that are not open any more, by number."""
+    """Return this worker's own partitions that are not open, by number."""
     found = {int(path.name): path for path in (data / "journal").glob(_PARTITION) if path.is_dir()}
     return {number: _directory(path) for number, path in sorted(found.items()) if number >= opened}
 
 
 def abandoned(data: Path) -> list[Directory]:
-    """Partitions of the workers beside this one that no process holds."""
+    """Return the unlocked partitions of sibling workers."""
     return _beside(data, f"journal/{_PARTITION}")
 
 
 def copies_beside(data: Path) -> list[Directory]:
-    """Copies of others' journals that workers beside this one have left."""
+    """Return the unlocked journal replicas of sibling workers."""
     return _beside(data, f"replicas/*/{_PARTITION}")
 
 
 def seal(directory: Directory) -> bool:
-    """Seal what a writer left open, so that it can be cleaned; False if it is held. Raises LogError."""
+    """Seal the open segment so that it can be cleaned; False if the partition is locked. Raises LogError."""
     if all(info.sealed for info in Reader(directory).segments()):
         return True
     try:

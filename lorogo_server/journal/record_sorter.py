@@ -1,7 +1,7 @@
-"""Records sorted by document, in temporary files, so that a restore needs little memory.
+"""Sorts records by document in temporary files, so that a restore needs little memory.
 
 The journals are read once, from beginning to end, and every record goes into the file of its document's
-hash. Then one such file at a time is looked at, document by document; bytes are fetched when needed.
+hash. Then one file at a time is processed, document by document; payloads are fetched when needed.
 """
 
 import struct
@@ -16,24 +16,24 @@ from lorogo_protocol import records
 from lorogo_protocol.records import DocumentRecord, MalformedRecord
 
 _HEADER = struct.Struct("<HIq")  # bytes of the id, bytes of the payload, time
-_FILE_BYTES = 16 << 20  # that one file should have
+_FILE_BYTES = 16 << 20  # intended size of one file
 _FILES_MAX = 200  # open at once
-_MARKS = 7  # the items of a record among which epoch and lease are
-_MARKS_BYTES = 512  # they lie in front of its payload
+_MARKS = 7  # the first items of a record, with epoch and lease
+_MARKS_BYTES = 512  # bytes before a record's payload
 
 
 class SortFiles:
-    """The temporary files; the folder is the caller's, who removes it."""
+    """Temporary files in a folder that the caller removes."""
 
     def __init__(self, folder: Path, bytes_expected: int) -> None:
         count = max(1, min(_FILES_MAX, bytes_expected // _FILE_BYTES + 1))
         self._paths = [folder / f"{number:03d}" for number in range(count)]
         self._files: list[BinaryIO] = [path.open("wb") for path in self._paths]
         self.records = 0
-        self.epoch = self.lease = 0  # the highest that a record names
+        self.epoch = self.lease = 0  # the highest in any record
 
     def add(self, key: bytes, time_ns: int, payload: bytes) -> None:
-        """Keep one record."""
+        """Write one record to the file of its document."""
         into = self._files[xxhash.xxh64_intdigest(key) % len(self._files)]
         into.write(_HEADER.pack(len(key), len(payload), time_ns))
         into.write(key)
@@ -43,12 +43,12 @@ class SortFiles:
         self.epoch, self.lease = max(self.epoch, epoch), max(self.lease, lease)
 
     def close(self) -> None:
-        """Everything is written; it can be read from now on."""
+        """Finish writing, so that the files can be read."""
         for file in self._files:
             file.close()
 
     def documents(self) -> Iterator["DocumentRecords"]:
-        """One document after another."""
+        """Yield the records of one document after another."""
         for path in self._paths:
             with path.open("rb") as file:
                 for key, places in sorted(_index(file).items()):
@@ -57,7 +57,7 @@ class SortFiles:
 
 
 class DocumentRecords:
-    """What is there of one document: (time, place) of each record, and its bytes on demand."""
+    """Records of one document: (time, offset) of each, and their content on demand."""
 
     def __init__(self, document_id: str, file: BinaryIO, places: list[tuple[int, int]]) -> None:
         self.document_id = document_id
@@ -65,7 +65,7 @@ class DocumentRecords:
         self._file = file
 
     def fetch(self, place: int) -> DocumentRecord | None:
-        """The record; None for a kind that we do not know, or about no document. Raises MalformedRecord."""
+        """Return the record; None if its kind is unknown or not about a document. Raises MalformedRecord."""
         self._file.seek(place)
         key_bytes, payload_bytes, _ = _HEADER.unpack(self._file.read(_HEADER.size))
         payload = self._file.read(key_bytes + payload_bytes)[key_bytes:]
@@ -73,7 +73,7 @@ class DocumentRecords:
 
 
 def decode(payload: bytes) -> DocumentRecord | None:
-    """The record about a document in a log's payload. Raises MalformedRecord."""
+    """Decode the payload of a log record about a document. Raises MalformedRecord."""
     try:
         value = msgpack.unpackb(payload)
     except (ValueError, msgpack.UnpackException) as error:
@@ -94,13 +94,13 @@ def _index(file: BinaryIO) -> dict[bytes, list[tuple[int, int]]]:
 
 
 def _marks(payload: bytes) -> tuple[int, int]:
-    """The epoch and the lease that a record names, 0 if it names none, without reading its bytes."""
+    """Return epoch and lease of a record, or 0 for a missing one, without decoding its payload."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=0)
     unpacker.feed(payload[:_MARKS_BYTES])
     try:
         items = [unpacker.unpack() for _ in range(min(unpacker.read_array_header(), _MARKS))]
     except (ValueError, msgpack.UnpackException):
-        return 0, 0  # no record: told by whoever reads it
+        return 0, 0  # malformed: `decode` reports it
     match items:
         case ["u", records.LAYOUT, int(epoch), _, _, _, int(lease)]:
             return epoch, lease

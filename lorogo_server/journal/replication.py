@@ -1,8 +1,8 @@
-"""Journals on other servers' disks: durability `replicated` (docs/JOURNAL.md).
+"""Replicas of the journal on other servers' disks: durability `replicated` (docs/JOURNAL.md).
 
-Every server of the fleet serves its journal to others, and keeps copies of some of theirs. Who copies
-whom is not agreed upon: each server works it out from who is there now (`chosen`), and all come to the
-same answer. A copy once begun is kept: a server that joins adds copies, it takes none away.
+Every server serves its journal to other servers, and keeps replicas of some of their journals. The servers
+do not negotiate: each computes the replicas from the list of running servers (`chosen`), with the same
+result. A started replica is kept: a server that joins adds replicas and removes none.
 """
 
 import asyncio
@@ -25,31 +25,31 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_LOOK_SECONDS_MAX = 2.0
+_UPDATE_SECONDS_MAX = 2.0
 _WAIT_SECONDS = 10.0
-_TOLD_MAX = 1000
+_LOGGED_MAX = 1000
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared, not bound
-Place = tuple[str, int]  # a server and a partition of its journal
+PartitionKey = tuple[str, int]  # a server and a partition of its journal
 
 
 def chosen(server_id: str, others: Iterable[str], count: int) -> list[str]:
-    """Which of the others keep a copy of that server's journal; every server finds the same."""
+    """Return the servers that replicate a server's journal; every server computes the same result."""
     ranked = sorted(others, key=lambda other: xxhash.xxh64_intdigest(f"{server_id} {other}".encode()))
     return [other for other in ranked if other != server_id][:count]
 
 
 class _Mark:
-    """How far one partition is on other disks: one wait for all who ask, however many updates there are."""
+    """Replication progress of one partition: one wait on the coordinator serves all waiting ACKs."""
 
     def __init__(self, coordinator: Coordinator, count: int) -> None:
-        self.lacking = ""  # why it goes no further
+        self.lacking = ""  # why replication does not progress
         self._coordinator = coordinator
         self._count = count
-        self._waiting: dict[asyncio.Future[None], int] = {}  # those who wait now, with their sequences
+        self._waiting: dict[asyncio.Future[None], int] = {}  # waiters with their sequences
         self._watching: asyncio.Task[None] | None = None
 
     async def reach(self, sequence: int) -> None:
-        """Return when enough others have that record and all before it. Raises LogError."""
+        """Wait until enough replicas have that record and all before it. Raises LogError."""
         if sequence <= self._coordinator.replicated_through(self._count):
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -62,28 +62,28 @@ class _Mark:
             self._waiting.pop(done, None)
 
     async def close(self) -> None:
-        """Let nobody wait any longer."""
+        """Cancel all waits."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         self._end(LogClosedError("the journal is closed"))
 
     async def _watch(self) -> None:
-        """Wait for the first of those who wait, and wake all who need not wait any more."""
+        """Wait for the lowest sequence, then wake every waiter whose record is replicated."""
         while self._waiting:
             first = min(self._waiting.values())
             try:
                 await self._coordinator.wait(first, replicas=self._count, timeout=_WAIT_SECONDS)
             except TimeoutError as error:
                 if not self.lacking:
-                    log.warning("ACKs wait for replicas of the journal", problem=str(error))
+                    log.warning("ACKs wait for journal replicas", problem=str(error))
                 self.lacking = str(error)
                 continue
             except LogError as error:
                 self._end(error)
                 return
             if self.lacking:
-                log.info("the journal is replicated again")
+                log.info("journal replication resumed")
                 self.lacking = ""
             through = max(first, self._coordinator.replicated_through(self._count))
             for done in [done for done, sequence in self._waiting.items() if sequence <= through]:
@@ -99,7 +99,7 @@ class _Mark:
 
 
 class _Replicated:
-    """Done when a record is on our disk and on others'; costs nothing while nobody waits for it."""
+    """Awaitable that ends when a record is on the local disk and the replicas; works only when awaited."""
 
     __slots__ = ("_mark", "disk")
 
@@ -117,7 +117,7 @@ class _Replicated:
 
 
 class ReplicatedJournal:
-    """A journal whose records are safe when N other servers have them, too."""
+    """A journal whose records are safe once N other servers have them as well."""
 
     durability = "replicated"
 
@@ -129,7 +129,7 @@ class ReplicatedJournal:
         self._secret = settings.journal_secret.encode() or None
         self._coordinators: list[Coordinator] = []
         self._exits = AsyncExitStack()
-        self._marks: list[_Mark] = []  # of each partition
+        self._marks: list[_Mark] = []  # one for each partition
         self.address = ""
 
     async def open(self) -> None:
@@ -146,13 +146,13 @@ class ReplicatedJournal:
                     self._marks.append(_Mark(coordinator, self._count))
             except (OSError, LogError) as error:
                 where = f"{self._host}:{self._port}"
-                raise JournalStopped(f"the journal cannot be served on {where}: {error}") from error
+                raise JournalStopped(f"cannot serve the journal on {where}: {error}") from error
             host = self._advertise or (socket.gethostname() if self._host in _EVERYWHERE else self._host)
             self.address = f"{host}:{server.address[1]}"
             self._exits = exits.pop_all()
 
     async def close(self) -> None:
-        """Serve it no more; before the journal itself is closed. Safe twice."""
+        """Stop serving; call it before the journal is closed. Idempotent."""
         for mark in self._marks:
             await mark.close()
         await self._exits.aclose()
@@ -173,7 +173,7 @@ class ReplicatedJournal:
 
     @property
     def lacking(self) -> str:
-        """Why ACKs wait."""
+        """Reason for which ACKs wait; empty if replication works."""
         return next((mark.lacking for mark in self._marks if mark.lacking), "")
 
     def covered(self, document_id: str) -> CoverageEntry:
@@ -193,7 +193,7 @@ class ReplicatedJournal:
 
 
 class JournalReplicas:
-    """This server's copies of other servers' journals; `run()` keeps them going."""
+    """This server's replicas of other servers' journals; `run()` maintains them."""
 
     def __init__(
         self,
@@ -205,90 +205,90 @@ class JournalReplicas:
         storage: Storage | None = None,
         find: Callable[[Bus], Awaitable[list[FoundServer]]] = find_servers,
     ) -> None:
-        self.place = settings.journal_place  # where our disk is; the server finds out, if it is not set
-        self._alone = False  # the others are all at our place
+        self.failure_domain = settings.journal_place  # empty: the server sets it
+        self._alone = False  # all other servers are in this failure domain
         self._server_id = server_id
         self._bus = bus
         self._folder = folder
         self._settings = settings
         self._storage = storage
         self._find = find
-        self._replicas: dict[Place, LogReplica] = {}
-        self._addresses: dict[Place, str] = {}
-        self._told: set[tuple[str, str]] = set()  # troubles, by server and reason
+        self._replicas: dict[PartitionKey, LogReplica] = {}
+        self._addresses: dict[PartitionKey, str] = {}
+        self._logged: set[tuple[str, str]] = set()  # logged problems: server and reason
 
     async def run(self) -> None:
-        """Look who is there, and copy those that are ours to copy; until cancelled."""
+        """Find the running servers and replicate the assigned journals, until cancelled."""
         try:
             while True:
                 try:
-                    await self.look(await self._find(self._bus))
+                    await self.update(await self._find(self._bus))
                 except TransportError as error:
-                    log.debug("could not look for servers", problem=str(error))
-                await asyncio.sleep(min(_LOOK_SECONDS_MAX, self._settings.renew_seconds))
+                    log.debug("cannot find servers", problem=str(error))
+                await asyncio.sleep(min(_UPDATE_SECONDS_MAX, self._settings.renew_seconds))
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of every copy; the files stay."""
+        """Stop all replicas; the files stay."""
         replicas, self._replicas = list(self._replicas.values()), {}
         await asyncio.gather(*(replica.close() for replica in replicas), return_exceptions=True)
 
-    async def look(self, found: list[FoundServer]) -> None:
-        """Begin the copies that are ours, and follow servers that moved."""
+    async def update(self, found: list[FoundServer]) -> None:
+        """Start the assigned replicas, and reconnect to servers with a new address."""
         members = [server for server in found if server.journal_address]
-        self._tell_if_alone(members)
+        self._warn_if_alone(members)
         for server in members:
-            if server.server_id == self._server_id or _together(server.journal_place, self.place):
-                continue  # a copy beside the original is lost with it
+            if server.server_id == self._server_id or _same_domain(server.journal_place, self.failure_domain):
+                continue  # a replica in the same failure domain is lost with the original
             others = [
                 other.server_id
                 for other in members
-                if not _together(server.journal_place, other.journal_place)
+                if not _same_domain(server.journal_place, other.journal_place)
             ]
             mine = chosen(server.server_id, others, server.journal_replicas)
             for number in range(len(server.journals)):
-                place = (server.server_id, number)
-                if place in self._replicas:
-                    self._follow(place, server.journal_address)
+                key = (server.server_id, number)
+                if key in self._replicas:
+                    self._follow(key, server.journal_address)
                 elif self._server_id in mine:
-                    await self._begin(place, server.journal_address)
-        self._tell_troubles()
+                    await self._begin(key, server.journal_address)
+        self._log_problems()
 
-    def _tell_troubles(self) -> None:
-        """Why a copy does not go on (a wrong secret, say): once per server and reason."""
-        for (server_id, _), why in self._troubles().items():
-            if (server_id, why) not in self._told and len(self._told) < _TOLD_MAX:
-                self._told.add((server_id, why))
-                log.warning("another server's journal is not copied", server=server_id, problem=why)
+    def _log_problems(self) -> None:
+        """Log why a replica does not progress (a wrong secret, for example), once per server and reason."""
+        for (server_id, _), why in self._problems().items():
+            if (server_id, why) not in self._logged and len(self._logged) < _LOGGED_MAX:
+                self._logged.add((server_id, why))
+                log.warning("a server's journal is not replicated", server=server_id, problem=why)
 
-    def _troubles(self) -> dict[Place, str]:
+    def _problems(self) -> dict[PartitionKey, str]:
         found = {}
-        for place, replica in self._replicas.items():
+        for key, replica in self._replicas.items():
             stats = replica.stats()
             if why := stats.failed or stats.full or (None if stats.connected else stats.trouble):
-                found[place] = why
+                found[key] = why
         return found
 
-    def _tell_if_alone(self, members: list[FoundServer]) -> None:
-        """Say once why ACKs wait though there are other servers."""
+    def _warn_if_alone(self, members: list[FoundServer]) -> None:
+        """Warn once if ACKs wait because all other servers share this failure domain."""
         others = [one.journal_place for one in members if one.server_id != self._server_id]
-        alone = bool(others) and all(_together(place, self.place) for place in others)
+        alone = bool(others) and all(_same_domain(domain, self.failure_domain) for domain in others)
         if alone and not self._alone:
             log.warning(
-                "every other server keeps its journal at the same place: none of them counts as a replica",
-                place=self.place,
+                "no other server counts as a replica: all are in the same failure domain",
+                failure_domain=self.failure_domain,
                 servers=len(others),
             )
         self._alone = alone
 
-    def _follow(self, place: Place, address: str) -> None:
-        if self._addresses[place] != address:
-            self._addresses[place] = address
-            self._replicas[place].follow(_parsed(address))
+    def _follow(self, key: PartitionKey, address: str) -> None:
+        if self._addresses[key] != address:
+            self._addresses[key] = address
+            self._replicas[key].follow(_parsed(address))
 
-    async def _begin(self, place: Place, address: str) -> None:
-        server_id, number = place
+    async def _begin(self, key: PartitionKey, address: str) -> None:
+        server_id, number = key
         secret = self._settings.journal_secret.encode() or None
         try:
             replica = LogReplica(
@@ -303,29 +303,29 @@ class JournalReplicas:
             await replica.__aenter__()
         except (OSError, LogError, ValueError) as error:
             log.warning(
-                "another server's journal cannot be copied",
+                "cannot replicate a server's journal",
                 server=server_id,
                 partition=number,
                 problem=str(error),
             )
             return
-        self._replicas[place], self._addresses[place] = replica, address
-        log.info("copying a journal", server=server_id, partition=number, address=address)
+        self._replicas[key], self._addresses[key] = replica, address
+        log.info("replicating a journal", server=server_id, partition=number, address=address)
 
     def stats(self) -> Mapping[str, object]:
-        """Whose journals are here, and what is wrong with them."""
+        """Return the servers whose journals are replicated here, and problems with them."""
         of = sorted({server for server, _ in self._replicas})
-        troubles = {f"{server}/{number:02d}": why for (server, number), why in self._troubles().items()}
+        troubles = {f"{server}/{number:02d}": why for (server, number), why in self._problems().items()}
         return {"copies": of, "copies_trouble": troubles}
 
 
-def _together(one: str, other: str) -> bool:
-    """Whether two servers keep their data at one place; who does not say is elsewhere."""
+def _same_domain(one: str, other: str) -> bool:
+    """Return True if two failure domains are the same; an unknown one differs from all others."""
     return bool(one) and one == other
 
 
 def _parsed(address: str) -> tuple[str, int]:
-    """Host and port. Raises ValueError."""
+    """Split an address into host and port. Raises ValueError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"{address!r} is not host:port")

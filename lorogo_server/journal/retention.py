@@ -1,4 +1,4 @@
-"""Which old segments of a journal may go: decided here, removed by the log."""
+"""Journal retention: decides which old segments may be removed; the log removes them."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,10 +13,10 @@ def expire_before(
     keep_bytes: int,
     shipped: Callable[[SegmentInfo], bool] = lambda _: True,
 ) -> int | None:
-    """The time before which segments may go (for `Log.expire`); None: all stay. 0 keeps without a limit.
+    """Return the time before which segments may be removed, for `Log.expire`; None to keep all.
 
-    Oldest first, never an open one, never the newest, and none that is not shipped: nor any behind it,
-    so that what is left has no hole.
+    A limit of 0 is no limit. Segments go from the oldest on; an open, the newest or an unshipped segment and
+    all after it stay, so that the rest has no gap.
     """
     before = _before(segments, now_ns, keep_seconds, keep_bytes, shipped)
     oldest = segments[0].last_time if segments else None
@@ -35,7 +35,7 @@ def _before(
     before: int | None = None
     for info in segments[:-1]:
         if not info.sealed or info.last_time is None or not shipped(info):
-            # `expire` takes everything wholly before a time: this one must not be
+            # `expire` removes every segment that ends before the time, so the time must exclude this one
             return before if before is None or info.last_time is None else min(before, info.last_time)
         old = cutoff is not None and info.last_time < cutoff
         large = bool(keep_bytes) and total > keep_bytes

@@ -1,7 +1,8 @@
-"""What a server does with its old segments: erase, ship, expire; in that order, and never in anybody's way.
+"""Upkeep of old journal segments: erase records, ship segments, expire segments, in that order.
 
-One task, so that the three never meet: what is erased is rewritten, what is rewritten is shipped again,
-and nothing expires that is not shipped. An archive that is away is told and tried again, later and later.
+One task does all three, so that they never overlap: an erasure rewrites segments, a rewritten segment is
+shipped again, and a segment expires only after its shipment. If the archive fails, the task logs a warning
+and retries with growing pauses.
 """
 
 import asyncio
@@ -26,16 +27,16 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_LOOK_SECONDS = 5.0
-_SEALING_SECONDS = 0.2  # until a segment is sealed that an erasure waits for
+_RUN_SECONDS = 5.0
+_SEALING_SECONDS = 0.2  # pause while an erasure waits for a segment to be sealed
 _TOMBSTONES_SECONDS = 3600.0
-_ERASE_SECONDS = 60.0  # between looks for records that came after an erasure
+_ERASE_SECONDS = 60.0  # between checks for records written after an erasure
 _BACK_OFF_SECONDS = 10.0
 _BACK_OFF_SECONDS_MAX = 600.0
 
 
 class SegmentUpkeep:
-    """The old segments of one server's journal, and of the replicas beside it."""
+    """Maintains the old segments of one server's journal and of its journal replicas."""
 
     def __init__(
         self,
@@ -48,7 +49,10 @@ class SegmentUpkeep:
         data: Path | None = None,
         on_expired: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`data`: this worker's folder, if it is on the disk; `on_expired` hears before when records go."""
+        """Make an idle instance; `run()` is its task.
+
+        `data` is this worker's folder if it is on a disk. `on_expired` gets the time before which records go.
+        """
         self._journal = journal
         self._snapshots = snapshots
         self._settings = settings
@@ -56,12 +60,12 @@ class SegmentUpkeep:
         self._server_id = server_id
         self._data = data
         self._on_expired = on_expired
-        self._shelves: dict[int, PartitionArchive] = {}
+        self._partition_archives: dict[int, PartitionArchive] = {}
         self._erasures = Erasures()
         self._erase_now = False
-        self._told: set[str] = set()  # logs that could not be cleaned
+        self._logged: set[str] = set()  # logs whose errors were logged
         self._sealing = False
-        self._looking = asyncio.Lock()
+        self._running = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopped = threading.Event()
         self._archive_problem = ""
@@ -69,26 +73,26 @@ class SegmentUpkeep:
         self._archive_shipped = 0
         self._expired = 0
         self._failures = 0
-        self._not_before = 0.0  # of the archive's next attempt
+        self._not_before = 0.0  # time of the next attempt to ship
         self._next_rotation = clock.now() + settings.seal_seconds
         self._next_tombstones = 0.0
         self._next_erase = 0.0
 
     def erase(self, document_id: str) -> None:
-        """A document was erased here and now: its records go as soon as possible."""
+        """Remove the records of a document as soon as possible, since this server erased it."""
         self._erasures.add([document_id])
         self._journal.uncover(document_id)
         self._erase_now = True
         self._wake.set()
 
-    async def heard(self, document_id: str) -> None:
-        """Somebody says that a document was erased: its tombstone tells."""
+    async def on_erased(self, document_id: str) -> None:
+        """Handle another server's message that a document was erased, if its tombstone confirms it."""
         head = await self._snapshots.head(document_id)
         if head is not None and SnapshotMetadata.parse(head.facts).erased_ns:
             self.erase(document_id)
 
     def stats(self) -> Mapping[str, object]:
-        """Figures for operators."""
+        """Statistics for operators."""
         archive = self._settings.archive
         return {
             "archive": (self._archive_problem or "open") if archive else "",
@@ -99,37 +103,37 @@ class SegmentUpkeep:
         }
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         try:
             while True:
-                self._wake.clear()  # before: what comes during a look wants another
-                await self.look()
+                self._wake.clear()  # before the run: an erasure during the run needs another run
+                await self.run_once()
                 try:
-                    async with asyncio.timeout(_SEALING_SECONDS if self._sealing else _LOOK_SECONDS):
+                    async with asyncio.timeout(_SEALING_SECONDS if self._sealing else _RUN_SECONDS):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
         finally:
             self._stopped.set()  # a copy under way in a thread ends at its next piece
 
-    async def look(self) -> None:
-        """Do once what is due. An error of one part does not keep the others."""
-        async with self._looking:
+    async def run_once(self) -> None:
+        """Run all due parts once. An error of one part does not stop the others."""
+        async with self._running:
             for part in (self._learn_tombstones, self._erase, self._rotate, self._ship, self._expire):
                 if self._journal.stopped:
                     return
                 try:
                     await part()
                 except (LorogoError, LogError, OSError) as error:
-                    log.warning("old segments: postponed", part=part.__name__.strip("_"), problem=str(error))
+                    log.warning("segment upkeep postponed", part=part.__name__.strip("_"), problem=str(error))
 
-    # --- erasing ----------------------------------------------------------------------------------
+    # --- erase ------------------------------------------------------------------------------------
 
     async def _learn_tombstones(self) -> None:
-        """Erasures that happened while this server was away."""
+        """Add erasures that happened while this server was away."""
         if self._clock.now() < self._next_tombstones:
             return
-        self._next_tombstones = self._clock.now() + _BACK_OFF_SECONDS  # if it fails
+        self._next_tombstones = self._clock.now() + _BACK_OFF_SECONDS  # in case of an error
         erased = [
             head.document_id
             async for head in self._snapshots.list()
@@ -146,34 +150,34 @@ class SegmentUpkeep:
             return
         self._next_erase = self._clock.now() + _ERASE_SECONDS
         sealed, now = True, self._erase_now
-        self._erase_now = False  # what comes while this is going on counts for the next look
-        if now:  # what is being written must be sealed before it can be cleaned
+        self._erase_now = False  # an erasure during this run belongs to the next run
+        if now:  # the open segment must be sealed before it can be cleaned
             for opened in self._journal.logs:
                 name = await opened.rotate()
                 infos = await asyncio.to_thread(opened.segments)
                 sealed = sealed and all(info.sealed for info in infos if info.name == name)
         for directory in self._own():
             await self._clean(directory)
-        for directory in await asyncio.to_thread(self._others):
+        for directory in await asyncio.to_thread(self._other_logs):
             try:
                 await self._clean(directory)
-            except (LogError, OSError) as error:  # a folder that is not ours holds up nothing
-                if directory.path not in self._told:
-                    self._told.add(directory.path)
-                    log.warning("a log is not cleaned", log=directory.path, problem=str(error))
+            except (LogError, OSError) as error:  # a folder of another worker must not block the rest
+                if directory.path not in self._logged:
+                    self._logged.add(directory.path)
+                    log.warning("cannot erase records in a log", log=directory.path, problem=str(error))
         self._sealing = not sealed
         self._erase_now = self._erase_now or not sealed
 
     async def _clean(self, directory: Directory) -> None:
         dropped = await asyncio.to_thread(self._erasures.clean, directory)
         if dropped:
-            log.info("erased", log=directory.path, records=dropped)
+            log.info("records erased", log=directory.path, records=dropped)
 
     def _own(self) -> list[Directory]:
         return [opened.core.directory for opened in self._journal.logs]
 
-    def _others(self) -> list[Directory]:
-        """Copies of others' journals, and what nobody writes to: sealed, so that it can be cleaned."""
+    def _other_logs(self) -> list[Directory]:
+        """Return the journal replicas and the orphaned partitions; seal the latter so they can be cleaned."""
         data = self._data
         if data is None:
             return []
@@ -186,24 +190,22 @@ class SegmentUpkeep:
         try:
             return orphaned_partitions.seal(directory)
         except (LogError, OSError) as error:
-            if directory.path not in self._told:
-                self._told.add(directory.path)
-                log.warning(
-                    "a log that nobody writes to is not sealed", log=directory.path, problem=str(error)
-                )
-            return True  # what is sealed in it can be cleaned
+            if directory.path not in self._logged:
+                self._logged.add(directory.path)
+                log.warning("cannot seal an orphaned partition", log=directory.path, problem=str(error))
+            return True  # its sealed segments can still be cleaned
 
     def _unused(self) -> dict[int, Directory]:
         return {} if self._data is None else orphaned_partitions.unused(self._data, len(self._journal.logs))
 
     def _partitions(self) -> dict[int, Directory]:
-        """This worker's partitions: those that are open, and those that are not any more."""
+        """Return this worker's partitions, open and unused ones."""
         return dict(enumerate(self._own())) | self._unused()
 
-    # --- shipping ---------------------------------------------------------------------------------
+    # --- ship -------------------------------------------------------------------------------------
 
     async def _rotate(self) -> None:
-        """Seal what was written since: for the archive, and because only whole segments expire."""
+        """Seal the open segments: only sealed segments are shipped and expire."""
         every = self._settings.seal_seconds
         if not every or self._clock.now() < self._next_rotation:
             return
@@ -221,60 +223,60 @@ class SegmentUpkeep:
             self._failures += 1
             self._not_before = self._clock.now() + pause
             self._archive_problem = f"behind: {error}"
-            self._shelves.clear()  # ask anew what is there
-            log.warning("the archive does not take segments", problem=str(error), again_seconds=pause)
+            self._partition_archives.clear()  # list the archive again
+            log.warning("cannot ship segments to the archive", problem=str(error), again_seconds=pause)
             return
         if self._archive_problem:
-            log.info("the archive takes segments again")
+            log.info("shipping to the archive resumed")
         self._failures, self._archive_problem = 0, ""
 
     def _ship_all(self) -> None:
-        """In a thread."""
+        """Ship all segments; runs in a thread."""
         partitions = self._partitions()
-        if not self._shelves:
+        if not self._partition_archives:
             archive = ArchiveStorage(self._settings.archive)
-            archive.try_out(self._server_id)  # before there is something that it must not lose
-            self._shelves = {
+            archive.try_out(self._server_id)  # test the archive before relying on it
+            self._partition_archives = {
                 number: PartitionArchive(archive, self._server_id, f"{number:02d}") for number in partitions
             }
             for directory in self._unused().values():
                 self._seal(directory)
         work = [
-            (self._shelves[number], directory, info.name)
+            (self._partition_archives[number], directory, info.name)
             for number, directory in partitions.items()
-            if number in self._shelves
-            for info in to_ship(self._shelves[number], Reader(directory))
+            if number in self._partition_archives
+            for info in to_ship(self._partition_archives[number], Reader(directory))
         ]
         self._archive_waiting = len(work)
-        for shelf, directory, name in work:
-            if shelf.put(directory, name, stopped=self._stopped.is_set):
+        for partition_archive, directory, name in work:
+            if partition_archive.put(directory, name, stopped=self._stopped.is_set):
                 self._archive_shipped += 1
             self._archive_waiting -= 1
         if self._erasures:
-            for number, shelf in self._shelves.items():
+            for number, partition_archive in self._partition_archives.items():
                 if number in partitions:
-                    self._erasures.clean_archive(shelf, partitions[number])
+                    self._erasures.clean_archive(partition_archive, partitions[number])
 
-    # --- expiring ---------------------------------------------------------------------------------
+    # --- expire -----------------------------------------------------------------------------------
 
     async def _expire(self) -> None:
         settings = self._settings
         if not settings.retention:
             return
         for number, directory in (await asyncio.to_thread(self._partitions)).items():
-            shelf = self._shelves.get(number)
-            if settings.archive and shelf is None:
-                return  # nobody knows what is shipped
+            partition_archive = self._partition_archives.get(number)
+            if settings.archive and partition_archive is None:
+                return  # unknown which segments are shipped
             before = await asyncio.to_thread(
-                expire_before_of, directory, settings, self._clock.wall_ns(), shelf
+                expire_before_of, directory, settings, self._clock.wall_ns(), partition_archive
             )
             if before is None:
                 continue
-            # before it happens, so that a crash costs writing something twice, and not leaving it out
+            # Before the removal, so that a crash causes duplicate records instead of missing ones.
             self._on_expired(before)
             self._journal.uncover()
             if not await self._journal.save_coverage():
-                return  # the next start would believe that what goes now is still there
+                return  # the next start would assume that the removed records still exist
             if number < len(self._journal.logs):
                 removed = await self._journal.logs[number].expire(before=before)
             else:
@@ -284,15 +286,15 @@ class SegmentUpkeep:
 
 
 def expire_before_of(
-    directory: Directory, settings: ServerSettings, now_ns: int, shelf: PartitionArchive | None
+    directory: Directory, settings: ServerSettings, now_ns: int, partition_archive: PartitionArchive | None
 ) -> int | None:
-    """The time before which segments of one log may go; reads the disk."""
+    """Return the time before which segments of one log may be removed; reads the disk."""
     return expire_before(
         Reader(directory).segments(),
         now_ns=now_ns,
         keep_seconds=settings.journal_keep_seconds,
         keep_bytes=settings.journal_keep_bytes,
-        shipped=(lambda _: True) if shelf is None else shelf.has,
+        shipped=(lambda _: True) if partition_archive is None else partition_archive.has,
     )
 
 

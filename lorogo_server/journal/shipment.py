@@ -1,10 +1,10 @@
-"""Sealed segments, copied to shared storage: verified, resumable, and again when they were rewritten.
+"""Copies sealed segments to shared storage, verified and resumable; copies a rewritten segment again.
 
     URL/{server id}/{partition}/{segment}         the file as it is on the disk
     URL/{server id}/{partition}/{segment}.json    its manifest, written when the copy has been read back
 
-A segment with a manifest that names its digest is there; anything else is copied (again). So a crash at
-any moment costs one copy, and a store needs neither rename nor append.
+The archive has a segment if a manifest has its digest; any other segment is copied again. So a crash costs
+one copy at most, and the store needs neither rename nor append.
 """
 
 import hashlib
@@ -21,18 +21,18 @@ MANIFEST = ".json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the archive says of one segment."""
+    """Manifest of one segment in the archive."""
 
     size: int
     sha256: str  # of the whole file
-    digest: str  # the segment's own, which changes when it is rewritten
+    digest: str  # the segment's own digest, which changes when it is rewritten
 
     def render(self) -> bytes:
         return json.dumps({"size": self.size, "sha256": self.sha256, "digest": self.digest}).encode()
 
     @classmethod
     def parse(cls, data: bytes | None) -> "Manifest | None":
-        """None if there is none, or none that we can read: then the segment is copied again."""
+        """Parse a manifest; return None if it is missing or invalid, so that the segment is copied again."""
         try:
             body = json.loads(data or b"")
             return cls(int(body["size"]), str(body["sha256"]), str(body["digest"]))
@@ -41,25 +41,25 @@ class Manifest:
 
 
 class ShipmentMismatch(ArchiveError):
-    """What reads back from the archive is not what was written."""
+    """The data that reads back from the archive differs from the data written."""
 
     code = "not-shipped"
 
 
 class PartitionArchive:
-    """The place of one partition in the archive. Every call may block; raises ArchiveError."""
+    """One partition in the archive. Every call may block and may raise ArchiveError."""
 
     def __init__(self, archive: ArchiveStorage, server_id: str, partition: str) -> None:
         self.archive = archive
         self.prefix = f"{server_id}/{partition}"
-        self._known: dict[str, str] | None = None  # segment -> the digest that is there
+        self._known: dict[str, str] | None = None  # segment -> its digest in the archive
 
     def has(self, info: SegmentInfo) -> bool:
-        """Whether the archive has that segment, as it is now."""
+        """Return True if the archive has the current version of the segment."""
         return info.digest is not None and self.known().get(info.name) == info.digest.hex()
 
     def known(self) -> dict[str, str]:
-        """Every segment that is whole in the archive, with its digest."""
+        """Return every complete segment in the archive, with its digest."""
         if self._known is None:
             files = self.archive.files(self.prefix)
             known = {}
@@ -74,7 +74,7 @@ class PartitionArchive:
         return self._known
 
     def forget(self) -> None:
-        """Ask the archive again."""
+        """Drop the cached list of segments."""
         self._known = None
 
     def put(
@@ -85,11 +85,11 @@ class PartitionArchive:
         on_bytes: Callable[[int], None] = lambda _: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Copy one sealed segment and read it back; False if it is gone or not sealed."""
+        """Copy one sealed segment and read it back; return False if it is gone, damaged or not sealed."""
         try:
-            segment = Segment.open(directory, name)  # this file, whatever is renamed over it meanwhile
+            segment = Segment.open(directory, name)  # stays open even if another file is renamed over it
         except (FileNotFoundError, LogError):
-            return False  # gone, or damaged: a damaged copy helps nobody who could have a good one
+            return False  # gone or damaged: a damaged copy is useless
         try:
             if segment.footer is None or segment.damage is not None:
                 return False
@@ -124,6 +124,6 @@ class PartitionArchive:
             raise ShipmentMismatch(f"{self.archive.url}/{target} does not read back as it was written")
 
 
-def to_ship(shelf: PartitionArchive, reader: Reader) -> list[SegmentInfo]:
-    """Sealed segments that the archive does not have as they are now, oldest first."""
-    return [info for info in reader.segments() if info.sealed and not shelf.has(info)]
+def to_ship(partition_archive: PartitionArchive, reader: Reader) -> list[SegmentInfo]:
+    """Return the sealed segments whose current version is not in the archive, oldest first."""
+    return [info for info in reader.segments() if info.sealed and not partition_archive.has(info)]

@@ -41,7 +41,7 @@ class BatchedUpdate(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """True if the sandbox decoded the update without a crash."""
-        return self.place < self.batch.is_valid
+        return self.place < self.batch.valid_count
 
 
 class BatchValidation:

@@ -37,13 +37,13 @@ def _members(body: dict[str, object]) -> None:
     packed = calls.encode(body)
     assert calls.encode(calls.decode(packed)) == packed
     try:
-        ask = pages.parse_ask(body)
+        ask = pages.parse_request(body)
     except Refused:
         pass
     else:
         assert 0 < ask.bytes_max <= pages.PAGE_BYTES_MAX
         assert 0 <= ask.wait_seconds <= pages.WAIT_SECONDS_MAX
-        assert pages.parse_ask(ask.body()) == ask
+        assert pages.parse_request(ask.body()) == ask
     try:
         page = pages.decode(body)
     except MalformedMessage:

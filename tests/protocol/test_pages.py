@@ -55,15 +55,15 @@ def test_a_page_comes_back(page: FeedPage) -> None:
 )
 def test_a_question_comes_back(ask: PageRequest) -> None:
     """With everything that it asks for."""
-    assert pages.parse_ask(msgpack.unpackb(msgpack.packb(ask.body()))) == ask
+    assert pages.parse_request(msgpack.unpackb(msgpack.packb(ask.body()))) == ask
 
 
 def test_a_question_is_bounded() -> None:
     """Whoever asks for more gets what is allowed."""
-    ask = pages.parse_ask({"journal": "ab", "bytes_max": 10**12, "wait_seconds": 3600})
+    ask = pages.parse_request({"journal": "ab", "bytes_max": 10**12, "wait_seconds": 3600})
     assert ask.bytes_max == pages.PAGE_BYTES_MAX
     assert ask.wait_seconds == pages.WAIT_SECONDS_MAX
-    assert pages.parse_ask({"journal": "ab"}).start.everything
+    assert pages.parse_request({"journal": "ab"}).start.everything
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_question_is_bounded() -> None:
 def test_a_question_without_sense_is_refused(body: dict[str, Any]) -> None:
     """With a sentence, never a crash."""
     with pytest.raises(Refused):
-        pages.parse_ask(body)
+        pages.parse_request(body)
 
 
 @pytest.mark.parametrize(

@@ -309,12 +309,12 @@ async def test_shipping_changes_the_figures_of_the_archive(
             await server.journal.logs[0].rotate()
             with monkeypatch.context() as patch:
                 patch.setattr(ArchiveStorage, "write", away)
-                await kept(server).look()
+                await kept(server).run_once()
                 await until(lambda: _seen(changes, "archive_waiting"))
             world.clock.ahead += 3600.0
 
             async def shipped() -> bool:
-                await kept(server).look()
+                await kept(server).run_once()
                 return await _seen(changes, "archive_shipped")
 
             await until(shipped)

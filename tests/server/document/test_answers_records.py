@@ -396,7 +396,7 @@ async def test_an_erasure_leaves_them(world: World) -> None:
         assert world.answers() == before
         assert server._segment_upkeep is not None
         await server._segment_upkeep.on_erased(ANSWERS_KEY.decode())  # nobody can have erased them
-        await server._segment_upkeep.look()
+        await server._segment_upkeep.run_once()
         assert world.answers() == before
 
 
@@ -413,7 +413,7 @@ async def test_old_ones_expire_with_their_segments(world: World) -> None:
 
         async def expired() -> bool:
             assert server._segment_upkeep is not None
-            await server._segment_upkeep.look()
+            await server._segment_upkeep.run_once()
             return len(world.answers()) < 3
 
         await until(expired)
@@ -433,7 +433,7 @@ async def test_they_are_shipped_and_read_from_the_archive(world: World, tmp_path
 
         async def shipped() -> bool:
             assert server._segment_upkeep is not None
-            await server._segment_upkeep.look()
+            await server._segment_upkeep.run_once()
             folder = archive / "server-0" / "00"
             return folder.is_dir() and bool(answers_in(Reader(FileStorage().directory(folder, create=False))))
 

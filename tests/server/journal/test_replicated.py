@@ -185,7 +185,7 @@ async def test_a_copy_on_the_same_disk_is_none(tmp_path: Path) -> None:
         await probe.put("doc", parts)
         for server in (one, two):
             assert server._replicas is not None
-            await server._replicas.look(await find_servers(server.context.transport.bus))
+            await server._replicas.update(await find_servers(server.context.transport.bus))
             assert server.stats()["copies"] == []
         assert await probe.value("doc") == {"body": "hello"}
         assert probe.replies.empty()

@@ -89,10 +89,10 @@ async def fill(world: World, document_id: str, *words: str) -> Writer:
 
 
 async def only_the_erasure(world: World, name: str, document_id: str) -> None:
-    async def look() -> bool:
+    async def run_once() -> bool:
         return all(isinstance(one, ErasedRecord) for one in world.journalled(name, document_id))
 
-    await until(look)
+    await until(run_once)
 
 
 # --- enough ---------------------------------------------------------------------------------------
@@ -242,13 +242,13 @@ async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: Worl
         await _sealed_and_shipped(world, server)
         await _sealed_and_shipped(world, server, "more")
         world.clock.ahead += 2 * 86_400  # the first segment expires here, not there
-        await kept(server).look()
+        await kept(server).run_once()
         assert len(world.records(url, "secret")) >= 2
         await world.probe.start("secret")
         await world.probe.call("delete", "secret", purge=True)
 
         async def clean() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return all(isinstance(one, ErasedRecord) for one in world.records(url, "secret"))
 
         await until(clean)
@@ -319,7 +319,7 @@ async def test_a_partition_that_is_no_longer_open_is_shipped_and_expires(world: 
     async with world.serving(settings=settings) as server:
 
         async def shipped() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             files = ArchiveStorage(url).files("server-one/01")
             return before <= {name.rpartition("/")[2] for name in files}
 
@@ -327,7 +327,7 @@ async def test_a_partition_that_is_no_longer_open_is_shipped_and_expires(world: 
         world.clock.ahead += 2 * 86_400
 
         async def expired() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return {path.name for path in unused.glob("*.seg")} == {max(before)}
 
         await until(expired)
@@ -343,7 +343,7 @@ async def _sealed_and_shipped(world: World, server: Server, document_id: str = "
     await server.journal.logs[0].rotate()
 
     async def shipped() -> bool:
-        await kept(server).look()
+        await kept(server).run_once()
         assert server.journal is not None
         infos = server.journal.logs[0].segments()
         return all(info.sealed for info in infos[:-1]) and server.stats()["archive_waiting"] == 0
@@ -356,12 +356,12 @@ async def test_what_is_written_is_sealed_and_shipped_after_a_while(world: World)
     url = f"memory://shipped-{next(_names)}"
     async with world.serving(settings=replace(QUICK, archive=url)) as server:
         await fill(world, "minutes", "one ", "two ")
-        await kept(server).look()
+        await kept(server).run_once()
         assert ArchiveStorage(url).files() == {}
         world.clock.ahead += 301
 
         async def shipped() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return bool(ArchiveStorage(url).files()) and len(world.records(url, "minutes")) == 2
 
         await until(shipped)
@@ -386,7 +386,7 @@ async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
             await world.probe.start("minutes")
 
             async def told() -> bool:
-                await kept(server).look()
+                await kept(server).run_once()
                 return "it is away" in str(server.stats()["archive"])
 
             await until(told)
@@ -395,7 +395,7 @@ async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
         world.clock.ahead += 700
 
         async def back() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return server.stats()["archive"] == "open" and bool(ArchiveStorage(url).files())
 
         await until(back)
@@ -418,7 +418,7 @@ async def test_with_retention_a_compaction_begins_the_journal_anew(world: World)
         await world.probe.accept("minutes", writer.type("three"))
 
         async def expired() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return bool(server.stats()["journal_expired"])
 
         await until(expired)
@@ -440,7 +440,7 @@ async def test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covere
         world.clock.ahead += 2 * 86_400
 
         async def expired() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return bool(server.stats()["journal_expired"])
 
         await until(expired)
@@ -484,13 +484,13 @@ async def test_nothing_expires_while_the_ledger_cannot_be_written(
         world.clock.ahead += 2 * 86_400
         with monkeypatch.context() as patch:
             patch.setattr(coverage, "write", full)
-            await kept(server).look()
-            await kept(server).look()
+            await kept(server).run_once()
+            await kept(server).run_once()
             assert server.stats()["journal_expired"] == 0
             assert len(world.journalled("one", "minutes")) == 1
 
         async def expired() -> bool:
-            await kept(server).look()
+            await kept(server).run_once()
             return bool(server.stats()["journal_expired"])
 
         await until(expired)

@@ -30,7 +30,7 @@ async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
             await until(told)
             assert stranger._replicas is not None
             for _ in range(3):
-                stranger._replicas._tell_troubles()
+                stranger._replicas._log_problems()
     told_of = [words for words in caplog.messages if "is not copied" in words]
     assert any("server='one'" in words for words in told_of)
     assert len(set(told_of)) == len(told_of)
