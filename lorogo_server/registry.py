@@ -224,7 +224,7 @@ class DocumentRegistry:
             for host in list(self.hosts.values()):
                 group.create_task(settle(host))
         if problems:
-            self._log.info("leases in doubt", documents=len(problems), problem=problems[-1])
+            self._log.info("leases unconfirmed", documents=len(problems), problem=problems[-1])
 
 
 def _is_of_document(error: Exception) -> bool:

@@ -68,7 +68,7 @@ class ServerScheduler:
                     next_wal_usage = now + _WAL_USAGE_SECONDS
                     if self._journal is not None:
                         await self._journal.measure()
-                    context.wal_usage.see(await context.wal.state())
+                    context.wal_usage.update(await context.wal.state())
                     if context.wal_usage.high:
                         self._on_high()
                 if now >= next_sweep:

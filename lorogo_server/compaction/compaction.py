@@ -1,7 +1,8 @@
-"""Compaction: a snapshot with 30 days of history into the ObjectStore, then the WAL is trimmed.
+"""Compaction: store a snapshot with 30 days of history in the ObjectStore, then purge the WAL behind it.
 
-The order is the point: mark and export, adopt the new trim line, store by compare-and-swap, read back,
-journal durable, confirm the lease, check the epoch, purge. Every step but the last may fail without harm.
+The order is essential: mark and export, adopt the new trim line, store by compare-and-swap, read back,
+make the journal durable, confirm the lease, check the epoch, purge. All steps before the purge may fail
+without harm.
 """
 
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
@@ -33,7 +34,7 @@ class CompactionFailed(LorogoError):
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did."""
+    """Result of a compaction."""
 
     snapshot_bytes: int
     purged: int
@@ -42,31 +43,34 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSnapshot:
-    """A snapshot that is stored and read back, and what of the WAL nobody needs since."""
+    """A snapshot that was stored and read back, and the part of the WAL that it makes obsolete."""
 
     revision: int  # of the snapshot object
-    before: int  # messages below this are in it
-    epoch: int  # in which they were read
+    before: int  # the snapshot covers messages below this sequence
+    epoch: int  # of that sequence
     snapshot_bytes: int
     sequence: int
-    wal_bytes: int  # of the messages that it covers
+    wal_bytes: int  # of the covered messages
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The document at one moment, ready to be stored."""
+    """An exported document with the state to store."""
 
     data: bytes
     facts: SnapshotMetadata
-    purge_before: int  # messages below this are in the snapshot and nobody needs them
+    purge_before: int  # the snapshot makes messages below this sequence obsolete
     wal_bytes: int
-    new_bytes: int  # of accepted updates that the snapshot before did not hold
+    new_bytes: int  # of accepted updates since the previous snapshot
     epoch: int
-    life: int  # of the document in memory
+    life: int  # number of the load that the document in memory comes from
 
 
 async def compact(host: Host) -> Compacted:
-    """Store a snapshot and purge what it covers. Raises CompactionFailed, LeaseLost, TransportError."""
+    """Store a snapshot and purge the messages it covers.
+
+    Raises CompactionFailed, LeaseLost, JournalStopped, TransportError.
+    """
     async with host.compacting:
         covering = await _cover(host)
         purged = await purge(host, covering.before, covering.epoch)
@@ -80,7 +84,7 @@ async def compact(host: Host) -> Compacted:
 
 
 async def cover(host: Host) -> VerifiedSnapshot:
-    """Store a snapshot and purge nothing yet: `purge_rest` or `purge_prefix` do (docs/decisions/0014).
+    """Store a snapshot without a purge; `purge_one` or `purge_prefix` follow (docs/decisions/0014).
 
     Raises CompactionFailed, LeaseLost, JournalStopped, TransportError.
     """
@@ -95,9 +99,9 @@ async def _cover(host: Host) -> VerifiedSnapshot:
         await _read_back(host, head, mark.data)
     except LorogoError:
         if host.answers.trimming and not host.must_store:
-            host.doubt_stored()  # our trim line may not be stored: what is stored decides
+            host.doubt_stored()  # the new trim line may not be stored: load the stored one
         raise
-    holds_all = mark.life == host.answers.life  # else the stream may have lost what came behind the mark
+    holds_all = mark.life == host.answers.life  # otherwise the stream may have lost later messages
     host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes, holds_all=holds_all)
     host.answers.trim_line_stored(host.epoch)
     await host.journalling.compacted(mark.data, mark.facts)
@@ -108,16 +112,17 @@ async def _cover(host: Host) -> VerifiedSnapshot:
 
 
 async def _read_back(host: Host, head: SnapshotHead, data: bytes) -> None:
-    """See that it is there. If it is not, what was there before is gone, too: only we have it now.
+    """Read the stored snapshot back.
 
-    And if nobody can tell, that may be so.
+    The upload replaced the previous snapshot. If the new one is missing or cannot be verified, assume that
+    memory holds the only copy.
     """
     try:
         found = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
         if found != data:
-            raise CompactionFailed("the stored snapshot does not read back as it was written")
+            raise CompactionFailed("the stored snapshot differs from the data written")
     except TooLarge:
-        raise  # it is there, and would be each time
+        raise  # it is stored; every later attempt would fail alike
     except (CompactionFailed, TransportError):
         host.must_store = host.doubts_snapshot = True
         raise
@@ -128,7 +133,7 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
         if not await host.knows_snapshot():
             await _learn_other_snapshot(host)
             host.doubts_snapshot = False
-        # The child's turn comes first: `busy` is not held while exports of other documents take long.
+        # Wait for a child process first, so that exports of other documents do not block this one.
         async with AsyncExitStack() as stack:
             try:
                 fork = await stack.enter_async_context(child_if_needed(host, Call.COMPACT))
@@ -139,7 +144,7 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
                 mark = await _mark(host, fork)
             except CrdtPanic as error:
                 host.broken(str(error))
-                raise CompactionFailed("the document is being loaded afresh") from error
+                raise CompactionFailed("the document is being loaded again") from error
             expected = host.snapshot_revision
         try:
             head = await host.context.snapshots.put(
@@ -153,26 +158,26 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             await _learn_other_snapshot(host)
             continue
         return mark, head
-    raise CompactionFailed("others keep writing this document's snapshot")
+    raise CompactionFailed("other servers keep writing this document's snapshot")
 
 
 def _still_ours(host: Host) -> None:
-    """The upload may have been long, and a bucket that was made anew counts its revisions from 1 again."""
+    """Check the lease after the upload: in a recreated bucket an old revision could match."""
     if not host.lease.valid():
-        raise CompactionFailed("the lease is in doubt")
+        raise CompactionFailed("the lease is unconfirmed")
 
 
 def child_if_needed(host: Host, call: Call) -> AbstractAsyncContextManager[Fork | None]:
-    """The turn of a child that exports the document, to be waited for before `busy`; None: the loop may."""
+    """Wait for a child process that exports the document, before `busy`; None: the loop exports it."""
     if host.needs_child(call):
         return host.context.children.turn(host.document_id, exports=True)
     return nullcontext()
 
 
 async def _mark(host: Host, fork: Fork | None) -> _Mark:
-    """Export and adopt the new trim line; its caller holds `busy`, so nothing comes between.
+    """Export the document and adopt the new trim line; the caller holds `busy`, so the document cannot change.
 
-    `fork`: a child process exports; other documents go on, this one waits.
+    `fork`: a child process exports; other documents are served meanwhile, this one is not.
     """
     loaded, clock = host.loaded, host.context.clock
     intake = loaded.intake
@@ -180,7 +185,7 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
         raise CompactionFailed("the document is deleted")
     replica = intake.replica
     frontiers = replica.frontiers()
-    # By the stream's clock, which dated the versions: ours may be wrong, and what is trimmed is gone.
+    # By the stream's clock, which dated the versions: the local clock may be wrong, and a trim is final.
     dated = [version.time_ns for version in intake.history.versions(frontiers)]
     now_ns = min(clock.wall_ns(), loaded.follower.time_ns or max(dated, default=clock.wall_ns()))
     horizon_ns = now_ns - int(host.context.settings.history_seconds * 1e9)
@@ -198,11 +203,11 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
         host.costs.took(Call.COMPACT, host.size, clock.now() - began)
     fresh = Replica.from_snapshot(data, lazy=True)
     if fresh.frontiers() != frontiers and fresh.version().vector != replica.version().vector:
-        raise CompactionFailed("the snapshot does not hold what the document holds")
+        raise CompactionFailed("the snapshot differs from the document")
     if fresh.trimmed() != replica.trimmed():
-        # From here on we refuse what a fresh load of this snapshot would refuse.
+        # From now on refuse the updates that a load of this snapshot would refuse.
         intake.replica = fresh
-        host.answers.trimming = True  # nobody is refused for it before it is stored
+        host.answers.trimming = True  # send no NACKs because of it before the snapshot is stored
         if oldest is not None:
             intake.history.drop_before(oldest.time_ns)
     facts = replace(
@@ -220,39 +225,39 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
 
 async def _exported(host: Host, replica: Replica, fork: Fork, export: Work) -> bytes:
     """Export in a child process. Raises CompactionFailed."""
-    stands = _stands(host)
+    version_key = _version_key(host)
     try:
         data, seconds = await fork(lambda: export)
     except Refused as error:
         raise CompactionFailed(str(error)) from None
-    if host.loaded.intake.replica is not replica or _stands(host) != stands:
+    if host.loaded.intake.replica is not replica or _version_key(host) != version_key:
         raise CompactionFailed("the document changed while it was exported")
     host.costs.took(Call.COMPACT, host.size, seconds)
     return data
 
 
-def _stands(host: Host) -> tuple[object, ...]:
-    """What must not change between an export and the mark of it."""
+def _version_key(host: Host) -> tuple[object, ...]:
+    """Return the state that must not change between an export and its mark."""
     intake = host.loaded.intake
     return intake.replica.version(), intake.head, intake.deleted, host.epoch, host.answers.life
 
 
 async def _learn_other_snapshot(host: Host) -> None:
-    """Somebody stored a snapshot since we loaded: step down for a newer owner, else merge it."""
+    """Handle a snapshot stored by another server since the load: step down for a newer owner, else merge."""
     head = await host.context.snapshots.head(host.document_id)
     if head is None:
         host.adopt_no_snapshot()
         return
     facts = SnapshotMetadata.parse(head.facts)
     if facts.lease > host.lease.token:
-        why = f"a snapshot with token {facts.lease} is stored, ours is {host.lease.token}"
+        why = f"a snapshot with token {facts.lease} is stored; this server's token is {host.lease.token}"
         host.lease.lose(why)
         raise LeaseLost(why)
     async with host.busy:
         if facts.deleted:
             if not facts.erased_ns and facts.generation < host.loaded.facts.generation:
-                # It was restored since, and that snapshot is lost: a journal that did not hear of it
-                # brought the tombstone back. What lives here goes over it.
+                # The document was restored later, and that snapshot is lost: a journal without the restore
+                # stored the tombstone again. Overwrite it with the document in memory.
                 host.loaded.snapshot = head
                 return
             await host.reload()
@@ -265,21 +270,23 @@ async def _learn_other_snapshot(host: Host) -> None:
             except SnapshotDamaged:
                 if facts.lease != host.lease.token:
                     raise
-                host.loaded.snapshot = head  # our own: what it held is here, and goes over it
+                host.loaded.snapshot = head  # written by this lease: memory has its content and overwrites it
                 host.must_store = True
                 return
             other, ours = Replica.from_snapshot(data, lazy=True), host.loaded.intake.replica
             if other.shallow and not ours.includes(other.version().vector):
                 vector = ours.version().vector
                 if not other.can_serve_since(vector):
-                    await host.reload()  # a trimmed one is a beginning: what the WAL has goes on top of it
+                    await host.reload()  # a trimmed snapshot is a new base for the WAL
                     return
-                applied = ours.apply(other.updates_since(vector))  # nothing that we hold is put away
+                applied = ours.apply(other.updates_since(vector))  # keeps all changes in memory
             else:
                 applied = ours.apply(data)
             await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
             if isinstance(applied, Applied) and applied.new:
-                await host.answers.tell_restored(host.loaded.intake.head)  # nobody was sent what it adds
+                await host.answers.tell_restored(
+                    host.loaded.intake.head
+                )  # clients have not received its changes
         known = host.loaded.facts
         both = replace(
             known,
@@ -291,19 +298,19 @@ async def _learn_other_snapshot(host: Host) -> None:
 
 
 async def purge(host: Host, before: int, epoch: int) -> int:
-    """Remove the subject's messages below `before`, but never its newest; returns how many."""
+    """Remove the subject's messages below `before`, except its newest; return their number."""
     context = host.context
     await host.journalled()
     await host.lease.confirm()
     if await context.check_epoch() or context.epochs.current != epoch or host.epoch != epoch:
-        host.log.warning("not purged: the stream went backwards since the snapshot")
+        host.log.warning("purge skipped: the stream lost messages since the snapshot")
         return 0
     subject = subjects.wal(host.document_id)
     newest = await context.wal.last(subject)
     if newest is None:
         return 0
     if not host.lease.valid():
-        raise LeaseLost("the lease ran out before the purge")
+        raise LeaseLost("the lease expired before the purge")
     before = min(before, newest.sequence)
     purged = await context.wal.purge(subject, before=before)
     host.purged(before, purged)

@@ -1,7 +1,7 @@
-"""Looking after open documents: what nobody uses is unloaded, what is long is compacted.
+"""Compaction schedule of open documents: unloads idle documents, compacts documents with a long WAL.
 
-turn, every second ─▶ each of some documents: unload it, compact it, or leave it in peace
-before a stop      ─▶ store what only we have, then shorten what the next owner would load for long
+turn, every second ─▶ for a part of the documents: unload, compact, or do nothing
+before a stop      ─▶ store documents whose only copy is in memory, then compact those that load slowly
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_TURN_DOCUMENTS = 500  # looked after in one second,
-_TURNS_MAX = 10  # or a tenth of all: with ten thousand, that alone was a tenth of a core
+_TURN_DOCUMENTS = 500  # documents checked in one second,
+_TURNS_MAX = 10  # or a tenth of them, if more: checking 10,000 each second took a tenth of a core
 _COMPACTIONS_MAX = 2
-_SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that save the next owner time
+_SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that shorten the next load
 
 
 class CompactionSchedule:
-    """The upkeep of all documents of one server."""
+    """Schedules compactions and unloads of all documents of one server."""
 
     def __init__(
         self,
@@ -34,25 +34,25 @@ class CompactionSchedule:
         keepalive: KeepaliveProcess | None,
         on_error: OnError,
     ) -> None:
-        """`on_error` is told why one could not be shortened."""
+        """`on_error` gets the errors of compactions before a stop."""
         self._context = context
         self._hosts = hosts
         self._keepalive = keepalive
         self._on_error = on_error
         self._slots = asyncio.Semaphore(_COMPACTIONS_MAX)
-        self._compacting = WeakSet[Host]()  # hosts, not names: one that ends may not begin what it was given
-        self._round: list[Host] = []  # documents that are to be looked after before all are again
+        self._compacting = WeakSet[Host]()  # hosts, not ids: a closed host may never run its task
+        self._round: list[Host] = []  # documents left to check in this round
         self._round_part = _TURN_DOCUMENTS
         self._log = log.bind(server=context.server_id)
 
     def turn(self, now: float) -> None:
-        """Look after those whose turn it is."""
-        for host in self._whose_turn():
+        """Check the next part of the documents."""
+        for host in self._next_documents():
             if host.is_up:
-                self._look_after(host, now)
+                self._schedule(host, now)
 
-    def _whose_turn(self) -> list[Host]:
-        """All documents if they are few; of many a part, so that each has its turn within ten."""
+    def _next_documents(self) -> list[Host]:
+        """Return all documents if they are few, else a part, so that a round takes ten turns at most."""
         if not self._round:
             self._round = list(self._hosts.values())
             self._round_part = max(_TURN_DOCUMENTS, -(-len(self._round) // _TURNS_MAX))
@@ -60,8 +60,8 @@ class CompactionSchedule:
         turn, self._round = self._round[: self._round_part], self._round[self._round_part :]
         return turn
 
-    def _look_after(self, host: Host, now: float) -> None:
-        """Begin what one document needs, if it needs something."""
+    def _schedule(self, host: Host, now: float) -> None:
+        """Start the work that a document needs, if any."""
         settings, intake, due = self._context.settings, host.loaded.intake, host.due
         wal_bytes = 0 if intake.deleted else intake.wal_bytes  # a tombstone is not compacted
         if intake.deleted:
@@ -73,7 +73,7 @@ class CompactionSchedule:
             self._keepalive.hold(host.document_id, host.lease.token)
         idle = host.idle_seconds()
         if idle >= settings.idle_seconds and not host.compacting.locked():
-            tried = due.tried_at > now - idle  # what cannot be compacted is unloaded as it is
+            tried = due.tried_at > now - idle  # after a failed compaction the document is unloaded as it is
             if host.is_long and not tried and not due.why:
                 due.why = "unloading"
             elif not due.why:
@@ -86,7 +86,7 @@ class CompactionSchedule:
             host.spawn(self._compact(host))
 
     def _retry_quarantine(self, host: Host, now: float) -> None:
-        """Move what could not be moved out of the WAL: until then nobody can say what it should hold."""
+        """Retry failed moves to quarantine: refused messages in the WAL limit purge and coverage."""
         if host.answers.quarantine_due(now) and host not in self._compacting:
             self._compacting.add(host)
             host.spawn(self._quarantine(host))
@@ -102,7 +102,7 @@ class CompactionSchedule:
             async with self._slots:
                 await compaction.compact(host)
         except compaction.CompactionFailed as error:
-            host.log.warning("not compacted", problem=str(error))
+            host.log.warning("compaction failed", problem=str(error))
         finally:
             host.due.tried(self._context.clock.now())
             self._compacting.discard(host)
@@ -110,28 +110,30 @@ class CompactionSchedule:
     # --- before a stop ----------------------------------------------------------------------------
 
     async def last_snapshots(self, hosts: Sequence[Host]) -> None:
-        """Of what the stream lost, for as long as a stop may take; then of what is long, as time goes."""
+        """Store documents whose WAL the stream lost; then compact long documents as time allows."""
         owed = [host for host in hosts if host.must_store]
         try:
             async with asyncio.timeout(self._context.settings.stop_seconds):
                 ends = await asyncio.gather(*(self._compact(host) for host in owed), return_exceptions=True)
         except TimeoutError:
-            self._log.error("what the stream lost could not be stored in time", documents=len(owed))
+            self._log.error("no time to store documents whose only copy is in memory", documents=len(owed))
         else:
             for host, problem in zip(owed, ends, strict=True):
                 if isinstance(problem, BaseException):
-                    host.log.error("what the stream lost could not be stored", problem=str(problem))
+                    host.log.error(
+                        "cannot store a document whose only copy is in memory", problem=str(problem)
+                    )
         await self._shorten(hosts)
 
     async def _shorten(self, hosts: Sequence[Host]) -> None:
-        """Compact what the next owner would load for long, as far as the time goes: longest WAL first."""
+        """Compact documents that would load slowly, longest WAL first, as time allows."""
         long = [host for host in hosts if host.is_up and host.is_long]
         long.sort(key=lambda host: host.loaded.intake.wal_bytes, reverse=True)
         try:
             async with asyncio.timeout(min(_SHORTEN_SECONDS, self._context.settings.stop_seconds)):
                 ends = await asyncio.gather(*(self._compact(host) for host in long), return_exceptions=True)
         except TimeoutError:
-            self._log.info("not all were compacted that are long to load", documents=len(long))
+            self._log.info("no time to compact all long documents", documents=len(long))
         else:
             for problem in ends:
                 if isinstance(problem, Exception):

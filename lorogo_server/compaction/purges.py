@@ -1,8 +1,7 @@
-"""Purges that were put off: of one document, or of everything below a sequence (docs/decisions/0014).
+"""Deferred purges: of one document, or of all messages below a sequence (docs/decisions/0014).
 
-`compaction.cover` stored each document's snapshot. Nothing is purged on the strength of that alone: just
-before, the journal is on the disk, every lease is confirmed, the epoch is checked, and every document is
-asked whether what was stored then is still what is stored now.
+`compaction.cover` has stored each document's snapshot. Right before a purge, the journal is made durable,
+every lease is confirmed, the epoch is checked, and every document must still have that snapshot stored.
 """
 
 import asyncio
@@ -27,30 +26,32 @@ _EVERYTHING = ">"  # not `loro.wal.*`: only without a filter does nats-server dr
 
 
 class PurgeRefused(LorogoError):
-    """Nothing was purged: these documents are not ours, or not covered, any more."""
+    """Nothing was purged: this server lost these documents, or their snapshots changed."""
 
     code = "conflict"
 
     def __init__(self, documents: Iterable[str]) -> None:
         self.documents = frozenset(documents)
-        super().__init__(f"{len(self.documents)} documents changed hands or are being changed: plan again")
+        super().__init__(
+            f"{len(self.documents)} documents have a new owner or snapshot; plan the purge again"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeCandidate:
-    """A document that is ours and whose snapshot is stored; its purge is put off."""
+    """An owned document with a stored snapshot and a deferred purge."""
 
     host: Host
     covering: VerifiedSnapshot
 
     def unneeded_before(self) -> int:
-        """Nobody needs its messages below that; 0: nothing of it may go."""
+        """First sequence that a purge must keep; 0: purge nothing."""
         covering = self.covering
         return self.host.unneeded_before(covering.epoch, covering.revision, covering.before)
 
 
 async def purge_one(held: PurgeCandidate) -> int:
-    """Remove what the document's own snapshot covers; returns how many messages.
+    """Remove the messages that the document's snapshot covers; return their number.
 
     Raises LeaseLost, JournalStopped, TransportError.
     """
@@ -62,17 +63,17 @@ async def purge_one(held: PurgeCandidate) -> int:
 async def purge_prefix(
     context: ServerContext, held: Mapping[str, PurgeCandidate], *, before: int, removed: Mapping[str, int]
 ) -> int:
-    """Remove every message of the WAL below a sequence; returns how many.
+    """Remove every message of the WAL below a sequence; return their number.
 
-    `removed` says whose they are, and how many of each: all of documents that are held, and the newest
-    of none. Raises NotHeld if that is not so any more, OutcomeUnknown, TransportError.
+    `removed` has their number by document: all these documents are in `held`, and no message is the newest
+    of its document. Raises NotHeld if this no longer holds, OutcomeUnknown, TransportError.
     """
     ours = [held[document_id] for document_id in sorted(removed)]
-    async with _quiet([one.host for one in ours]):
-        await _settle(ours)
+    async with _lock_hosts([one.host for one in ours]):
+        await _confirm_all(ours)
         if await context.check_epoch():
             raise PurgeRefused(removed)
-        # From here to the purge nothing is awaited: what is checked is so when it is sent.
+        # No await between these checks and the purge request.
         gone = [
             one.host.document_id
             for one in ours
@@ -87,8 +88,8 @@ async def purge_prefix(
             one.host.purged(before, removed[one.host.document_id])
         if purged > (expected := sum(removed.values())):
             log.error(
-                "the WAL had messages that could not be read: a replica of it is damaged; their owners'"
-                " journals have them, and reconciliation brings them back",
+                "purged unreadable WAL messages: a replica of the stream is damaged;"
+                " reconciliation restores them from the owners' journals",
                 purged=purged,
                 expected=expected,
             )
@@ -96,8 +97,8 @@ async def purge_prefix(
 
 
 @asynccontextmanager
-async def _quiet(hosts: Sequence[Host]) -> AsyncIterator[None]:
-    """Nobody else stores, deletes or purges any of these meanwhile. Raises NotHeld."""
+async def _lock_hosts(hosts: Sequence[Host]) -> AsyncIterator[None]:
+    """Block other compactions, deletions and purges of these documents. Raises NotHeld."""
     async with AsyncExitStack() as stack:
         for host in hosts:
             try:
@@ -108,8 +109,8 @@ async def _quiet(hosts: Sequence[Host]) -> AsyncIterator[None]:
         yield
 
 
-async def _settle(ours: Sequence[PurgeCandidate]) -> None:
-    """Every journal on the disk, every lease confirmed. Raises NotHeld, JournalStopped, TransportError."""
+async def _confirm_all(ours: Sequence[PurgeCandidate]) -> None:
+    """Make the journals durable and confirm the leases. Raises NotHeld, JournalStopped, TransportError."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def settle(one: PurgeCandidate) -> str:

@@ -887,12 +887,12 @@ class Host:
     # --- messages ---------------------------------------------------------------------------------
 
     def _on_status(self, message: Message) -> None:
-        if self.lease.echoed(message):
+        if self.lease.on_own_renewal(message):
             return
         entry = status_of(message)
         if entry is None:
             return
-        match self.lease.heard(entry):
+        match self.lease.on_status(entry):
             case Reclaim() as reclaim if self.lease.up:
                 self.spawn(self.lease.reclaim(reclaim))
             case _:

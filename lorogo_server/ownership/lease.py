@@ -1,8 +1,7 @@
-"""One document's lease: the token, the revision, and how long the owner may trust them.
+"""Lease of one document: fencing token, status revision, and validity.
 
-The lease is renewed without waiting for replies: the republished status tells that a renewal came
-through, and the lease lasts from when that renewal was *sent*. What may destroy something first makes
-a confirmed write (`confirm()`).
+Renewals do not wait for replies: the republished status confirms a renewal, and the lease counts from the
+time at which that renewal was *sent*. Destructive operations first make a confirmed write (`confirm()`).
 """
 
 import asyncio
@@ -25,32 +24,32 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_TRIES = 8  # a confirmed write races only with our own renewals under way
+_TRIES = 8  # a confirmed write races only with this lease's renewals under way
 
 
 class LeaseLost(LorogoError):
-    """Somebody else owns or starts the document."""
+    """Another server owns or starts the document."""
 
     code = "not-owner"
 
 
 class LeaseObserver(Protocol):
-    """Who must know when the lease is gone."""
+    """Gets a call when the lease is lost."""
 
     def step_down(self, why: str) -> None: ...
 
 
 @dataclass(slots=True)
 class _Sent:
-    """A renewal on its way."""
+    """A renewal under way."""
 
-    revision: int  # that it expects
+    revision: int  # expected revision
     at: float
-    value: bytes  # what it writes
+    value: bytes  # written status
 
 
 class Lease:
-    """Held by one server for one document, from the write that acquired it to the end."""
+    """Lease of one server for one document, from the acquiring write to the end."""
 
     def __init__(
         self,
@@ -70,10 +69,13 @@ class Lease:
         new: bool = False,
         taken_from: str = "",
     ) -> None:
-        """`new`: the document had no status when it was acquired, so most likely it has nothing stored.
+        """Make a lease from the acquiring write.
 
-        `failures`: of the document before this load. `wait_seconds`: before the load begins.
-        `taken_from`: the server that held it and did not release it; "": none.
+        Args:
+            failures: Failures of the document before this load.
+            wait_seconds: Pause before the load.
+            new: The document had no status at the acquisition, so most likely it has no stored data.
+            taken_from: Server that held the lease and did not release it; "": none.
         """
         self.document_id = document_id
         self.server_id = server_id
@@ -82,10 +84,10 @@ class Lease:
         self.up = False
         self.new = new
         self.ended = False
-        self.lost = False  # it ended because another has the document
+        self.lost = False  # ended because another server has the document
         self.interrupted = False  # the connection was lost since it was acquired
-        self.suspended = False  # after a reconnect, until the key was read from the leader
-        self.settling = False  # somebody confirms it just now, because it was doubtful
+        self.suspended = False  # after a reconnect, until the status was read from the leader
+        self.settling = False  # a confirmation is under way
         self.head = self.tail = 0
         self.operation_id = operation_id
         self.retry_count = retry_count
@@ -94,16 +96,16 @@ class Lease:
         self.taken_from = taken_from
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
-        self._followed = False  # entries after the one that acquired may have gone by before we listened
+        self._followed = False  # False: statuses after the acquisition may have been missed
         self._confirming = asyncio.Lock()
         self._acquiring_again = False
         self._statuses = statuses
         self._clock = clock
         self._settings = settings
-        self._holder = weakref.ref(holder)  # who holds us: a closed host goes at once, whoever has its lease
+        self._holder = weakref.ref(holder)  # weak: a closed host is freed at once
 
     def valid(self) -> bool:
-        """Whether the owner may act on the document now."""
+        """Return True if the owner may act on the document now."""
         return (
             not self.ended
             and not self.suspended
@@ -114,8 +116,8 @@ class Lease:
             )
         )
 
-    def heard(self, entry: StatusEntry) -> Reclaim | None:
-        """Take note of a republished status; a Reclaim is for the caller to carry out."""
+    def on_status(self, entry: StatusEntry) -> Reclaim | None:
+        """Handle a republished status; the caller must execute a returned Reclaim."""
         if self.ended or entry.revision <= self.revision:
             return None
         if self._acquiring_again and entry.server == self.server_id:
@@ -130,12 +132,12 @@ class Lease:
             case Reclaim() as reclaim:
                 return reclaim
             case Reacquire():
-                return None  # there is an entry: it cannot be gone
+                return None  # unreachable: the entry exists
 
-    def echoed(self, message: Message) -> bool:
-        """Take note of our own renewal that comes back, as nearly all that is heard here does.
+    def on_own_renewal(self, message: Message) -> bool:
+        """Handle a republished renewal of this lease without parsing it; return False for other messages.
 
-        That is what `heard()` would make of it, without reading it. False: it is something else.
+        Nearly all messages are own renewals. The effect is the same as that of `on_status()`.
         """
         sent = self._sent
         if sent is None or message.data != sent.value or self.ended or self._acquiring_again:
@@ -151,7 +153,7 @@ class Lease:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the last renewal never came back, or the connection was lost since."""
+        """True if the last renewal was not republished, or the connection was lost since."""
         return self.suspended or self._sent is not None
 
     async def renew(self) -> None:
@@ -173,20 +175,20 @@ class Lease:
         )
 
     async def confirm(self) -> None:
-        """Write the status and wait until it is stored: from then on the lease is surely ours.
+        """Write the status and wait until it is stored, which confirms the lease.
 
-        Raises LeaseLost if somebody else has the document, or TransportError if nobody can tell now.
+        Raises LeaseLost if another server has the document, or TransportError if the outcome is unknown.
         """
         async with self._confirming:
             await self._confirm()
 
     async def _confirm(self) -> None:
         if self.suspended and not self.ended:
-            # NATS may have lost the end of the bucket, and given out our revision to another since.
-            await self._look_again()
+            # NATS may have lost the end of the bucket and reused this revision for another write.
+            await self._reread()
         for _ in range(_TRIES):
             if self.ended:
-                raise LeaseLost("the document was given up")
+                raise LeaseLost("the document was released")
             sent_at, failures = self._clock.now(), self._failures_now()
             try:
                 revision = await self._statuses.write(
@@ -201,7 +203,7 @@ class Lease:
                     failures=failures.count,
                 )
             except WrongLastSequence:
-                await self._look_again()
+                await self._reread()
                 continue
             self.revision = max(self.revision, revision)
             self._sent = None
@@ -209,16 +211,16 @@ class Lease:
             self._followed = True
             self.suspended = False
             return
-        raise OutcomeUnknown(f"the lease of {self.document_id} could not be confirmed")
+        raise OutcomeUnknown(f"cannot confirm the lease of {self.document_id}")
 
     async def reclaim(self, reclaim: Reclaim) -> None:
         """Write UP over a DOWN, an ERROR or a removed key."""
-        log.warning("status overwritten by somebody, writing it again", document=self.document_id)
+        log.warning("status overwritten, writing it again", document=self.document_id)
         self.revision = max(self.revision, reclaim.expected_revision)
         await self.confirm()
 
     async def give_up(self, *, write_down: bool) -> None:
-        """End the lease; with `write_down`, say DOWN so that the next edit is served elsewhere at once."""
+        """End the lease; with `write_down`, write DOWN so that other servers can acquire the document."""
         if self.ended:
             return
         self.ended = True
@@ -226,11 +228,11 @@ class Lease:
             await self.write_down()
 
     async def write_down(self) -> None:
-        """Say DOWN, and how far we came, if the key is still ours; the lease has ended or is about to."""
+        """Write DOWN with head and tail if this lease still owns the status; ends the lease."""
         self.ended = True
         for _ in range(_TRIES):
             if self.suspended and not await self._still_ours():
-                return  # somebody else has written: it is theirs to say
+                return  # another server has written the status
             try:
                 await self._statuses.write(
                     self.document_id,
@@ -246,7 +248,7 @@ class Lease:
                 self.suspended = True
 
     async def leave_failure(self, failures: Failures) -> None:
-        """The load failed: write that and where to look, if the key is still ours."""
+        """Write a failed load with its trace id if this lease still owns the status."""
         if self.lost or (self.suspended and not await self._still_ours()):
             return
         await self._statuses.write(
@@ -260,7 +262,7 @@ class Lease:
         )
 
     async def _still_ours(self) -> bool:
-        """Whether the leader says so; then it is known at which revision."""
+        """Read the status from the leader; if this lease owns it, adopt its revision and return True."""
         entry = await self._statuses.read(self.document_id)
         if entry is None or isinstance(entry.status, Down | Failed):
             return False
@@ -270,39 +272,39 @@ class Lease:
         return True
 
     def lose(self, why: str) -> None:
-        """Somebody else has it: stop at once."""
+        """End the lease at once, since another server has the document."""
         if not self.ended:
             self.ended = self.lost = True
             log.warning("lease lost", document=self.document_id, token=self.token, why=why)
             if (holder := self._holder()) is not None:
                 holder.step_down(why)
 
-    async def _look_again(self) -> None:
-        """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""
+    async def _reread(self) -> None:
+        """Read the status from the leader and adopt it if it is ours. Raises LeaseLost otherwise."""
         before = self.revision
         entry = await self._statuses.read(self.document_id)
         if entry is not None and before == self.revision and self._went_back(entry):
-            self.revision = 0  # what is there is the newest, whatever we knew
-        match self._judge(entry, missed=True):  # it is the newest: others before it may be unheard
+            self.revision = 0  # the stored entry is the newest; the known revision is void
+        match self._judge(entry, missed=True):  # entries before the newest may have been missed
             case OwnWrite(revision):
                 self.revision = max(self.revision, revision)
             case Reacquire():
                 await self._acquire_again()
             case Reclaim():
-                raise AssertionError("after a gap nothing is reclaimed")
+                raise AssertionError("no Reclaim after missed entries")
             case StepDown(why):
                 self.lose(why)
                 raise LeaseLost(why)
 
     def _went_back(self, entry: StatusEntry) -> bool:
-        """Whether the bucket lost its end: our revision is gone, or was given out again for a last word."""
-        last_word = self.suspended and isinstance(entry.status, Down | Failed)
-        return entry.revision < self.revision + last_word
+        """Return True if the bucket lost our revision, or reused it for a DOWN or ERROR."""
+        last_status = self.suspended and isinstance(entry.status, Down | Failed)
+        return entry.revision < self.revision + last_status
 
     async def _acquire_again(self) -> None:
-        """The bucket lost our key: take the document as if for the first time, with a new token."""
-        log.error("status lost by the bucket, acquired again", document=self.document_id, old=self.token)
-        self._acquiring_again = True  # its republished copy may come before its confirmation
+        """Acquire the document again with a new token, since the bucket lost its status."""
+        log.error("status lost by the bucket, acquiring again", document=self.document_id, old=self.token)
+        self._acquiring_again = True  # the republished status may arrive before the reply
         try:
             self.token = self.revision = await self._statuses.write(
                 self.document_id, self._status(), expected_revision=0, server=self.server_id
@@ -322,7 +324,7 @@ class Lease:
 
     def _adopt(self, revision: int) -> None:
         self.revision = revision
-        self._followed = True  # it replaced our own entry, so nobody's was between
+        self._followed = True  # it replaced this lease's own entry, so no other entry was missed
         sent = self._sent
         if sent is not None and revision > sent.revision:
             self._confirmed_sent = max(self._confirmed_sent, sent.at)

@@ -1,15 +1,15 @@
-"""Notes of one server about its loads: which documents it loads now, and which failed.
+"""Notes of one server about its loads: documents that it loads now, and failed loads.
 
-A process that is killed for want of memory cannot say which document it was loading. So each load is
-noted on the disk before it begins. A document that was the only load at the end of a process has a
+A process that the kernel kills for lack of memory cannot report which document it was loading. So each load
+is noted on the disk before it begins. A document that was the only load at the end of a process has a
 *lone end*; two or more lone ends count as failures of the document, one may be chance
-(docs/decisions/0022). The end of a process with several loads is a *shared end* of each; it counts as no
-failure. A document with several shared ends is loaded alone, so that the next end has one cause.
+(docs/decisions/0022). The end of a process with several loads is a *shared end* of each; it does not count
+as a failure. A document with several shared ends is loaded alone, so that the next end has one cause.
 
     DATA/journal/loads    JSON: {"format": 1, "loading": [id, ...], "records": {id: [...], ...}}
 
-The file is replaced whole and not synced: a kill leaves it as it was written. After a power cut it may
-be old, empty or absent; then fewer failures are known, and no healthy document is given up.
+The file is replaced atomically but not synced: it survives a kill of the process. After a power failure it
+may be old, empty or absent; then fewer failures are known, and no healthy document is set to ERROR.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ log = get_logger(__name__)
 
 _NAME = "loads"
 _FORMAT = 1
-_LONE_ENDS_MIN = 2  # that count
-_SHARED_ENDS_MIN = 4  # from here on a document is loaded alone
+_LONE_ENDS_MIN = 2  # lone ends that count as failures
+_SHARED_ENDS_MIN = 4  # shared ends after which a document is loaded alone
 _RECORDS_MAX = 10_000  # the oldest are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """What this server knows about the loads of one document since the document was UP or DOWN."""
+    """Loads of one document on this server since the document was last UP or DOWN."""
 
     failures: int = 0
     trace_id: str = ""  # of the last failure
@@ -42,7 +42,7 @@ class LoadRecord:
     shared_ends: int = 0
 
     def with_lone_end(self) -> "LoadRecord":
-        """After one more lone end; the first counts together with the second."""
+        """Return the record with one more lone end; the first one counts together with the second."""
         lone = self.lone_ends + 1
         new = {1: 0, _LONE_ENDS_MIN: _LONE_ENDS_MIN}.get(lone, 1)
         return replace(self, lone_ends=lone, failures=self.failures + new)
@@ -52,7 +52,7 @@ _NOTHING = LoadRecord()
 
 
 class LoadNotes:
-    """The notes of one server; without `open()` they live in memory only."""
+    """Notes of one server; without `open()` they are in memory only."""
 
     def __init__(self) -> None:
         self._loading: set[str] = set()
@@ -62,12 +62,12 @@ class LoadNotes:
         self._saving = asyncio.Lock()
         self._changes = self._saved = 0
         self._scheduled = False  # a save is about to begin
-        self._entry = asyncio.Lock()  # loads begin in the order in which they ask
-        self._alone = ""  # the document that is loaded alone now
+        self._entry = asyncio.Lock()  # loads begin in the order of the calls
+        self._alone = ""  # document that is being loaded alone
         self._ended = asyncio.Event()
 
     async def open(self, directory: Directory, spawn: Callable[[Work], None]) -> None:
-        """Read the notes of the last process in this directory, and judge how it ended."""
+        """Read the notes of the previous process, and record its lone or shared ends."""
         self._directory, self._spawn = directory, spawn
         loading, self._records = await asyncio.to_thread(_read, directory)
         if len(loading) == 1:
@@ -75,7 +75,9 @@ class LoadNotes:
             self._put(document_id, self._of(document_id).with_lone_end())
             lone = self._of(document_id).lone_ends
             log.warning(
-                "the last process ended while it loaded this document alone", document=document_id, times=lone
+                "the previous process ended while loading only this document",
+                document=document_id,
+                times=lone,
             )
         else:
             for document_id in loading:
@@ -83,17 +85,17 @@ class LoadNotes:
                 self._put(document_id, replace(record, shared_ends=record.shared_ends + 1))
         if loading:
             self._changes += 1
-            await self.save()  # or the next start would judge the same end again
+            await self.save()  # otherwise the next start would count the same end again
 
     def failures(self, document_id: str) -> Failures:
-        """The failures of this document that this server knows."""
+        """Return the failures of the document that this server knows."""
         record = self._of(document_id)
         return Failures(record.failures, record.trace_id)
 
     async def begin(self, document_id: str, failures: Failures) -> None:
-        """Note a load when it may begin; the note is written when this returns.
+        """Wait until a load may begin, and write its note to the disk.
 
-        `failures`: of the document so far. Whatever comes of this, `end` must follow.
+        `failures` are those of the document so far. The caller must call `end`, also after an exception.
         """
         async with self._entry:
             alone = self._of(document_id).shared_ends >= _SHARED_ENDS_MIN
@@ -104,7 +106,7 @@ class LoadNotes:
             if alone:
                 self._alone = document_id
                 log.warning(
-                    "a document is loaded alone: processes ended within its loads", document=document_id
+                    "loading a document alone: processes ended during its loads", document=document_id
                 )
         if failures.count:
             self._put(
@@ -115,7 +117,7 @@ class LoadNotes:
         await self.save()
 
     def end(self, document_id: str) -> None:
-        """The load is over, however it ended."""
+        """Note the end of a load, successful or not."""
         self._loading.discard(document_id)
         if self._alone == document_id:
             self._alone = ""
@@ -123,25 +125,25 @@ class LoadNotes:
         self._changed()
 
     def failed(self, document_id: str, failures: Failures) -> None:
-        """The load ran and failed; `failures` includes it."""
+        """Note a failed load, which `failures` includes."""
         record = replace(self._of(document_id), failures=failures.count, trace_id=failures.trace_id)
         self._put(document_id, record)
         self._changed()
 
     def forget(self, document_id: str) -> None:
-        """The document is UP, or a new series of attempts begins."""
+        """Drop the record, since the document is UP or a new series of attempts begins."""
         if self._records.pop(document_id, None) is not None:
             self._changed()
 
     def restarted(self, document_id: str) -> int:
-        """Note that the retry count restarts; returns how often it did before."""
+        """Note a restart of the retry count; return the number of earlier restarts."""
         record = self._of(document_id)
         self._put(document_id, replace(record, restarts=record.restarts + 1))
         self._changed()
         return record.restarts
 
     async def save(self) -> None:
-        """Write what changed; loads that begin or end meanwhile share the next write."""
+        """Write changed notes; loads that begin or end meanwhile share the next write."""
         self._scheduled = False
         if self._directory is None:
             return
@@ -155,7 +157,7 @@ class LoadNotes:
                     replace_file, self._directory, _NAME, _encode(self._loading, self._records), sync=False
                 )
             except (OSError, LogError) as error:
-                log.warning("the note of a load could not be written", problem=str(error))
+                log.warning("cannot write the notes of loads", problem=str(error))
 
     def _of(self, document_id: str) -> LoadRecord:
         return self._records.get(document_id, _NOTHING)
@@ -179,7 +181,7 @@ def _encode(loading: set[str], records: dict[str, LoadRecord]) -> bytes:
 
 
 def _read(directory: Directory) -> tuple[set[str], dict[str, LoadRecord]]:
-    """The notes in a directory; none if there are none, or if they are damaged."""
+    """Read the notes in a directory; return empty ones if the file is missing or damaged."""
     try:
         notes = json.loads(read_file(directory, _NAME))
         if notes["format"] != _FORMAT:

@@ -1,7 +1,7 @@
-"""Keeps every lease of this server alive: one task, renewals spread evenly, nothing waits for a reply.
+"""Renews all leases of this server in one task, spread evenly, without waiting for replies.
 
-While NATS is away no lease can be confirmed: the log gets one line per server with the number of leases,
-not one per document.
+While NATS is unreachable no lease can be confirmed: the log gets one line with the number of leases, not one
+line per document.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_DOUBTS_MAX = 64  # reads of the leader at once, when renewals did not come back
+_CONFIRMS_MAX = 64  # confirmations at once
 _SPREAD = 0.1
-_MANY = 64  # leases: from here on some are renewed a little early, and share a write and a read of the socket
-_TOGETHER_SECONDS = 0.1
-_REPORT_SECONDS = 60.0  # between two lines about leases that stay unconfirmed
+_MANY = 64  # leases: from here on some are renewed early, so that several share one socket write and read
+_EARLY_SECONDS = 0.1
+_REPORT_SECONDS = 60.0  # between two log lines about unconfirmed leases
 
 
 class Renewals:
-    """The clockwork that renews leases."""
+    """Renews the leases that were added, until they end."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Renewals:
         self._due: list[tuple[float, int, Lease]] = []
         self._count = 0
         self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(_DOUBTS_MAX)
-        self._unconfirmed: dict[str, str] = {}  # document id -> problem, of the last attempt
-        self._report_at: float | None = None  # when the next line about them is due; None: there are none
+        self._slots = asyncio.Semaphore(_CONFIRMS_MAX)
+        self._unconfirmed: dict[str, str] = {}  # document id -> problem of the last attempt
+        self._report_at: float | None = None  # time of the next log line; None: no unconfirmed leases
 
     def add(self, lease: Lease) -> None:
         """Renew this lease until it ends."""
@@ -51,9 +51,9 @@ class Renewals:
         self._wake.set()
 
     async def run(self) -> None:
-        """Renew for ever; ends by cancellation."""
+        """Renew leases until cancelled."""
         while True:
-            now = self._clock.now() + (_TOGETHER_SECONDS if len(self._due) >= _MANY else 0.0)
+            now = self._clock.now() + (_EARLY_SECONDS if len(self._due) >= _MANY else 0.0)
             while self._due and self._due[0][0] <= now:
                 _, _, lease = heapq.heappop(self._due)
                 if not lease.ended:
@@ -72,9 +72,9 @@ class Renewals:
 
     async def _renew(self, lease: Lease) -> None:
         if lease.doubtful:
-            if not lease.settling:  # NATS may be slow: one of them is enough
+            if not lease.settling:  # one confirmation at a time, since NATS may be slow
                 lease.settling = True
-                self._spawn(self._settle(lease))  # it must not hold up the others
+                self._spawn(self._settle(lease))  # a task: it must not delay other renewals
             return
         try:
             await lease.renew()
@@ -89,7 +89,7 @@ class Renewals:
             self._unconfirmed.pop(lease.document_id, None)  # the lease has logged it
         except LorogoError as error:
             self._unconfirmed[lease.document_id] = str(error)
-            if self._report_at is None:  # every other lease is tried within that time
+            if self._report_at is None:  # by then all other leases are tried as well
                 self._report_at = self._clock.now() + self._renew_seconds
         else:
             self._unconfirmed.pop(lease.document_id, None)
@@ -97,13 +97,13 @@ class Renewals:
             lease.settling = False
 
     def _report(self) -> None:
-        """Log how many leases are unconfirmed: once when it begins, then once a minute."""
+        """Log the number of unconfirmed leases: at the first, then once a minute."""
         now = self._clock.now()
         if self._report_at is None or now < self._report_at:
             return
         if self._unconfirmed:
             problem = next(reversed(self._unconfirmed.values()))
-            log.info("leases in doubt", documents=len(self._unconfirmed), problem=problem)
+            log.info("leases unconfirmed", documents=len(self._unconfirmed), problem=problem)
             self._report_at = now + _REPORT_SECONDS
         else:
             self._report_at = None

@@ -105,7 +105,7 @@ class Lives:
         floor = await self._refused(name, facts)
         told = "a lost life is stored again"
         if row.generation > facts.generation:  # restored: with what the tombstone kept
-            alive = replace(facts, deleted_ns=0, deleted_by=0, generation=row.generation, floor=floor)
+            alive = replace(facts, deleted_ns=0, deleted_by=0, generation=row.generation, cutoff=floor)
             return await self._stored(name, head, alive, told)
         if not row.ends:
             return None
@@ -144,7 +144,7 @@ class Lives:
         """What the WAL holds was refused as deleted, or is in a journal: it must not come back by itself."""
         newest = await self._context.wal.last(subjects.wal(name))
         if newest is None:
-            return facts.floor
+            return facts.cutoff
         return IncarnationCutoff(self._context.epochs.current, newest.sequence, newest.time_ns)
 
     async def _stored(

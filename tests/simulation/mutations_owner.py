@@ -44,9 +44,9 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "receipt-before-journal",
         "Answers.ack_when_safe",
-        "self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)",
+        "self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, received_at)",
         """
-            self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
+            self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, received_at)
             if (waiting := self._submitted.get(log_id)) is not None and not waiting.done():
                 waiting.set_result(
                     Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
@@ -95,7 +95,7 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "lost-lease-adopted",
-        "Lease.heard",
+        "Lease.on_status",
         "self.lose(why)",
         "self._adopt(entry.revision)",
         "an owner that sees another's status steps down, and renews no more",
@@ -166,7 +166,7 @@ OWNER: tuple[Mutation, ...] = (
         "Lease._confirm",
         """
             if self.suspended and not self.ended:
-                await self._look_again()
+                await self._reread()
         """,
         "",
         "after a lost connection an owner reads its key before it writes: its revision may be another's",

@@ -123,7 +123,7 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
     assert await text(memory) == written
     host = second.hosts["doc"]
     for tries in range(1, 3 if used else 2):
-        second._compaction_schedule._look_after(host, memory.clock.now())
+        second._compaction_schedule._schedule(host, memory.clock.now())
 
         async def settled(tries: int = tries) -> bool:
             return (puts[0], loads[0]) == (tries, tries + 1) and host.is_settled
@@ -133,7 +133,7 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
         if used and tries == 1:
             host.touch()
         memory.clock.ahead += 100.0
-    second._compaction_schedule._look_after(host, memory.clock.now())
+    second._compaction_schedule._schedule(host, memory.clock.now())
     async with asyncio.timeout(WAIT):
         await host.closed.wait()
     assert (puts[0], host.why_closed) == (2 if used else 1, "idle")

@@ -22,7 +22,7 @@ def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> 
     level = WalUsage()
     with caplog.at_level(logging.INFO, logger="lorogo_server.compaction.wal_usage"):
         for size in (69, 70, 99, 100, 50, 71):
-            level.see(replace(EMPTY, bytes=size))
+            level.update(replace(EMPTY, bytes=size))
     said = [
         (record.levelname, record.getMessage().rpartition("percent=")[2][:2]) for record in caplog.records
     ]
@@ -33,7 +33,7 @@ def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> 
 def test_without_a_limit_there_is_no_alarm(limit: int) -> None:
     """A stream may grow as the disk allows."""
     level = WalUsage()
-    level.see(replace(EMPTY, bytes=10**12, bytes_max=limit))
+    level.update(replace(EMPTY, bytes=10**12, bytes_max=limit))
     assert (level.full, level.high) == (0.0, False)
 
 

@@ -157,9 +157,11 @@ async def test_only_who_heard_all_overrules_a_down(
     await memory.probe.start("doc")
     lease = lease_of(server, token=50)
     if renewed:
-        assert lease.heard(StatusEntry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
+        assert (
+            lease.on_status(StatusEntry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
+        )
     lease.suspended = cut_off
-    assert lease.heard(StatusEntry(Down(0), 60)) == (Reclaim(60) if overruled else None)
+    assert lease.on_status(StatusEntry(Down(0), 60)) == (Reclaim(60) if overruled else None)
     assert lease.ended is not overruled
 
 

@@ -25,7 +25,7 @@ async def test_each_has_its_turn_in_a_round(
         await memory.probe.start(f"d{number}")
     seen: list[Host] = []
     for _ in range(turns):
-        turn = server._compaction_schedule._whose_turn()
+        turn = server._compaction_schedule._next_documents()
         assert len(turn) <= part
         seen += turn
     assert sorted(host.document_id for host in seen) == sorted(server.hosts)

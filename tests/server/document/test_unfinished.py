@@ -203,5 +203,5 @@ def test_an_unfinished_update_is_dropped_when_too_much_came_since() -> None:
 )
 def test_one_document_has_a_share_of_the_wal(wal: int, share: int) -> None:
     level = WalUsage()
-    level.see(StreamState(0, 0, 0, 0, 0, bytes_max=wal * MIB if wal > 0 else wal))
+    level.update(StreamState(0, 0, 0, 0, 0, bytes_max=wal * MIB if wal > 0 else wal))
     assert level.document_share(ServerSettings()) == share * MIB

@@ -63,10 +63,10 @@ async def test_what_comes_back_is_taken_as_if_it_had_been_read(memory: World) ->
     statuses = Muted()
     lease, read = await renewal(server, statuses), await renewal(server, Muted())
     assert lease.doubtful
-    assert lease.echoed(copy(lease, statuses.value))
+    assert lease.on_own_renewal(copy(lease, statuses.value))
     entry = status_of(copy(read, encode(Up(read.server_id, 0))))
     assert entry is not None
-    assert read.heard(entry) is None
+    assert read.on_status(entry) is None
     for one in (lease, read):
         assert (one.revision, one.doubtful, one.valid(), one.ended) == (60, False, True, False)
         assert one._followed
@@ -97,7 +97,7 @@ class Other:
 async def test_nothing_else_is_taken_for_it(memory: World, other: Other) -> None:
     statuses = Muted()
     lease, _host = await renewed(memory, statuses)
-    assert not lease.echoed(other.make(lease, statuses.value))
+    assert not lease.on_own_renewal(other.make(lease, statuses.value))
     assert (lease.revision, lease.doubtful, lease.ended) == (TOKEN, True, False)
 
 
@@ -105,5 +105,5 @@ async def test_a_lease_that_ended_hears_nothing(memory: World) -> None:
     statuses = Muted()
     lease, _host = await renewed(memory, statuses)
     lease.ended = True
-    assert not lease.echoed(copy(lease, statuses.value))
+    assert not lease.on_own_renewal(copy(lease, statuses.value))
     assert lease.revision == TOKEN

@@ -56,7 +56,7 @@ class Tasting:
 
     async def known(self, added: list[BatchedUpdate]) -> list[bool]:
         async with asyncio.timeout(60):
-            while not all(one.known for one in added):
+            while not all(one.is_done for one in added):
                 self.woken.clear()
                 await self.woken.wait()
         return [one.is_valid for one in added]
@@ -68,7 +68,7 @@ async def test_what_gathers_while_one_is_tasted_is_tasted_together(sandbox: Deco
     added = tasting.add(*(writer.type("a") for _ in range(3)))
     assert await tasting.known(added) == [True] * 3
     added = tasting.add(*(writer.type("b") for _ in range(1500)))
-    assert len({id(one.portion) for one in added}) > 2
+    assert len({id(one.batch) for one in added}) > 2
     assert all(await tasting.known(added))
 
 
@@ -88,10 +88,10 @@ async def test_who_tastes_at_once_hears_what_was_under_way_first(sandbox: Decode
     tasting, writer = Tasting(sandbox), Writer()
     added = tasting.add(writer.type("a"))
     await asyncio.sleep(0)  # it is under way now
-    assert [one.known for one in added] == [False]
+    assert [one.is_done for one in added] == [False]
     with pytest.raises(InvalidUpdate):
         sandbox.validate(deadly())
-    assert [one.known and one.is_valid for one in added] == [True]
+    assert [one.is_done and one.is_valid for one in added] == [True]
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
@@ -178,10 +178,10 @@ def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(sandbox: Decod
     process = sandbox.process
     assert process is not None
     portion = ValidationBatch()
-    process._portion, process.due = portion, 0.0  # long overdue: nobody answers
+    process._batch, process.due = portion, 0.0  # long overdue: nobody answers
     with pytest.raises(InvalidUpdate):
         sandbox.validate(deadly())
-    assert (portion.done, portion.is_valid) == (True, 0)
+    assert (portion.done, portion.valid_count) == (True, 0)
     assert sandbox.process is not process
 
 
