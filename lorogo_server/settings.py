@@ -1,7 +1,7 @@
-"""What an operator may choose, in one frozen place, checked once at the door.
+"""Settings of the server: one frozen dataclass, checked when it is made.
 
-A field that is made by `count`, `seconds` and so on is a setting of files, variables and flags, too
-(lorogo_protocol/setting.py, docs/SETTINGS.md); the others are for programs.
+A field made by `count`, `seconds` and so on is also a setting of files, variables and flags
+(lorogo_protocol/setting.py, docs/SETTINGS.md); other fields are for programs only.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ DURABILITIES = ("stream", "journal", "replicated")
 
 
 class InvalidSettings(LorogoError):
-    """A setting that cannot work; says which and why."""
+    """A setting is invalid; the message names it and has the reason."""
 
     code = "invalid-settings"
 
@@ -32,56 +32,55 @@ def check_archive(url: str) -> None:
 class ServerSettings:
     """The settings of one server process; the defaults are those of docs/PROTOCOL.md."""
 
-    server_id: str = ""  # empty: a new one for this process
+    server_id: str = ""  # empty: a new id for this process
 
-    # What an ACK waits for, and the journal
+    # Durability and the journal
     durability: str = choice(
         "journal",
-        "What an ACK waits for: the stream, this server's disk, or others' too.",
+        "Copies of an update before its ACK: the stream, also this server's disk, also other servers' disks.",
         one_of=DURABILITIES,
     )
-    journal_partitions: int = count(1, "Logs that the journal is spread over.", at_most=64)
+    journal_partitions: int = count(1, "Number of logs of the journal.", at_most=64)
     journal_segment_bytes: int = size(
-        128 * limits.MIB, "How large a file of the journal grows.", at_least=limits.MIB
+        128 * limits.MIB, "Size of a journal segment before it is sealed.", at_least=limits.MIB
     )
     journal_keep_seconds: float = seconds(
         0.0,
-        "Drop segments of the journal that are wholly older (sealed daily).",
+        "Remove journal segments that are completely older; segments are sealed daily at least.",
         meanings={0: "keep them for ever"},
     )
     journal_keep_bytes: int = size(
         0,
-        "Drop the oldest segments of a partition above this; each has an eighth, 1 MiB at least.",
+        "Remove the oldest segments of a partition above this size; a segment then has an eighth of it,"
+        " at least 1 MiB.",
         meanings={0: "no limit"},
     )
-    journal_host: str = (
-        "127.0.0.1"  # where other servers copy the journal from: listened on, and told to them
-    )
+    journal_host: str = "127.0.0.1"  # address for replication: the server listens on it and announces it
     journal_port: int = 0  # 0: any
-    journal_advertise: str = text("", "The host that other servers are told, if it is another.")
-    journal_place: str = ""  # servers of one place keep no copies for each other; empty: that of the folder
-    journal_secret: str = field(
-        default="", repr=False
-    )  # shared by all servers; empty: the network is private
+    journal_advertise: str = text(
+        "", "Host that is announced to other servers instead of the listen address."
+    )
+    journal_place: str = ""  # failure domain: its servers hold no replicas of each other; empty: the folder's
+    journal_secret: str = field(default="", repr=False)  # of all servers; empty: the network is private
     archive: str = text(
-        "", "Copy sealed segments of the journal there: file:///..., s3://...", check=check_archive
+        "", "URL for copies of sealed journal segments: file:///..., s3://...", check=check_archive
     )
     archive_every_seconds: float = seconds(
-        300.0, "With an archive: a segment is sealed at least so often, to be copied."
+        300.0, "With an archive: longest time before a segment is sealed and copied."
     )
     journal_replicas: int = count(
-        1, "Other servers that must have an update, too, with durability replicated.", at_most=16
+        1, "Other servers that must store an update before its ACK, with durability replicated.", at_most=16
     )
     revocations_wait_seconds: float = seconds(
         3.0,
-        "With keys: if NATS has no complete list of revoked tokens, wait so long for other servers to bring"
-        " back theirs.",
+        "With keys: if the list of revoked tokens in NATS is incomplete, wait this long for other servers to"
+        " restore it.",
         meanings={0: "do not wait"},
     )
-    reconcile_every_seconds: float = seconds(300.0, "Journals and the stream are compared so often.")
-    answers_every_seconds: float = seconds(60.0, "The journal is told so often how senders were answered.")
+    reconcile_every_seconds: float = seconds(300.0, "Interval between comparisons of journals and stream.")
+    answers_every_seconds: float = seconds(60.0, "Interval between ACK metrics records in the journal.")
 
-    # Of the protocol: the same for all servers and clients, so no operator chooses them
+    # Protocol constants: equal for all servers and clients, so operators cannot set them
     renew_seconds: float = limits.RENEW_SECONDS
     lease_seconds: float = limits.LEASE_SECONDS
     stale_seconds: float = limits.STALE_SECONDS
@@ -89,83 +88,93 @@ class ServerSettings:
 
     # Updates and documents
     update_bytes_max: int = size(
-        limits.UPDATE_BYTES_MAX, "Limit of one update.", at_most=limits.UPDATE_BYTES_MAX
+        limits.UPDATE_BYTES_MAX, "Largest update that is accepted.", at_most=limits.UPDATE_BYTES_MAX
     )
     document_bytes_max: int = size(
         limits.DOCUMENT_BYTES_MAX,
-        "Limit of one document: its snapshot and what was accepted since.",
+        "Largest document: its snapshot and the updates accepted since.",
         meanings={0: "no limit"},
     )
     unfinished_bytes_max: int = size(
         limits.UNFINISHED_BYTES_MAX,
-        "Chunks of a document whose updates are not whole; if update_bytes_max is given, four times that.",
+        "Memory for chunks of a document's incomplete updates; four times update_bytes_max if that is set.",
     )
     unfinished_total_bytes_max: int = size(
-        4 * limits.UNFINISHED_BYTES_MAX, "The same of all documents of a worker, calls included."
+        4 * limits.UNFINISHED_BYTES_MAX,
+        "Memory for chunks of incomplete updates and calls of all documents of a worker.",
     )
-    unfinished_seconds: float = seconds(limits.UNFINISHED_SECONDS, "An update has so long to become whole.")
+    unfinished_seconds: float = seconds(
+        limits.UNFINISHED_SECONDS, "Longest time between the first and the last chunk of an update."
+    )
     pending_bytes_max: int = size(
-        limits.PENDING_BYTES_MAX, "Updates of a document that wait for others they build on."
+        limits.PENDING_BYTES_MAX, "Memory for updates of a document that wait for missing dependencies."
     )
-    pending_updates_max: int = count(limits.PENDING_UPDATES_MAX, "How many of them.")
-    pending_seconds: float = seconds(limits.PENDING_SECONDS, "How long they wait.")
+    pending_updates_max: int = count(
+        limits.PENDING_UPDATES_MAX, "Number of updates of a document that wait for missing dependencies."
+    )
+    pending_seconds: float = seconds(
+        limits.PENDING_SECONDS, "Longest time that an update waits for missing dependencies."
+    )
     accepted_inline_bytes_max: int = size(
-        limits.ACCEPTED_INLINE_BYTES_MAX, "Larger accepted updates are announced only, and readers sync."
+        limits.ACCEPTED_INLINE_BYTES_MAX,
+        "Larger accepted updates are announced without their content, and clients sync.",
     )
     presence_seconds: float = seconds(
-        limits.PRESENCE_SECONDS, "Presence that is not renewed goes after this."
+        limits.PRESENCE_SECONDS, "Presence expires after this time without a renewal."
     )
 
     # Loading and unloading
-    documents_max: int = count(50_000, "Documents open at once, per worker.")
-    loads_max: int = count(16, "Documents loaded at once, per worker.")
-    load_seconds_max: float = seconds(300.0, "A load that takes longer has failed.")
+    documents_max: int = count(50_000, "Open documents per worker.")
+    loads_max: int = count(16, "Concurrent loads per worker.")
+    load_seconds_max: float = seconds(300.0, "Timeout of a load.")
     recover_seconds_max: float = seconds(
         30.0,
-        "After NATS lost data: a document waits so long for the journals of all servers before it is UP.",
+        "After a data loss of NATS: longest wait for the journals of all servers before a document is UP.",
     )
-    idle_seconds: float = seconds(300.0, "Unload documents that nobody used for so long.")
-    stop_seconds: float = seconds(20.0, "How long a stop may take, before what is left is given up.")
+    idle_seconds: float = seconds(300.0, "Unload a document after this time without use.")
+    stop_seconds: float = seconds(20.0, "Timeout for closing the documents when the server stops.")
 
     # History and snapshots
     history_seconds: float = seconds(
-        limits.HISTORY_SECONDS, "How far back versions can be reached.", meanings={0: "no history"}
+        limits.HISTORY_SECONDS, "Age up to which old versions can be read.", meanings={0: "no history"}
     )
-    compact_every_seconds: float = seconds(DAY_SECONDS, "A document is compacted at least so often.")
-    compact_wal_bytes: int = size(16 * limits.MIB, "Compact a document whose WAL is larger.")
+    compact_every_seconds: float = seconds(
+        DAY_SECONDS, "Longest time between compactions of a document with updates."
+    )
+    compact_wal_bytes: int = size(16 * limits.MIB, "Compact a document when its WAL exceeds this size.")
     compact_idle_bytes: int = size(
         256 * limits.KIB,
-        "A WAL of so much is worth a snapshot: when its document is unloaded, when the server stops, and when"
-        " it was loaded so.",
+        "Also compact a document with a WAL of this size after its load, before its unload, and when the"
+        " server stops.",
     )
     deleted_keep_seconds: float = seconds(
-        30 * DAY_SECONDS, "What a deleted document was is kept so long, and can be restored."
+        30 * DAY_SECONDS, "Time during which a deleted document can be restored."
     )
-    snapshot_bytes_max: int = size(1024 * limits.MIB, "Stored snapshots above this are not loaded.")
+    snapshot_bytes_max: int = size(1024 * limits.MIB, "Largest stored snapshot that is loaded.")
 
     # JetStream
-    replicas: int = choice(1, "Copies that JetStream keeps.", one_of=(1, 3, 5))
+    replicas: int = choice(1, "JetStream replicas of each stream.", one_of=(1, 3, 5))
     wal_bytes_max: int = size(
         0,
-        "Limit of the WAL; one that fits is half of what JetStream can set aside, 8 GiB at most.",
+        "Limit of the WAL; the fitted limit is half of the storage JetStream can reserve, 8 GiB at most.",
         meanings={0: "fits JetStream's storage", -1: "no limit"},
     )
     kept_presence_bytes_max: int = size(
         limits.KEPT_PRESENCE_BYTES_MAX,
-        "Limit of the presence that is kept, of all documents; JetStream sets it aside.",
+        "Limit of the stored presence of all documents; JetStream reserves it.",
         meanings={-1: "no limit"},
     )
 
     @property
     def segment_bytes(self) -> int:
-        """How large a segment grows: whole ones expire, so a limit needs several of them."""
+        """Size of a segment; smaller with a limit of the journal, because only whole segments expire."""
         if not self.journal_keep_bytes:
             return self.journal_segment_bytes
         return max(limits.MIB, min(self.journal_segment_bytes, self.journal_keep_bytes // 8))
 
     @property
     def seal_seconds(self) -> float:
-        """How often a segment is sealed however little is in it; 0: only when it is full."""
+        """Longest time before a segment is sealed; 0: only a full segment is sealed."""
         due = [self.archive_every_seconds] if self.archive else []
         if self.journal_keep_seconds:
             due.append(max(_SEAL_SECONDS_MIN, min(DAY_SECONDS, self.journal_keep_seconds / 8)))
@@ -173,7 +182,7 @@ class ServerSettings:
 
     @property
     def retention(self) -> bool:
-        """Whether old segments of the journal expire."""
+        """True if old segments of the journal expire."""
         return self.journal_keep_seconds > 0 or self.journal_keep_bytes > 0
 
     def __post_init__(self) -> None:
@@ -190,7 +199,7 @@ class ServerSettings:
             (self.retries_max >= 0, "retries_max must not be negative"),
             (
                 self.unfinished_bytes_max <= self.unfinished_total_bytes_max,
-                "unfinished_total_bytes_max must not be below unfinished_bytes_max, which is of one document",
+                "unfinished_total_bytes_max must not be below unfinished_bytes_max (per document)",
             ),
             (
                 self.update_bytes_max <= self.unfinished_bytes_max,

@@ -168,16 +168,20 @@ def _still_ours(host: Host) -> None:
 
 
 def child_if_needed(host: Host, call: Call) -> AbstractAsyncContextManager[Fork | None]:
-    """Wait for a child process that exports the document, before `busy`; None: the loop exports it."""
+    """Return a context that reserves a child process for an export; it yields None if the loop may export.
+
+    Enter it before `busy`, so that exports of other documents do not block this one.
+    """
     if host.needs_child(call):
         return host.context.children.turn(host.document_id, exports=True)
     return nullcontext()
 
 
 async def _mark(host: Host, fork: Fork | None) -> _Mark:
-    """Export the document and adopt the new trim line; the caller holds `busy`, so the document cannot change.
+    """Export the document and adopt the new trim line.
 
-    `fork`: a child process exports; other documents are served meanwhile, this one is not.
+    The caller holds `busy`, so the document cannot change. `fork`: a child process exports; other documents
+    are served meanwhile, this one is not.
     """
     loaded, clock = host.loaded, host.context.clock
     intake = loaded.intake

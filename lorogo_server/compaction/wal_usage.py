@@ -51,8 +51,8 @@ class WalUsage:
         high = self.full >= ALARM
         if high and not self.high:
             log.warning(
-                "the WAL is nearly full: compact documents or raise its limit; a full WAL refuses every update"
-                " with storage-full",
+                "the WAL is nearly full: compact documents or raise its limit;"
+                " a full WAL refuses every update with storage-full",
                 percent=round(self.full * 100),
                 bytes=state.bytes,
                 bytes_max=state.bytes_max,

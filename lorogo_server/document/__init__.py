@@ -1,1 +1,1 @@
-"""One open document: its host, the updates it accepts or refuses, its ACKs, and its load."""
+"""One open document: its host, load, intake of updates, and ACKs."""

@@ -1,1 +1,1 @@
-"""Calls to the owner of a document: the endpoint, the methods, and the rights that each method needs."""
+"""RPC of a document's owner: endpoint, methods, and authorisation."""

@@ -338,7 +338,7 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
         except TooManyPeers as error:
             raise Refused(Reason.TOO_LARGE, f"{error}; a snapshot may hold more") from None
         except CrdtError as error:
-            raise Refused(Reason.INVALID_UPDATE, f"not a complete Loro snapshot: {error}") from None
+            raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():
             raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
         return _receipt(host, await host.answers.submit(payload, _SUBMIT_SECONDS))

@@ -1,8 +1,8 @@
-"""The value of a document, read so that no document can take the server down.
+"""Value of a document as plain Python values, read with a bound on its depth.
 
-Loro's own `get_deep_value` walks by recursion: a document nested some thousand levels deep, which
-anybody can send in one small update, overflows the stack and ends the process. Here the levels are
-counted. Of two roots with one name, where Loro shows one or the other, the one with content counts.
+Loro's own `get_deep_value` is recursive: a document with some thousand nested levels, which a client can send
+in one small update, overflows the stack and ends the process. This module counts the levels. If two roots
+have the same name, it reads the one with content, where Loro shows either.
 """
 
 from typing import Any
@@ -36,16 +36,16 @@ class TooDeep(LorogoError):
 
 
 def document_value(doc: LoroDoc, spend: Spend = unmetered) -> dict[str, object]:
-    """The whole document as plain Python values. Raises TooDeep, CrdtError, and what `spend` raises."""
+    """Return the document as plain Python values. Raises TooDeep, CrdtError, and the errors of `spend`."""
     with crdt.guard():
         return {name: deep(root, 1, spend) for name, root in roots_of(doc).items()}
 
 
 def roots_of(doc: LoroDoc) -> dict[str, Any]:
-    """The root containers by name. Of two with one name the one with content counts.
+    """Return the root containers by name; of two with the same name, the one with content.
 
-    Asking Loro for a root that is not there would create it, so the doc is asked twice: with empty
-    roots, and without.
+    Getting a missing root from Loro would create it, so this lists the roots twice: with empty ones and
+    without.
     """
     doc.set_hide_empty_root_containers(False)
     everything: Any = doc.get_value()
@@ -56,7 +56,7 @@ def roots_of(doc: LoroDoc) -> dict[str, Any]:
 
 
 def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
-    """The plain value of a container, or of what a container holds. Raises TooDeep, what `spend` raises."""
+    """Return the plain value of a container or of an item. Raises TooDeep and the errors of `spend`."""
     if depth > DEPTH_MAX:
         raise TooDeep
     match thing:
@@ -67,7 +67,7 @@ def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
         case ValueOrContainer.Container():
             return deep(thing.container, depth, spend)
         case LoroMap():
-            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro gives all of them
+            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro returns all of them
             return {key: deep(item, depth + 1, spend) for key, item in thing.items()}
         case LoroList() | LoroMovableList():
             spend(CONTAINER_UNITS)
@@ -81,15 +81,15 @@ def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
         case LoroTree():
             spend(CONTAINER_UNITS)
             return _nodes(thing, None, depth, spend)
-        case _:  # of a newer Loro: it has an id, but nothing that this version could read
+        case _:  # a type of a newer Loro: only its id is readable
             return {"$unknown": str(getattr(thing, "id", thing))}
 
 
 def _nodes(tree: LoroTree, parent: TreeID | None, depth: int, spend: Spend) -> list[object]:
-    """The nodes below a node, in the shape that Loro's own value has."""
+    """Return the nodes below a node, in the format of Loro's own value."""
     if depth > DEPTH_MAX:
         raise TooDeep
-    spend(CONTAINER_UNITS * (tree.children_num(parent) or 0))  # before Loro gives all of them
+    spend(CONTAINER_UNITS * (tree.children_num(parent) or 0))  # before Loro returns all of them
     nodes = tree.children(parent) or []
     return [
         {

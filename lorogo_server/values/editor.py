@@ -1,8 +1,8 @@
-"""Where a JSON pointer leads in a Loro document, and how to read and edit what is there.
+"""Reads and edits a Loro document at the target of a JSON pointer.
 
-The first token names a root container; the following ones lead through maps, lists, texts (code
-points) and the `meta` maps of tree nodes. Below a plain list or dict, which Loro keeps as one value,
-an edit writes that value anew.
+The first token names a root container; the following tokens select items of maps, lists, texts (code
+points) and the `meta` maps of tree nodes. Loro stores a plain list or dict as one value, so an edit inside
+one rewrites it.
 """
 
 import math
@@ -55,14 +55,14 @@ from lorogo_server.values.pointer import (
 from lorogo_server.values.query import brief, to_json
 
 TEXT_DIFF_MILLISECONDS = 25.0  # then the part between the first and last difference is rewritten
-TEXT_DIFF_CHARS_MAX = 1024 * 1024  # of both texts: Loro reads longer ones for long, whatever the time is
-TEXT_DIFFS_SLOW_MAX = 10  # in one patch; after that no finer diff is tried
+TEXT_DIFF_CHARS_MAX = 1024 * 1024  # of both texts: Loro exceeds the time limit for longer ones
+TEXT_DIFFS_SLOW_MAX = 10  # in one patch; later texts are rewritten without a diff
 
 
 class ValueEditor:
-    """Reads and edits one document by paths. Every error is a Problem, or OverBudget.
+    """Reads and edits one document by paths. Raises only Problem and OverBudget.
 
-    Each operation spends the units of what it reads and creates before it writes.
+    Each operation spends the units for reading and creating values before it writes.
     """
 
     def __init__(self, doc: LoroDoc, spend: Spend) -> None:
@@ -74,7 +74,7 @@ class ValueEditor:
     # ------------------------------------------------------------------------------------ reading
 
     def read(self, path: Path) -> object:
-        """The JSON value at the path."""
+        """Return the JSON value at the path."""
         if not path:
             value: object = {name: deep(root, 1, self.spend) for name, root in self._roots.items()}
         else:
@@ -85,7 +85,7 @@ class ValueEditor:
         return to_json(value)
 
     def lift_out(self, path: Path, depth: int) -> Content:
-        """The content at the path, containers still containers, to stand `depth` levels deep."""
+        """Return the content at the path, with its containers, for a target at that depth."""
         if not path:
             entries = {name: capture(root, depth + 1, self.spend) for name, root in self._roots.items()}
             return MapPart(entries)
@@ -120,7 +120,7 @@ class ValueEditor:
                 self._put(where, key, content)
 
     def replace(self, path: Path, content: Content) -> None:
-        """Put something else where something is."""
+        """Replace the existing value at the path."""
         if not path:
             self._put_document(content)
             return
@@ -133,7 +133,7 @@ class ValueEditor:
         self._put(where, key, content)
 
     def remove(self, path: Path) -> None:
-        """Take away what is at the path."""
+        """Remove the value at the path."""
         if not path:
             raise ValueProblem("the whole document cannot be removed")
         where, rest = self._descend(path)
@@ -153,7 +153,7 @@ class ValueEditor:
                 raise not_editable(where)
 
     def move(self, source: Path, target: Path) -> None:
-        """Take it away there and add it here; inside one movable list it keeps its identity."""
+        """Move a value; an item that moves inside one movable list keeps its identity."""
         if list(source) == list(target):
             self.lift_out(source, len(target))  # it must exist
             return
@@ -172,9 +172,9 @@ class ValueEditor:
     # -------------------------------------------------------------------------------------- paths
 
     def _descend(self, path: Path) -> tuple[Any, Path]:
-        """The innermost container on the way, and the tokens below it (at least one).
+        """Return the innermost container on the path, and the tokens below it (at least one).
 
-        The roots themselves are a dict, which no container is.
+        A dict stands for the roots.
         """
         where: Any = self._roots
         at = 0
@@ -202,7 +202,7 @@ class ValueEditor:
     # ------------------------------------------------------------------------------------- writes
 
     def _put(self, where: Any, key: str, content: Content) -> None:
-        """Set what is, or comes to be, under a key; texts and counters that fit are kept."""
+        """Set the value under a key; keep an existing text or counter if the content fits."""
         match where:
             case dict():
                 self._put_root(key, content)
@@ -227,7 +227,7 @@ class ValueEditor:
                 raise not_editable(where)
 
     def _keep(self, present: ValueOrContainer | None, content: Content) -> bool:
-        """Whether the content could be put into the text or counter that is there already."""
+        """Write the content into an existing text or counter; return False if it does not fit."""
         if not isinstance(present, ValueOrContainer.Container):
             return False
         match present.container, content:
@@ -247,7 +247,7 @@ class ValueEditor:
         if self._slow_diffs_left and len(present) + len(wanted) <= TEXT_DIFF_CHARS_MAX:
             try:
                 text.update(wanted, timeout_ms=TEXT_DIFF_MILLISECONDS)
-            except ValueError:  # its way to say that the time is over
+            except ValueError:  # Loro's error for a timeout
                 self._slow_diffs_left -= 1
                 self.spend(SLOW_DIFF_UNITS)
             else:
@@ -327,7 +327,7 @@ class ValueEditor:
                 put_entry(target, key, item)
 
     def _overwrite_list(self, target: LoroList | LoroMovableList, items: list[Content]) -> None:
-        """Rewrite what is between the equal beginning and the equal end."""
+        """Rewrite the part between the equal beginning and the equal end."""
         size, wanted = len(target), len(items)
         shorter = min(size, wanted)
         head = tail = 0
@@ -353,7 +353,7 @@ def _string(content: Content) -> str:
 
 
 def _set_counter(counter: LoroCounter, wanted: float) -> None:
-    """Bring a counter to a value by increments; the second makes up for rounding of the first."""
+    """Set a counter to a value by increments; the second one corrects the rounding of the first."""
     if float(wanted) != wanted:
         raise ValueProblem("a counter cannot hold this integer exactly")
     for _ in range(2):
@@ -365,7 +365,7 @@ def _set_counter(counter: LoroCounter, wanted: float) -> None:
 
 
 def _common(left: str, right: str) -> int:
-    """How many characters the beginnings share, found by comparing halves."""
+    """Return the length of the common prefix, by binary search."""
     same, differs = 0, min(len(left), len(right)) + 1
     while differs - same > 1:
         middle = (same + differs) // 2

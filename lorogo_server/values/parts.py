@@ -1,8 +1,8 @@
-"""Content on its way into or between Loro containers, still knowing which parts are containers.
+"""Content to write into Loro containers, with the kind of container of each part.
 
-A JSON object becomes a MapPart and an array a ListPart, because containers merge and plain values
-do not. Content lifted out of a document keeps what it was: a text stays a text with its marks, a
-movable list stays movable, and a plain list or dict inside a map stays plain.
+A JSON object becomes a MapPart and an array a ListPart, because containers merge and plain values do not.
+Content copied from a document keeps its kind: a text stays a text with its marks, a movable list stays
+movable, and a plain list or dict inside a map stays plain.
 """
 
 import math
@@ -28,12 +28,12 @@ from lorogo_server.values.query import brief, to_json, unpack
 DEPTH_MAX = 100
 KEY_CHARS_MAX = 1_024
 
-# A plain Loro value or one of the parts below. The stub's LoroValue is no runtime name.
+# A plain Loro value or one of the parts below. LoroValue exists in Loro's type stub only.
 Content = Any
 
 
 class ValueProblem(Exception):
-    """What is wrong, as the end of a sentence; patching adds which operation it was."""
+    """An edit failed; the message is completed by `apply_patch` with the operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class CounterPart:
 
 
 def checked_key(key: object) -> str:
-    """The key, if Loro can keep it."""
+    """Return the key if Loro can store it. Raises Problem."""
     if not isinstance(key, str):
         raise ValueProblem(f"the key {brief(key)} is not a string")
     if len(key) > KEY_CHARS_MAX:
@@ -76,7 +76,7 @@ def checked_key(key: object) -> str:
 
 
 def checked_text(text: str) -> str:
-    """The text, if it is Unicode: Loro would quietly keep half a surrogate pair as something else."""
+    """Return the text if it is valid Unicode: Loro silently replaces half a surrogate pair."""
     if not text.isascii():
         try:
             text.encode()
@@ -86,7 +86,7 @@ def checked_text(text: str) -> str:
 
 
 def lift(value: object, depth: int, spend: Spend) -> Content:
-    """Content from a JSON value that comes to stand `depth` levels deep."""
+    """Make content from a JSON value for a target at that depth."""
     spend(CONTAINER_UNITS if isinstance(value, (dict, list)) else VALUE_UNITS)
     match value:
         case None | bool():
@@ -121,7 +121,7 @@ def lift(value: object, depth: int, spend: Spend) -> Content:
 
 
 def capture(thing: object, depth: int, spend: Spend) -> Content:
-    """Content lifted out of a document, to stand `depth` levels deep elsewhere."""
+    """Copy content from a document for a target at that depth."""
     if depth > DEPTH_MAX + 1:
         raise ValueProblem(f"the value would be nested deeper than {DEPTH_MAX} levels")
     match thing:
@@ -130,7 +130,7 @@ def capture(thing: object, depth: int, spend: Spend) -> Content:
         case ValueOrContainer.Value():
             return capture(thing.value, depth, spend)
         case LoroMap():
-            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro gives all of them
+            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro returns all of them
             return MapPart({key: capture(item, depth + 1, spend) for key, item in thing.items()})
         case LoroList() | LoroMovableList():
             spend(CONTAINER_UNITS)
@@ -142,9 +142,9 @@ def capture(thing: object, depth: int, spend: Spend) -> Content:
         case LoroCounter():
             spend(CONTAINER_UNITS)
             return CounterPart(thing.value)
-        case LoroTree():  # its copy is what one reads: a list of nodes
+        case LoroTree():  # a copy of a tree is the list of nodes that a read returns
             return lift(to_json(deep(thing, spend=spend)), depth, spend)
-        case list():  # a plain value stays one
+        case list():  # a plain value stays plain
             spend(VALUE_UNITS)
             return [capture(item, depth + 1, spend) for item in thing]
         case dict():
@@ -159,7 +159,7 @@ def capture(thing: object, depth: int, spend: Spend) -> Content:
 
 
 def plain(content: Content) -> Any:
-    """The content as a plain value, without containers."""
+    """Return the content as a plain value, without containers."""
     match content:
         case MapPart(entries):
             return {key: plain(item) for key, item in entries.items()}
@@ -174,7 +174,7 @@ def plain(content: Content) -> Any:
 
 
 def as_containers(content: Content) -> Content:
-    """The content with its outermost plain list or dict as a container."""
+    """Return the content with its outermost plain list or dict as a container."""
     match content:
         case dict():
             return MapPart(dict(content))
@@ -185,7 +185,7 @@ def as_containers(content: Content) -> Content:
 
 
 def same(left: object, right: object) -> bool:
-    """Whether two JSON values are equal as RFC 6902 says: 1 equals 1.0, and true equals neither."""
+    """Compare two JSON values by the rules of RFC 6902: 1 equals 1.0, and true equals neither."""
     match left, right:
         case (bool(), _) | (_, bool()):
             return left is right
@@ -214,7 +214,7 @@ def put_item(target: LoroList | LoroMovableList, at: int, content: Content) -> N
 
 
 def set_item(target: LoroMovableList, at: int, content: Content) -> None:
-    """Set an item of a movable list: it keeps its identity, so concurrent moves of it still count."""
+    """Set an item of a movable list: it keeps its identity, so concurrent moves of it merge."""
     if (new := _container_for(content)) is None:
         target.set(at, content)
     else:
@@ -222,7 +222,7 @@ def set_item(target: LoroMovableList, at: int, content: Content) -> None:
 
 
 def fill(target: object, content: Content) -> None:
-    """Put the content of a part into an empty container of its kind."""
+    """Write the content of a part into an empty container of its kind."""
     match target, content:
         case LoroMap(), MapPart(entries):
             for key, item in entries.items():
@@ -242,7 +242,7 @@ def fill(target: object, content: Content) -> None:
 
 
 def _container_for(content: Content) -> Any:
-    """A new container for a part; None for a plain value. Loro's constructors carry no types."""
+    """Make a container for a part; None for a plain value. Loro's constructors have no type hints."""
     new: Callable[[], Any] | None
     match content:
         case MapPart():

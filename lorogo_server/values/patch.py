@@ -1,22 +1,21 @@
-"""JSON Patch (RFC 6902) on a Loro document; docs/decisions/0003 says why it is as it is.
+"""JSON Patch (RFC 6902) on a Loro document (docs/decisions/0003).
 
-`apply_patch` edits the document that it is given and commits. Give it a fork: after an error the
-document holds the operations before the one that failed.
+`apply_patch` edits and commits the given document. Pass a fork: after an error it holds the operations
+before the failed one.
 
 - **Roots.** The document is an object whose members are root containers. An object fills a root map,
-  an array a root list, a string a root text; a number, boolean or null cannot be a root. A root that
-  exists is kept and edited, as little as needed; one that has content does not change its type
-  before it is removed. `remove` empties a root: Loro has no operation that takes it away, so other
-  replicas may show it empty. Of two roots with one name, the one with content counts.
+  an array a root list, a string a root text; a number, boolean or null cannot be a root. An existing root
+  is kept and edited as little as possible; a root with content must be removed before it changes its
+  type. `remove` empties a root: Loro cannot delete one, so other replicas may show it empty. Of two roots
+  with the same name, the patch edits the one with content.
 - **Containers.** Below the roots, objects and arrays become new map and list containers, which merge;
   strings and numbers are plain values. A plain list or dict that an app has stored is edited as one
   value and stays plain.
-- **Text.** A string put over a text container is a minimal diff. `/body/5` is a code point: `add`
-  inserts a string before it, `replace` puts a string in its place, `remove` deletes it; `/body/-` is
-  the end.
-- **Counters.** A number put over a counter is an increment by the difference.
-- **Movable lists.** `move` inside one moves, `replace` sets; both merge with the moves of others.
-- **move and copy** of a container make a new one with the same content, marks included.
+- **Text.** A string written over a text container becomes a minimal diff. `/body/5` is a code point: `add`
+  inserts a string before it, `replace` replaces it by a string, `remove` deletes it; `/body/-` is the end.
+- **Counters.** A number written over a counter becomes an increment by the difference.
+- **Movable lists.** `move` inside one moves, `replace` sets; both merge with concurrent moves.
+- **move and copy** of a container make a new one with the same content, including marks.
 - **test** compares JSON values: 1 equals 1.0, true equals neither.
 - **Trees** are read as lists of nodes; only the `meta` map of a node can be edited.
 - **Values** are JSON, and {"$bytes": ...} and {"$float": ...} as `lorogo_server.values.query` defines them.
@@ -37,7 +36,7 @@ POINTER_CHARS_MAX = DEPTH_MAX * (KEY_CHARS_MAX + 1)
 
 
 class PatchError(LorogoError):
-    """The patch is malformed or does not fit the document; nothing of it may be kept."""
+    """The patch is malformed or does not fit the document; discard the edited fork."""
 
     code = "patch-failed"
 
@@ -49,10 +48,10 @@ class PatchError(LorogoError):
 
 
 def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered) -> None:
-    """Edit the document by the operations, in order, and commit.
+    """Apply the operations to the document in order, and commit.
 
-    Raises PatchError, CrdtError, and what `spend` raises: it is given the units of each operation before
-    that operation writes anything.
+    `spend` gets the units of each operation before it writes. Raises PatchError, CrdtError, and the errors
+    of `spend`.
     """
     if not isinstance(operations, list):
         raise PatchError(None, None, "it is not a list of operations")
@@ -71,7 +70,7 @@ def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered
 
 
 def parse_pointer(pointer: object) -> list[str]:
-    """The tokens of a JSON pointer (RFC 6901). Raises Problem."""
+    """Return the tokens of a JSON pointer (RFC 6901). Raises Problem."""
     if not isinstance(pointer, str):
         raise ValueProblem("the pointer is not a string")
     if not pointer:

@@ -1,6 +1,6 @@
-"""What is under a token: of the roots, of a container, of a plain value.
+"""Resolves one token of a JSON pointer in the roots, a container or a plain value.
 
-`where` is a Loro container, or the dict of the document's roots by name. Every error is a Problem.
+`where` is a Loro container, or the dict of the document's roots by name. All functions raise only Problem.
 """
 
 import re
@@ -31,7 +31,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 def child(where: Any, key: str, spend: Spend) -> Any:
-    """What is under a key of a container, as Loro gives it; a Problem if nothing is."""
+    """Return Loro's item under a key of a container. Raises Problem if there is none."""
     match where:
         case dict():
             if key not in where:
@@ -53,12 +53,12 @@ def child(where: Any, key: str, spend: Spend) -> Any:
 
 
 def entry(where: LoroMap, key: str) -> ValueOrContainer | None:
-    """What a map has under a key, or None."""
+    """Return a map's item under a key, or None."""
     return where.get(checked_key(key))
 
 
 def tree_meta(tree: LoroTree, path: Path, spend: Spend) -> tuple[LoroMap | None, int]:
-    """The meta map of the node that the path names, and how many tokens that took."""
+    """Return the meta map of the node at the path, and the number of tokens used."""
     node: TreeID | None = None
     at = 0
     while True:
@@ -75,7 +75,7 @@ def tree_meta(tree: LoroTree, path: Path, spend: Spend) -> tuple[LoroMap | None,
 
 
 def plain_at(where: Any, key: str, spend: Spend) -> Any:
-    """The plain value under a key, below which an edit goes."""
+    """Return the plain value under a key, for an edit inside it."""
     if isinstance(where, LoroTree):
         raise not_editable(where)
     found = child(where, key, spend)
@@ -83,7 +83,7 @@ def plain_at(where: Any, key: str, spend: Spend) -> Any:
 
 
 def below(value: object, token: str) -> Any:
-    """What is under a token of a plain value."""
+    """Return the item under a token of a plain value."""
     match value:
         case dict():
             if token not in value:
@@ -96,7 +96,7 @@ def below(value: object, token: str) -> Any:
 
 
 def with_new(value: Any, path: Path, new: object, *, insert: bool) -> Any:
-    """A plain value with something added or replaced below it."""
+    """Return a copy of a plain value with an item added or replaced inside it."""
     token, *rest = path
     if rest:
         return _changed(value, token, with_new(below(value, token), rest, new, insert=insert))
@@ -112,7 +112,7 @@ def with_new(value: Any, path: Path, new: object, *, insert: bool) -> Any:
 
 
 def without(value: Any, path: Path) -> Any:
-    """A plain value with something removed below it."""
+    """Return a copy of a plain value with an item removed inside it."""
     token, *rest = path
     inner = below(value, token)
     if rest:
@@ -131,35 +131,37 @@ def _changed(value: Any, token: str, new: object) -> Any:
 
 
 def index(token: str, size: int, *, end: bool = False) -> int:
-    """The index that a token names; with `end`, also the place behind the last."""
+    """Parse a token as an index; with `end`, also the index after the last item."""
     if token == "-":
         if not end:
-            raise ValueProblem("'-' names the place behind the last item, where nothing is")
+            raise ValueProblem("'-' is the index after the last item, which has no value")
         return size
     if not _INDEX.fullmatch(token):
         raise ValueProblem(f"{brief(token)} is not an index")
-    at = int(token) if len(token) <= _INDEX_DIGITS_MAX else None  # Python reads no number of thousands
+    at = (
+        int(token) if len(token) <= _INDEX_DIGITS_MAX else None
+    )  # Python refuses to parse thousands of digits
     if at is None or at >= size + end:
         raise ValueProblem(f"index {brief(token if at is None else at)} is beyond the end at {size}")
     return at
 
 
 def kind_of(where: object) -> str:
-    """What to call a container in a message."""
+    """Return a container's kind for a message."""
     names = {LoroMap: "map", LoroList: "list", LoroMovableList: "movable list", LoroText: "text"}
     names |= {LoroCounter: "counter", LoroTree: "tree"}
     return names.get(type(where), "container of an unknown kind")
 
 
 def not_editable(where: object) -> ValueProblem:
-    """Why there is nothing to edit inside this container."""
+    """Return the error for an edit inside a container that has no editable items."""
     if isinstance(where, LoroTree):
-        return ValueProblem("a tree can only be read here, but for the meta of its nodes")
+        return ValueProblem("a patch can only edit the meta of a tree's nodes")
     return ValueProblem(f"nothing is inside a {kind_of(where)}")
 
 
 def checked_root_name(name: str) -> str:
-    """The name, if Loro allows it for a root: it panics on others."""
+    """Return the name if it is valid for a root: Loro panics on other names. Raises Problem."""
     if not name or "/" in name or "\0" in name or name.startswith(MERGEABLE_PREFIX):
         raise ValueProblem(f"{brief(name)} cannot name a root")
     return checked_key(name)

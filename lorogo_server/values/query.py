@@ -1,18 +1,17 @@
-"""A document's value as JSON, and JSONPath (RFC 9535) questions to it.
+"""A document's value as JSON, and JSONPath (RFC 9535) queries on it.
 
-JSON has no bytes and no infinities, and Loro has both. `to_json` writes them as maps with one key:
+JSON has no bytes and no infinities, but Loro has both. `to_json` writes them as maps with one key:
 
     b"ab"                   {"$bytes": "YWI="}       base64
     nan, inf, -inf          {"$float": "NaN"}        or "Infinity", "-Infinity"
     a container id          {"$container": "..."}    for reading only
 
-`from_json` reads the first two back. A map of the document that looks exactly like one of them is
-not told apart. Everything else is itself: an int stays an int, and a float stays a float, so a
-counter at three is 3.0.
+`from_json` reads the first two back. It does not distinguish them from a map of the document with the same
+form. Other values are unchanged: an int stays an int and a float stays a float, so a counter at three is
+3.0.
 
-A question cannot occupy the server: expressions, visited values, results and their size are bounded,
-and the functions `match` and `search` are not served, because a regular expression that backtracks
-has no bound.
+A query has bounded cost: expressions, visited values, results and their size are limited, and the functions
+`match` and `search` are disabled, because a backtracking regular expression has no bound.
 """
 
 import base64
@@ -29,7 +28,7 @@ from lorogo_server.values.document_value import DEPTH_MAX, TooDeep
 EXPRESSIONS_MAX = 100
 EXPRESSION_CHARS_MAX = 1_000
 RESULTS_MAX = 100_000
-RESULT_CHARS_MAX = 64 * 1024 * 1024  # what the results come to as text, roughly
+RESULT_CHARS_MAX = 64 * 1024 * 1024  # approximate size of the results as text
 VISITS_MAX = 500_000  # one or two seconds of work
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class QueryError(LorogoError):
-    """The question cannot be answered as it was asked."""
+    """The query is invalid or exceeds a limit."""
 
     code = "invalid-request"
 
@@ -50,7 +49,7 @@ class QueryError(LorogoError):
 
 
 def brief(value: object, chars_max: int = 100) -> str:
-    """The value for a message: printable, and not longer than it is useful."""
+    """Return a printable, shortened form of a value for messages."""
     shown = ""
     for piece in _shown(value, chars_max):
         shown += piece
@@ -60,7 +59,7 @@ def brief(value: object, chars_max: int = 100) -> str:
 
 
 def _shown(value: object, chars_max: int) -> Iterator[str]:
-    """The parts of `repr(value)`, one after another: a value may be as large as a document."""
+    """Yield the parts of `repr(value)`, because a value may be as large as a document."""
     match value:
         case str() | bytes():
             yield repr(value[:chars_max])
@@ -83,7 +82,7 @@ def _shown(value: object, chars_max: int) -> Iterator[str]:
 
 
 def to_json(value: object, depth: int = 0) -> object:
-    """The value with nothing in it that JSON cannot say. Raises TooDeep."""
+    """Convert a value to one that JSON can represent. Raises TooDeep."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -102,7 +101,7 @@ def to_json(value: object, depth: int = 0) -> object:
 
 
 def from_json(value: object) -> object:
-    """The value that `to_json` was given, but for container ids. ValueError if its base64 is wrong."""
+    """Invert `to_json`, except for container ids. Raises ValueError if base64 is invalid."""
     match value:
         case dict():
             special = unpack(value)
@@ -114,7 +113,7 @@ def from_json(value: object) -> object:
 
 
 def unpack(value: dict[str, Any]) -> bytes | float | None:
-    """What {"$bytes": ...} or {"$float": ...} stands for; None if the map is just a map."""
+    """Decode {"$bytes": ...} or {"$float": ...}; return None for any other map. Raises ValueError."""
     match value:
         case {"$bytes": str(text), **rest} if not rest:
             try:
@@ -130,7 +129,7 @@ def unpack(value: dict[str, Any]) -> bytes | float | None:
 
 
 def query(value: object, expressions: Sequence[str]) -> list[list[object]]:
-    """For each expression the values that it selects, as JSON. Raises QueryError, TooDeep."""
+    """Return for each expression the selected values, as JSON. Raises QueryError, TooDeep."""
     if isinstance(expressions, str) or not all(isinstance(text, str) for text in expressions):
         raise QueryError(None, "the expressions must be a list of strings")
     if len(expressions) > EXPRESSIONS_MAX:
@@ -151,11 +150,11 @@ def _float_name(value: float) -> str:
 
 
 class _TooMuch(Exception):
-    """A bound was reached; the text says which."""
+    """The query exceeds a limit, which the message names."""
 
 
 class _Meter:
-    """What one call may still visit and return."""
+    """Remaining visits, results and characters of one call."""
 
     def __init__(self) -> None:
         self.visits = VISITS_MAX
@@ -177,7 +176,7 @@ class _Meter:
 
 
 class _Map(dict[str, Any]):
-    """A map that counts whoever looks into it: filters walk the values inside the library, unseen."""
+    """A map that counts accesses: filters visit values inside the library, without a hook."""
 
     __slots__ = ("chars", "meter", "plain")
 
@@ -199,11 +198,11 @@ class _Map(dict[str, Any]):
         self.meter.visit(1 + len(self))
         return super().__eq__(other)
 
-    __hash__ = None  # as dict has it
+    __hash__ = None  # as dict does
 
 
 class _List(list[Any]):
-    """A list that counts whoever looks into it."""
+    """A list that counts accesses."""
 
     __slots__ = ("chars", "meter", "plain")
 
@@ -225,7 +224,7 @@ class _List(list[Any]):
         self.meter.visit(1 + len(self))
         return super().__eq__(other)
 
-    __hash__ = None  # as list has it
+    __hash__ = None  # as list does
 
 
 def _watched(value: object, meter: _Meter) -> Any:
@@ -249,7 +248,7 @@ def _chars(value: object) -> int:
 
 
 class _Node(JSONPathMatch):
-    """A match that does not remember its children: the library keeps them all until the end."""
+    """A match that does not store its children, which the library would keep until the end."""
 
     __slots__ = ()
 
@@ -284,8 +283,8 @@ def _compile(expression: str) -> JSONPath:
 
 def _select(root: object, expression: str, path: JSONPath, meter: _Meter) -> list[object]:
     def selected() -> list[object]:
-        # JSONPath.finditer does the same, but with nodes that keep everything, and it would parse
-        # a document that is one string as JSON.
+        # JSONPath.finditer does the same, but its nodes store all their children, and it would parse a
+        # document that is one string as JSON.
         nodes: Any = [_Node(filter_context={}, obj=root, parent=None, path="$", parts=(), root=root)]  # type: ignore[arg-type]  # a root may be a scalar
         for segment in path.segments:
             nodes = segment.resolve(nodes)
@@ -299,7 +298,7 @@ def _select(root: object, expression: str, path: JSONPath, meter: _Meter) -> lis
 
 
 def _ours(expression: str, work: Callable[[], T]) -> T:
-    """Run a step of the library; its errors, and the bounds, become QueryError."""
+    """Run a step of the library, and translate its errors and the limits to QueryError."""
     try:
         return work()
     except _TooMuch as error:
@@ -311,5 +310,5 @@ def _ours(expression: str, work: Callable[[], T]) -> T:
     except JSONPathError as error:
         sentence = str(error.args[0] if error.args else error)
         if "function 'match'" in sentence or "function 'search'" in sentence:
-            sentence = "match() and search() are not served: a regular expression has no bound"
+            sentence = "match() and search() are disabled: a regular expression has no bound"
         raise QueryError(expression, sentence) from None

@@ -267,7 +267,7 @@ async def test_a_fork_needs_a_free_id(serve: Serve, probe: Probe, unique: str) -
     for name in (unique, f"{unique}-other"):
         await probe.start(name)
         await probe.accept(name, Writer().type("text"))
-    with pytest.raises(Refused, match=f"^{unique} cannot be forked onto itself; choose a new id$"):
+    with pytest.raises(Refused, match=f"^cannot fork {unique} onto itself; choose a new id$"):
         await probe.call("fork", unique, to=unique)
     with pytest.raises(Refused, match=f"^{unique}-other exists; choose another id$"):
         await probe.call("fork", unique, to=f"{unique}-other")

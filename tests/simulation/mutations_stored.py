@@ -202,12 +202,12 @@ STORED: tuple[Mutation, ...] = (
         "Quarantine._move_one",
         """
             await self._copy(lease.document_id, stored, no)
-            if not (lease.valid() and still_so()):
+            if not (lease.valid() and still_valid()):
                 return False
             return await self._wal.delete(sequence)
         """,
         """
-            if not (lease.valid() and still_so()):
+            if not (lease.valid() and still_valid()):
                 return False
             gone = await self._wal.delete(sequence)
             await self._copy(lease.document_id, stored, no)

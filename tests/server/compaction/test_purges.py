@@ -36,7 +36,7 @@ async def test_a_server_that_takes_no_inits_takes_documents_itself(
     writer = Writer()
     await probe.accept(other, writer.type("hello"))
     assert await probe.value(other) == {"body": "hello"}
-    with pytest.raises(NotAcquired, match="serves it"):
+    with pytest.raises(NotAcquired, match="serves the document"):
         await server.take(other)
     host.stop("the test")
     await host.closed.wait()

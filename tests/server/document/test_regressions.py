@@ -125,7 +125,7 @@ async def test_a_load_that_comes_late_takes_nothing_from_a_newer_owner(
     probe, snapshots = memory.probe, server.context.snapshots
     await probe.start("doc")
     host = server.hosts["doc"]
-    monkeypatch.setattr(host.lease, "heard", lambda _: None)  # the messages were lost
+    monkeypatch.setattr(host.lease, "on_status", lambda _: None)  # the messages were lost
     operation_id = await probe.move("doc")
     token = await probe.statuses.write(
         "doc",
@@ -386,7 +386,7 @@ async def test_a_restore_that_outlives_its_lease_purges_nothing(
     await probe.call("restore", "doc")
     await probe.accept("doc", Writer().type("ACKED "))
     may_read.set()
-    with pytest.raises(Refused, match="given up"):
+    with pytest.raises(Refused, match="was released"):
         await restoring
     assert await probe.wal.count(subjects.wal("doc")) == 1
 

@@ -25,13 +25,13 @@ async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
             stranger = await world.server("two", journal_secret="guess")
 
             async def told() -> bool:
-                return bool(stranger.stats()["copies_trouble"]) and "is not copied" in caplog.text
+                return bool(stranger.stats()["copies_trouble"]) and "is not replicated" in caplog.text
 
             await until(told)
             assert stranger._replicas is not None
             for _ in range(3):
                 stranger._replicas._log_problems()
-    told_of = [words for words in caplog.messages if "is not copied" in words]
+    told_of = [words for words in caplog.messages if "is not replicated" in words]
     assert any("server='one'" in words for words in told_of)
     assert len(set(told_of)) == len(told_of)
 

@@ -133,7 +133,7 @@ async def test_leases_that_nats_does_not_confirm_are_one_line_of_the_log(
             running.cancel()
             await asyncio.gather(running, *spawned, return_exceptions=True)
             spawned.clear()
-    lines = [line for line in caplog.messages if "in doubt" in line]
+    lines = [line for line in caplog.messages if "unconfirmed" in line]
     assert len(lines) == 2
     assert all("documents=10" in line for line in lines)
 
@@ -152,6 +152,6 @@ async def test_leases_that_a_reconnect_does_not_confirm_are_one_line_of_the_log(
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, logger="lorogo_server"):
         patch.setattr(Lease, "confirm", unconfirmed)
         await server._registry.confirm()
-    lines = [line for line in caplog.messages if "in doubt" in line]
+    lines = [line for line in caplog.messages if "unconfirmed" in line]
     assert len(lines) == 1
     assert "documents=3" in lines[0]

@@ -208,7 +208,7 @@ def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[WorkerExit]:
         ends.append(ended)
         return classify_exit(ended, size)
 
-    monkeypatch.setattr(decode_sandbox, "judged", noted)
+    monkeypatch.setattr(decode_sandbox, "classify_exit", noted)
     return ends
 
 
@@ -368,7 +368,7 @@ import sys
 from lorogo_server.sandbox.decode_sandbox import Taster
 taster = Taster()
 taster.start()
-taster.taste(b"")
+taster.validate(b"")
 print(taster._process.popen.pid, taster._spare.popen.pid, flush=True)
 sys.stdin.read()
 """
