@@ -1,4 +1,4 @@
-"""What both ends agree on: names, chunks, replies, statuses, leases, and the border to Loro.
+"""The protocol of clients and servers: names, chunks, replies, statuses, leases, and the wrapper of Loro.
 
-Pure: no asyncio, no NATS, no files, no clock, no chance. docs/PROTOCOL.md is its source of truth.
+Pure: no asyncio, no NATS, no files, no clock, no randomness. docs/PROTOCOL.md is the specification.
 """

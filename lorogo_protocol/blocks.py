@@ -1,4 +1,4 @@
-"""What an update changes, read from Loro's encoding without decoding the update.
+"""Reads which containers an update changes from Loro's encoding, without decoding the update.
 
     "loro" (4) | checksum (16) | mode (2) | blocks: length | counter, its length, lamport, its length, changes
     | header | meta | containers | keys | positions | edits | ...     numbers are LEB128, parts have a length
@@ -6,7 +6,7 @@
     edits: 1 | 4 | columns, each with a length: container, position, kind of value, length
     a column: runs of count (zigzag) and a value, or, below 0, of that many values
 
-Loro shows this only after an import, and how to import depends on it (docs/decisions/0004).
+Loro reports this only after an import, but the way of importing depends on it (docs/decisions/0004).
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ _HEAD_BYTES = 22
 _MODE = slice(20, 22)
 _UPDATES = b"\x00\x04"
 LIST, TEXT, TREE, MOVABLE_LIST = 1, 2, 3, 4
-_MARK = 12  # the kind of value that begins a mark; its end is an edit of its own
+_MARK = 12  # the kind of value that starts a mark; its end is a separate edit
 
 
 class Contents(NamedTuple):
-    """The kinds of containers that an update changes, and in how many edits: a paste of any length is one."""
+    """Kinds of containers that an update changes, and the number of edits: a paste counts as one edit."""
 
     kinds: frozenset[int]
     edits: int
@@ -27,9 +27,9 @@ class Contents(NamedTuple):
 
 
 def contents(update: bytes) -> Contents:
-    """Of an update of Loro's present encoding; nothing of a snapshot or of other bytes.
+    """Read the contents of an update in Loro's current encoding; empty for a snapshot and for other bytes.
 
-    About 10 us for each block of some 4 KiB.
+    Takes about 10 us for each block of some 4 KiB.
     """
     kinds, edits, marks = set[int](), 0, 0
     if update[_MODE] != _UPDATES:
@@ -56,12 +56,12 @@ def contents(update: bytes) -> Contents:
                 marks += _marks(update, _behind(update, _behind(update, part + 2)))
             at += size
     except IndexError:
-        pass  # Loro says what is wrong with it
+        pass  # malformed: the import reports the error
     return Contents(frozenset(kinds), edits, marks)
 
 
 def _rows(update: bytes, at: int) -> int:
-    """How many values a column has that begins there."""
+    """Return the number of values in the column at `at`."""
     size, at = _number(update, at)
     end, rows = at + size, 0
     while at < end:
@@ -74,7 +74,7 @@ def _rows(update: bytes, at: int) -> int:
 
 
 def _marks(update: bytes, at: int) -> int:
-    """How many values of a column of bytes that begins there begin a mark."""
+    """Return the number of starts of marks in the column of bytes at `at`."""
     size, at = _number(update, at)
     end, found = at + size, 0
     while at < end:
@@ -90,13 +90,13 @@ def _marks(update: bytes, at: int) -> int:
 
 
 def _behind(update: bytes, at: int) -> int:
-    """Where a part ends that begins there."""
+    """Return the end of the part at `at`."""
     length, at = _number(update, at)
     return at + length
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A LEB128 number, and where it ends."""
+    """Read a LEB128 number; return it and its end."""
     value = data[at]
     at += 1
     if value < 128:

@@ -1,9 +1,9 @@
-"""The words between nats-server and who decides for it: NATS's auth callout (docs/decisions/0016).
+"""Messages and decisions of NATS's auth callout (docs/decisions/0016).
 
-Pure. nats-server asks with a JWT who this connection is; we `decide` by its token, and answer with a JWT that
-holds the user it becomes: its subjects, and when it ends. Time, the verifying and the signing come in.
+Pure: time, verification and signing are arguments. nats-server sends a request JWT for each new connection.
+`decide` checks the connection's token, and the response JWT has the NATS user: its permissions and expiry.
 
-The request's signature is not looked at: only nats-server can publish there.
+The request's signature is not verified: only nats-server can publish on that subject.
 """
 
 import base64
@@ -27,14 +27,14 @@ from lorogo_protocol.limits import (
 )
 from lorogo_protocol.tokens import Token, TokenRefused
 
-SUBJECT: Final = "$SYS.REQ.USER.AUTH"  # where nats-server asks
-QUEUE: Final = "lorogo-auth"  # one of several services answers: two answers make a refusal
-ACCOUNT: Final = "LOROGO"  # the account of all who have tokens
+SUBJECT: Final = "$SYS.REQ.USER.AUTH"  # of nats-server's requests
+QUEUE: Final = "lorogo-auth"  # one of several services replies: NATS refuses after two replies
+ACCOUNT: Final = "LOROGO"  # account of all users with tokens
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
-_REQUEST_BYTES_MAX: Final = 64 * 1024  # CONNECT has 4 KiB, TLS certificates come on top
+_REQUEST_BYTES_MAX: Final = 64 * 1024  # CONNECT has 4 KiB, and the request may have TLS certificates
 _NKEY_CHARS: Final = 56
 _NAME_PARTS: Final = 7
-_PROOF_SECONDS: Final = 3600  # clocks may differ, and whoever it lets in may do nothing
+_PROOF_SECONDS: Final = 3600  # long, since clocks may differ; the user has no permissions
 
 
 class Signer(Protocol):
@@ -48,35 +48,35 @@ class Signer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Somebody wants to connect to NATS."""
+    """A request of nats-server to authorise a new connection."""
 
     server_id: str
-    user_nkey: str  # made for this connection: an answer fits no other
+    user_nkey: str  # unique for this connection, so a response is valid for no other
     address: str
     kind: str  # Client, Leafnode...
     token: str = field(repr=False)
-    documents: str | None  # as they came, with commas; None: nobody named any
-    conflict: bool  # a token in two places
+    documents: str | None  # ids separated by commas; None: not given
+    conflict: bool  # CONNECT has a token in two places
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """It becomes this user."""
+    """The connection gets this user."""
 
     token: Token
-    claims: Mapping[str, Any]  # of the user's JWT, without who signs it and when
+    claims: Mapping[str, Any]  # of the user's JWT, without issuer and time
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """It is sent away. The peer is never told why, and the sentence holds no secret."""
+    """The connection is refused. The peer does not get the reason; the message contains no secret."""
 
     code: str
     problem: str
 
 
 def parse_request(data: bytes) -> Request:
-    """What nats-server asks. Raises MalformedMessage, with nothing of the message in it."""
+    """Parse a request of nats-server. Raises MalformedMessage, without content of the request."""
     if len(data) > _REQUEST_BYTES_MAX:
         raise MalformedMessage(f"an authorization request of {len(data)} bytes")
     claims = _claims(data)
@@ -91,9 +91,9 @@ def parse_request(data: bytes) -> Request:
     except (KeyError, TypeError, AttributeError):
         raise MalformedMessage("an authorization request without its parts") from None
     if not all(isinstance(text, str) for text in (*texts.values(), server_id, user_nkey, address, kind)):
-        raise MalformedMessage("an authorization request with parts that are no text")
+        raise MalformedMessage("an authorization request with parts that are not text")
     if not (_is_nkey(server_id, "N") and _is_nkey(user_nkey, "U")):
-        raise MalformedMessage("an authorization request without the keys that an answer needs")
+        raise MalformedMessage("an authorization request without the keys that a response needs")
     return Request(
         server_id,
         user_nkey,
@@ -106,13 +106,13 @@ def parse_request(data: bytes) -> Request:
 
 
 def decide(request: Request, verify: Callable[[str], Token], *, now: float) -> Allowed | Denied:
-    """Who it becomes. `verify` raises TokenRefused for a token that is not good."""
+    """Decide about a connection. `verify` raises TokenRefused for an invalid token."""
     if request.kind != "Client":
         return Denied("not-a-client", "only clients connect with tokens")
     if request.conflict:
-        return Denied("token-invalid", "CONNECT has auth_token and user or pass: one way at a time")
+        return Denied("token-invalid", "CONNECT has auth_token and also user or pass: send the token once")
     if not request.token:
-        return Denied("no-token", "there is no token")
+        return Denied("no-token", "CONNECT has no token")
     if len(request.token) > TOKEN_BYTES_MAX:
         return Denied("token-invalid", f"the token has more than {TOKEN_BYTES_MAX} characters")
     try:
@@ -120,8 +120,8 @@ def decide(request: Request, verify: Callable[[str], Token], *, now: float) -> A
     except TokenRefused as error:
         return Denied(error.code, str(error))
     ends = int(token.expires)
-    if ends <= now:  # others give a token some seconds more, but NATS takes no user that has ended
-        return Denied("token-expired", "the token has ended: get a new one")
+    if ends <= now:  # `verify` tolerates some seconds, but NATS refuses an expired user
+        return Denied("token-expired", "the token has expired: get a new one")
     documents = _documents(request.documents, token.grants)
     if isinstance(documents, Denied):
         return documents
@@ -129,17 +129,17 @@ def decide(request: Request, verify: Callable[[str], Token], *, now: float) -> A
 
 
 def allow(request: Request, allowed: Allowed, signer: Signer, *, now: float) -> bytes:
-    """The answer that lets it in."""
+    """Return the response that accepts the connection."""
     return _response(request, {"jwt": encode(allowed.claims, signer, now=now)}, signer, now)
 
 
 def deny(request: Request, code: str, signer: Signer, *, now: float) -> bytes:
-    """The answer that sends it away; nats-server writes `code` to its log."""
+    """Return the response that refuses the connection; nats-server writes `code` to its log."""
     return _response(request, {"error": code}, signer, now)
 
 
 def prove(request: Request, signer: Signer, *, now: float) -> bytes:
-    """The answer that lets in a user who may do nothing: it shows whether NATS takes our signature."""
+    """Return a response with a user without permissions, to test that NATS accepts the signature."""
     claims = {
         "aud": ACCOUNT,
         "sub": request.user_nkey,
@@ -151,7 +151,7 @@ def prove(request: Request, signer: Signer, *, now: float) -> bytes:
 
 
 def encode(claims: Mapping[str, Any], signer: Signer, *, now: float) -> str:
-    """A JWT as NATS signs them."""
+    """Encode and sign a JWT in NATS's format."""
     full = {**claims, "iss": signer.public_key, "iat": int(now)}
     digest = hashlib.sha256(json.dumps(full, sort_keys=True).encode()).digest()
     full["jti"] = base64.b32encode(digest).decode().rstrip("=")
@@ -160,10 +160,10 @@ def encode(claims: Mapping[str, Any], signer: Signer, *, now: float) -> str:
 
 
 def name_of(token: Token) -> str:
-    """The name of its user in NATS: all that is needed to see later whether the token is still good.
+    """Return the NATS user name of a token, with all claims needed to check the token later.
 
-    Connection lists of NATS show names and nothing else that we could choose, so a service that was started
-    just now knows as much as one that let them in. The user comes first, the subject last.
+    NATS's connection lists have no other field that a service can set, so a newly started service can check
+    connections that another one accepted. The user comes first, the subject last.
     """
     issued = "-" if token.issued is None else repr(token.issued)
     return " ".join(
@@ -180,7 +180,7 @@ def name_of(token: Token) -> str:
 
 
 def token_named(name: str) -> Token | None:
-    """The token, without its grants, whose user has this name; None if it is no name of ours."""
+    """Parse a token, without its grants, from a NATS user name; None if `name_of` did not make it."""
     parts = name.split(" ", _NAME_PARTS - 1)
     if len(parts) != _NAME_PARTS or not is_token(parts[0]) or not is_token(parts[1]):
         return None
@@ -201,7 +201,7 @@ def token_named(name: str) -> Token | None:
 
 
 def _documents(named: str | None, granted: Grants) -> list[tuple[str, Access]] | Denied:
-    """What the connection is for: what it named, or else what the token names by itself."""
+    """Return the documents of a connection with their access: the requested ones, or those of the token."""
     if named is None:
         found = [(name, granted.access(name)) for name in granted.named]
         return [("*", granted.everywhere), *found]
@@ -213,7 +213,7 @@ def _documents(named: str | None, granted: Grants) -> list[tuple[str, Access]] |
     documents = []
     for document_id in names:
         if not is_document_id(document_id):
-            return Denied("invalid-documents", "what was named is no document id")
+            return Denied("invalid-documents", "a requested document has an invalid id")
         access = granted.access(document_id)
         if access < Access.READ:
             return Denied("permission-denied", f"the token does not grant {document_id!r}")
@@ -256,9 +256,9 @@ def _claims(data: bytes) -> dict[str, Any]:
         _, body, _ = data.decode("ascii").split(".")
         claims = json.loads(base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True))
     except (ValueError, RecursionError, binascii.Error):
-        raise MalformedMessage("an authorization request that is no JWT") from None
+        raise MalformedMessage("an authorization request that is not a JWT") from None
     if not isinstance(claims, dict):
-        raise MalformedMessage("an authorization request that is no JWT")
+        raise MalformedMessage("an authorization request that is not a JWT")
     return claims
 
 

@@ -1,7 +1,6 @@
-"""The bodies of calls to a document's owner: msgpack maps, checked on the way in.
+"""Bodies of calls to a document's owner: msgpack maps, validated when they are decoded.
 
-`arguments(...)` and `facts(...)` decode; anything that is not a map with text keys, or is nested too
-deep or too long, is MalformedMessage, never a crash.
+`decode` raises MalformedMessage for bytes that are not a map with text keys, or that are nested too deep.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +35,7 @@ T = TypeVar("T")
 
 
 class Refused(LorogoError):
-    """The owner answered a call with a reason."""
+    """The owner refused a call, with a reason."""
 
     code = "refused"
 
@@ -47,7 +46,7 @@ class Refused(LorogoError):
 
 
 class EncodedBody(Mapping[str, object]):
-    """A body that is bytes already: a large value is packed where it was read. Members decode it."""
+    """An encoded body, for a large value that a child process packed. Access to a member decodes it."""
 
     __slots__ = ("packed",)
 
@@ -65,7 +64,7 @@ class EncodedBody(Mapping[str, object]):
 
 
 def encode(body: Body) -> bytes:
-    """The body as bytes; InvalidRequest-like Refused if a value cannot travel."""
+    """Encode a body. Raises Refused with `invalid-request` if a value cannot be encoded."""
     if isinstance(body, EncodedBody):
         return body.packed
     try:
@@ -76,7 +75,7 @@ def encode(body: Body) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, object]:
-    """The body, or MalformedMessage; no bytes at all is an empty body."""
+    """Decode a body; no bytes are an empty body. Raises MalformedMessage."""
     if not data:
         return {}
     try:
@@ -89,7 +88,7 @@ def decode(data: bytes) -> dict[str, object]:
 
 
 def need(body: Body, name: str, kind: type[T]) -> T:
-    """A member of that type, or Refused(invalid-request) that says what is wrong."""
+    """Return a member of that type. Raises Refused if it is missing or of another type."""
     value = maybe(body, name, kind)
     if value is None:
         raise Refused(Reason.INVALID_REQUEST, f"{name!r} is missing")
@@ -97,7 +96,7 @@ def need(body: Body, name: str, kind: type[T]) -> T:
 
 
 def maybe(body: Body, name: str, kind: type[T]) -> T | None:
-    """A member of that type, or None if it is absent; Refused if it is of another type."""
+    """Return a member of that type, or None if it is absent. Raises Refused if it is of another type."""
     value = body.get(name)
     if value is None:
         return None

@@ -1,7 +1,8 @@
-"""An update on its way: split into chunks, and put together again.
+"""Splits an update into chunks, and reassembles it.
 
-`split()` cuts a payload; `ChunkAssembler` takes chunks in any order, interleaved, twice, and says when
-one is whole. Both ends use it: client to server on `loro.wal.{id}`, and every long call and reply.
+`split()` cuts a payload. `ChunkAssembler` accepts chunks out of order, interleaved or repeated, and returns
+complete updates. Both ends use this module: clients for `loro.wal.{id}`, and callers and owners for long
+calls and replies.
 """
 
 from collections import OrderedDict
@@ -18,12 +19,12 @@ from lorogo_protocol.reasons import Reason
 
 CHUNKS_MAX = 16_384  # of one update; at 64 MiB that is 4 KiB a chunk
 _NUMBER_MAX = 999_999_999  # a hostile number must not allocate
-_SMALL = {str(number): number for number in range(64)}  # nearly all that come
+_SMALL = {str(number): number for number in range(64)}  # the common numbers, parsed once
 
 
 @dataclass(slots=True)
 class Chunk:
-    """One message of an update; nobody changes it, and frozen it would take twice as long to make."""
+    """One message of an update. Treat it as immutable: a frozen dataclass takes twice as long to make."""
 
     log_id: str
     index: int
@@ -31,11 +32,11 @@ class Chunk:
     final: bool = False
     count: int = 0  # final chunk only
     digest: str = ""  # final chunk only
-    inbox: str = ""  # final chunk only; empty: nobody waits
-    again: bool = False  # it was accepted once: only the wire's own limit counts
+    inbox: str = ""  # final chunk only; empty: the sender wants no reply
+    again: bool = False  # the update was accepted once: only the protocol's own limit applies
 
     def headers(self) -> dict[str, str]:
-        """As they travel."""
+        """Return the NATS headers of the chunk."""
         out = {h.LOG_ID: self.log_id, h.CHUNK_INDEX: str(self.index)}
         if self.again:
             out[h.AGAIN] = "true"
@@ -51,7 +52,7 @@ class Chunk:
 def split(
     payload: bytes, log_id: str, *, chunk_bytes_max: int, inbox: str = "", again: bool = False
 ) -> Iterator[Chunk]:
-    """The payload as chunks; an empty payload is one empty final chunk."""
+    """Yield the payload as chunks; an empty payload is one empty final chunk."""
     assert chunk_bytes_max > 0
     count = max(1, -(-len(payload) // chunk_bytes_max))
     last = count - 1
@@ -59,12 +60,11 @@ def split(
         start = index * chunk_bytes_max
         yield Chunk(log_id, index, payload[start : start + chunk_bytes_max], again=again)
     tail = payload if count == 1 else payload[last * chunk_bytes_max :]
-    told = digest(payload)
-    yield Chunk(log_id, last, tail, final=True, count=count, digest=told, inbox=inbox, again=again)
+    yield Chunk(log_id, last, tail, final=True, count=count, digest=digest(payload), inbox=inbox, again=again)
 
 
 def chunk_bytes(max_payload: int, wanted: int = limits.CHUNK_BYTES_MAX) -> int:
-    """The chunk payload to use on a server that takes `max_payload` bytes a message."""
+    """Return the chunk size for a NATS server with this `max_payload`. Raises ValueError."""
     room = max_payload - limits.CHUNK_HEADER_BYTES_RESERVED
     if room <= 0:
         raise ValueError(f"max_payload {max_payload} leaves no room for a chunk")
@@ -72,7 +72,7 @@ def chunk_bytes(max_payload: int, wanted: int = limits.CHUNK_BYTES_MAX) -> int:
 
 
 def parse(headers: Mapping[str, str], data: bytes) -> Chunk:
-    """A chunk from its message, or MalformedMessage."""
+    """Parse a chunk from its message. Raises MalformedMessage."""
     get = headers.get
     log_id = get(h.LOG_ID, "")
     if not log_id:
@@ -86,13 +86,13 @@ def parse(headers: Mapping[str, str], data: bytes) -> Chunk:
     if flag != "true":
         raise MalformedMessage(f"{h.FINAL} is {flag[:20]!r}, only 'true' is allowed")
     count = _number(headers, h.CHUNK_COUNT) if h.CHUNK_COUNT in headers else index + 1
-    told = get(h.DIGEST, "")
-    if told and not (told.isascii() and told.isdigit() and len(told) <= 20):
-        raise MalformedMessage(f"{h.DIGEST} is {told[:20]!r}, not a number")
+    expected = get(h.DIGEST, "")
+    if expected and not (expected.isascii() and expected.isdigit() and len(expected) <= 20):
+        raise MalformedMessage(f"{h.DIGEST} is {expected[:20]!r}, not a number")
     inbox = get(h.RESPONSE_INBOX, "")
     if inbox and not is_inbox(inbox):
-        raise MalformedMessage(f"{h.RESPONSE_INBOX} is {inbox[:40]!r}, where no answer may go")
-    return Chunk(log_id, index, data, True, count, told, inbox, again)
+        raise MalformedMessage(f"{h.RESPONSE_INBOX} is {inbox[:40]!r}, which is not a valid inbox")
+    return Chunk(log_id, index, data, True, count, expected, inbox, again)
 
 
 def _number(headers: Mapping[str, str], name: str) -> int:
@@ -105,7 +105,7 @@ def _number(headers: Mapping[str, str], name: str) -> int:
 
 
 class Assembled(NamedTuple):
-    """All chunks are here and the digest is right."""
+    """A complete update with the right digest."""
 
     log_id: str
     payload: bytes
@@ -113,20 +113,20 @@ class Assembled(NamedTuple):
     inbox: str
     first_sequence: int  # of its earliest chunk
     sequence: int  # of its final chunk
-    sequences: tuple[int, ...]  # of every message that belongs to it
-    again: bool = False  # it was accepted once
+    sequences: tuple[int, ...]  # of all its messages
+    again: bool = False  # it was accepted before
 
 
 @dataclass(frozen=True, slots=True)
 class AssemblyRejected:
-    """It can never become whole as it is; the sender must start again."""
+    """An update that cannot be completed; the sender must send it again from the start."""
 
     log_id: str
     reason: Reason
     message: str
     digest: str
     inbox: str
-    sequences: tuple[int, ...]  # of every message that belongs to it
+    sequences: tuple[int, ...]  # of all its messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Repeated:
     log_id: str
     digest: str
     inbox: str
-    sequence: int  # where it was accepted
+    sequence: int  # of the accepted copy
 
 
 AssemblyOutcome = Assembled | AssemblyRejected | Repeated | None
@@ -144,25 +144,26 @@ AssemblyOutcome = Assembled | AssemblyRejected | Repeated | None
 
 @dataclass(slots=True)
 class _Partial:
-    """What has come of one update."""
+    """The received chunks of one update."""
 
     opened: float
-    seen_before: int  # bytes of all updates, when it was opened
+    seen_before: int  # bytes of all updates received before its first chunk
     chunks: dict[int, bytes] = field(default_factory=dict)
     sequences: list[int] = field(default_factory=list)
     size: int = 0
     final: Chunk | None = None
     final_sequence: int = 0
     final_seen: float = 0.0
-    again: bool = False  # one of its chunks says that it was accepted once
-    refused: str = ""  # why it is too large; its bytes are gone, its final chunk gets the answer
+    again: bool = False  # a chunk has the mark that the update was accepted before
+    refused: str = ""  # why it is too large; its bytes are dropped, the reply goes to the final chunk's inbox
 
 
 class MemoryBudget:
-    """How many bytes of unfinished updates several assemblers may hold together.
+    """Memory budget for the unfinished updates of several assemblers.
 
-    They say what they keep and let go; somebody measures now and then what is really held. So whatever
-    ends without a word is forgotten at the next measurement, and no room is lost for good.
+    Assemblers report the bytes that they keep and release, and the owner of the budget measures the real sum
+    from time to time. So the bytes of an assembler that ends without a release are freed at the next
+    measurement.
     """
 
     __slots__ = ("_held", "_kept", "bytes_max")
@@ -170,14 +171,14 @@ class MemoryBudget:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._held = 0
-        self._kept = 0  # since then
+        self._kept = 0  # since the last measurement
 
     def measured(self, held: int) -> None:
-        """So much is held now."""
+        """Set the measured bytes."""
         self._held, self._kept = held, 0
 
     def keep(self, size: int) -> None:
-        """So much more is held; or less."""
+        """Add bytes; a negative size releases them."""
         self._kept += size
 
     @property
@@ -186,12 +187,12 @@ class MemoryBudget:
 
 
 class ChunkAssembler:
-    """Puts the updates of one document together, in bounded memory.
+    """Reassembles the updates of one document in bounded memory.
 
-    A log id names one byte string and one split. An ACKed id is remembered with its digest, so its
-    late chunks open no ghost; a rejected or expired id is forgotten and may begin afresh. Chunks
-    may come out of order: once the final chunk is here, the others have `grace_seconds`, which is
-    less than the sender's patience, so that a lost chunk is answered rather than waited out.
+    A log id names one byte string and one split. The assembler remembers ACKed ids with their digests, so
+    that late chunks do not start a new update; it forgets rejected and expired ids, which may be sent again.
+    Chunks may arrive out of order: after the final chunk the others have `grace_seconds`, which is shorter
+    than the sender's timeout, so that the sender of a lost chunk gets a NACK before it times out.
     """
 
     def __init__(
@@ -216,25 +217,25 @@ class ChunkAssembler:
         self._room = room
         self._partials: OrderedDict[str, _Partial] = OrderedDict()  # oldest first
         self._bytes = 0
-        self._seen = 0  # bytes of all chunks that came
+        self._seen = 0  # bytes of all received chunks
         self._acked: OrderedDict[str, tuple[float, str, int]] = OrderedDict()  # oldest first
 
     @property
     def unfinished_bytes(self) -> int:
-        """Held for updates that are not whole yet."""
+        """Bytes of incomplete updates."""
         return self._bytes
 
     @property
     def unfinished(self) -> int:
-        """How many updates are not whole yet."""
+        """Number of incomplete updates."""
         return len(self._partials)
 
     def first_unfinished(self) -> int | None:
-        """The lowest sequence that an unfinished update still needs."""
+        """Return the lowest sequence of all unfinished updates."""
         return min((min(partial.sequences) for partial in self._partials.values()), default=None)
 
     def add(self, chunk: Chunk, *, sequence: int, now: float) -> AssemblyOutcome:
-        """Take one chunk; None: not whole yet, or nothing to say."""
+        """Add one chunk; return None while its update is incomplete, or if a late chunk needs no reply."""
         self._seen += len(chunk.data)
         known = self._acked.get(chunk.log_id)
         if known is not None and now - known[0] >= self._remember_seconds:
@@ -252,12 +253,12 @@ class ChunkAssembler:
             message = f"the count is {chunk.count}, the last index {chunk.index}"
             return self._reject(chunk, Reason.CHUNK_MISSING, message, sequence)
         if chunk.final and chunk.index == 0 and chunk.log_id not in self._partials:
-            # the common case, nothing kept
+            # the common case: an update of one chunk
             return self._whole(chunk, chunk.data, (sequence,), sequence, again=chunk.again)
         return self._collect(chunk, sequence, now)
 
     def acked(self, log_id: str, digest_: str, sequence: int, *, now: float) -> tuple[int, ...]:
-        """Remember an update that was ACKed; what came of it twice meanwhile is forgotten: its sequences."""
+        """Remember an ACKed update; drop repeated chunks of it, and return their sequences."""
         forgotten: tuple[int, ...] = ()
         if (partial := self._partials.pop(log_id, None)) is not None:
             self._release(partial.size)
@@ -269,27 +270,27 @@ class ChunkAssembler:
         return forgotten
 
     def forget_unfinished(self) -> None:
-        """Drop what is not whole: its chunks are no longer where they were."""
+        """Drop incomplete updates, since the stream lost their chunks."""
         self._partials.clear()
         self._release(self._bytes)
 
     def set_limit(self, update_bytes_max: int) -> None:
-        """From now on, whole updates may have so many bytes."""
+        """Set the size limit of a complete update."""
         self._update_bytes_max = update_bytes_max
 
     def share(self, room: MemoryBudget | None) -> None:
-        """From now on others count, too; or not."""
+        """Set or remove the memory budget shared with other assemblers."""
         self._room = room
 
     def next_deadline(self) -> float | None:
-        """When `expire()` next has something to do."""
+        """Return the time at which `expire()` next has something to do."""
         return min((self._deadline(partial) for partial in self._partials.values()), default=None)
 
     def expire(self, now: float, *, span_bytes_max: int | None = None) -> list[AssemblyRejected]:
-        """Drop what has been unfinished for too long; forget ACKed ids that are old enough.
+        """Drop updates that were unfinished for too long; forget old ACKed ids.
 
-        `span_bytes_max`: also drop an unfinished update when more bytes than that came since its first
-        chunk, its own included. A purge of the WAL ends at the first chunk of the oldest unfinished update.
+        `span_bytes_max`: also drop an unfinished update after more bytes than that since its first chunk, its
+        own included. A purge of the WAL ends at the first chunk of the oldest unfinished update.
         """
         while self._acked:
             log_id, (when, _, _) = next(iter(self._acked.items()))
@@ -318,7 +319,9 @@ class ChunkAssembler:
         partial.again = partial.again or chunk.again
         if chunk.final:
             if partial.final is None:
-                partial.final_seen = now  # only the first: who repeats it does not prolong the grace
+                partial.final_seen = (
+                    now  # the first one only: a repeated final chunk does not extend the grace
+                )
             partial.final, partial.final_sequence = chunk, sequence
         if not partial.refused and not self._keep(partial, chunk):
             return self._drop(chunk.log_id, Reason.DIGEST_MISMATCH, f"two different chunks {chunk.index}")
@@ -336,7 +339,7 @@ class ChunkAssembler:
         return self._bound()
 
     def _keep(self, partial: _Partial, chunk: Chunk) -> bool:
-        """Hold the chunk's bytes; False if its place holds other bytes."""
+        """Keep the chunk's bytes; return False if a different chunk has the same index."""
         before = partial.chunks.get(chunk.index)
         if before is not None:
             return before == chunk.data
@@ -352,7 +355,7 @@ class ChunkAssembler:
         return True
 
     def _limit(self, *, again: bool) -> int:
-        """How many bytes a whole update may have; of one that was accepted once, the wire's limit."""
+        """Return the size limit: of an update that was accepted before, the protocol's own limit."""
         return max(self._update_bytes_max, limits.UPDATE_BYTES_MAX) if again else self._update_bytes_max
 
     def _release(self, size: int) -> None:
@@ -386,7 +389,7 @@ class ChunkAssembler:
         )
 
     def _reject(self, chunk: Chunk, reason: Reason, message: str, sequence: int) -> AssemblyRejected:
-        """Refuse the final chunk and forget what came before it."""
+        """Reject the final chunk and drop the chunks before it."""
         if chunk.log_id in self._partials:
             dropped = self._drop(chunk.log_id, reason, message)
             return _rejected(chunk, reason, message, (*dropped.sequences, sequence))
@@ -407,7 +410,7 @@ class ChunkAssembler:
             excess = self._bytes - max(self._unfinished_bytes_max, limits.UNFINISHED_BYTES_MAX)
         if excess <= 0 and len(self._partials) <= self._unfinished_updates_max:
             return None
-        # The oldest whose going is enough; the one that just grew always is, so there is one.
+        # The oldest one that is large enough; the one that just grew always is, so there is one.
         oldest = next(log_id for log_id, partial in self._partials.items() if partial.size >= excess)
         return self._drop(oldest, Reason.CHUNK_MISSING, "too many unfinished updates; this was the oldest")
 

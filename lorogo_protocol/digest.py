@@ -4,5 +4,5 @@ import xxhash
 
 
 def digest(payload: bytes) -> str:
-    """What LORO_DIGEST says of these bytes."""
+    """Return the value of LORO_DIGEST for a payload."""
     return str(xxhash.xxh64_intdigest(payload))

@@ -1,4 +1,4 @@
-"""Presence: Loro's EphemeralStore with our errors."""
+"""Presence: Loro's EphemeralStore with translated errors."""
 
 from collections.abc import Iterable
 
@@ -8,36 +8,36 @@ from lorogo_protocol.crdt import guard, reading
 
 
 def check_presence(data: bytes) -> None:
-    """Raises InvalidUpdate if the bytes are not those of an EphemeralStore; takes about 1 us."""
+    """Raise InvalidUpdate unless the bytes are those of an EphemeralStore; takes about 1 us."""
     with reading():
         EphemeralStore(1).apply(data)
 
 
 class PresenceStore:
-    """Keys that vanish when they are not renewed."""
+    """Entries that expire unless they are renewed."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_ms = int(timeout_seconds * 1000)
         self.store = EphemeralStore(self._timeout_ms)
 
     def apply(self, data: bytes) -> None:
-        """Merge what came from others. Raises CrdtError."""
+        """Merge an update. Raises CrdtError."""
         with guard():
             self.store.apply(data)
 
     def encode_all(self) -> bytes:
-        """The merged state, for a newcomer."""
+        """Return all entries as one update, for a new client."""
         with guard():
             self.store.remove_outdated()
             return self.store.encode_all()
 
     def forget_removed(self) -> None:
-        """Let go of the marks that removed entries leave; one that comes late may be back then."""
+        """Drop the marks of removed entries; a late message may restore such an entry."""
         with guard():
             self.keep_only(self.store.keys())
 
     def keep_only(self, keys: Iterable[str]) -> None:
-        """Let go of everything but these, without a mark; `store` is another one then."""
+        """Drop all entries but these, without marks; this replaces `store`."""
         with guard():
             fresh = EphemeralStore(self._timeout_ms)
             for key in keys:
@@ -45,7 +45,7 @@ class PresenceStore:
             self.store = fresh
 
     def states(self) -> dict[str, object]:
-        """Everything that has not expired."""
+        """Return the values of all current entries."""
         with guard():
             self.store.remove_outdated()
             return dict(self.store.get_all_states())

@@ -1,36 +1,36 @@
-"""The errors of lorogo, one tree.
+"""The error tree of lorogo.
 
-    LorogoError                     carries a code for programs and a sentence for people
-    ├── InvalidDocumentId           yours: the name cannot be a document id
-    ├── MalformedMessage            the peer's: bytes or headers that the protocol does not allow
-    ├── CrdtError                   loro refused something (see lorogo_protocol.crdt)
-    │   ├── InvalidUpdate           the bytes do not decode as a Loro update
-    │   ├── TooManyPeers            importing it would hold up everybody
-    │   ├── TooLong                 importing it would take the server too long
-    │   ├── OperationIdsReused      the document has other content under its operation ids
-    │   └── HistoryTrimmed          it needs history from before the shallow start
-    ├── InvalidKey                  yours: not a key that mints or verifies tokens (lorogo_protocol.tokens)
-    ├── InvalidGrants               yours: a token cannot grant that (lorogo_protocol.grants)
-    ├── LaterWire                   made by a later version of lorogo (lorogo_protocol.wire)
-    ├── TokenRefused                the token is not good: malformed, expired, early, revoked, unchecked
-    └── Refused                     the server answered no, with a reason (see lorogo_protocol.reasons)
+    LorogoError                     has a code for programs and a message for people
+    ├── InvalidDocumentId           caller's fault: not a valid document id
+    ├── MalformedMessage            peer's fault: bytes or headers violate the protocol
+    ├── CrdtError                   Loro's fault or refusal: see lorogo_protocol.crdt
+    │   ├── InvalidUpdate           not decodable: the bytes are not a Loro update
+    │   ├── TooManyPeers            too wide: importing the update would block the server
+    │   ├── TooLong                 too slow: importing the update would block the server
+    │   ├── OperationIdsReused      a conflict: the document has other content under the update's ids
+    │   └── HistoryTrimmed          too old: the operation needs trimmed history
+    ├── InvalidKey                  caller's fault: not a valid key for tokens (lorogo_protocol.tokens)
+    ├── InvalidGrants               caller's fault: not valid grants of a token (lorogo_protocol.grants)
+    ├── LaterWire                   unknown version: data of a later lorogo (lorogo_protocol.wire)
+    ├── TokenRefused                not accepted: the token is malformed, expired, early, revoked or unchecked
+    └── Refused                     refused call: the server's reason (see lorogo_protocol.reasons)
 
-`lorogo_transport.errors` and `lorogo_client.errors` hang their own branches on LorogoError.
-`retriable` is a fact of the class: the same call may succeed later without a change.
+`lorogo_transport.errors` and `lorogo_client.errors` add their own branches to LorogoError.
+`retriable` is an attribute of the class: the same call may succeed later without a change.
 """
 
 from typing import ClassVar
 
 
 class LorogoError(Exception):
-    """Anything that lorogo raises on purpose."""
+    """Base class of all errors of lorogo."""
 
     code: str = "error"
     retriable: ClassVar[bool] = False
 
 
 class InvalidDocumentId(LorogoError):
-    """The text cannot name a document; nothing was sent."""
+    """The text is not a valid document id; nothing was sent."""
 
     code = "invalid-document-id"
 
@@ -41,7 +41,7 @@ class InvalidDocumentId(LorogoError):
 
 
 class MalformedMessage(LorogoError):
-    """A message that the protocol does not allow; its sender is at fault."""
+    """A message violates the protocol; its sender is at fault."""
 
     code = "malformed-message"
 
@@ -65,13 +65,13 @@ class OperationIdsReused(CrdtError):
 
 
 class TooManyPeers(CrdtError):
-    """The update holds changes of so many peers that importing it would hold up everybody."""
+    """The update has changes of so many peers that importing it would block all documents of the server."""
 
     code = "too-large"
 
 
 class TooLong(CrdtError):
-    """Importing the update would keep the server from every other document for too long."""
+    """Importing the update would block the other documents of the server for too long."""
 
     code = "too-large"
 

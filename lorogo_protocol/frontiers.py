@@ -1,10 +1,10 @@
-"""What frontiers say: Loro's Python hands them over encoded, and does not list them itself."""
+"""Decodes frontiers: Loro's Python bindings offer only their encoding."""
 
 from loro import ID, Frontiers
 
 
 def heads(frontiers: Frontiers) -> list[ID]:
-    """The ids that make up the frontiers.
+    """Return the ids of the heads.
 
     The encoding is a count, then for each head its peer and its zigzag counter, all as varints.
     """
@@ -22,5 +22,5 @@ def heads(frontiers: Frontiers) -> list[ID]:
 
 
 def ids(frontiers: Frontiers) -> set[tuple[int, int]]:
-    """The same, as (peer, counter), which can be compared."""
+    """Return the heads as comparable (peer, counter) pairs."""
     return {(head.peer, head.counter) for head in heads(frontiers)}

@@ -1,6 +1,6 @@
-"""Who may do what: access to documents by pattern, and what each verb asks for (docs/decisions/0016).
+"""Grants: access to documents by pattern, and the access that each verb needs (docs/decisions/0016).
 
-Pure. `Grants` is what a token says; `subjects_of()` is what NATS is told to allow because of it.
+Pure. A token has `Grants`; `subjects_of()` returns the NATS permissions that follow from them.
 """
 
 import re
@@ -17,13 +17,13 @@ _PATTERN = re.compile(r"(?!-|_kv)[A-Za-z0-9_=*-]{1,128}")
 
 
 class InvalidGrants(LorogoError):
-    """What should be a table of grants is none; says where."""
+    """The value is not a valid table of grants; the message has the wrong entry."""
 
     code = "invalid-grants"
 
 
 class Access(IntEnum):
-    """What a grant allows; each includes those below it."""
+    """Access level of a grant; each level includes the lower ones."""
 
     NONE = 0
     READ = 1
@@ -32,13 +32,13 @@ class Access(IntEnum):
 
     @property
     def word(self) -> str:
-        """As tokens say it."""
+        """The level's name in tokens."""
         return self.name.lower()
 
 
 _WORDS: Final = {access.word: access for access in (Access.READ, Access.WRITE, Access.ADMIN)}
 
-#: what a call needs on its document; `fork` also needs WRITE on the target, `delete` with purge ADMIN
+#: access that a call needs on its document; `fork` also needs WRITE on the target, `delete` with purge ADMIN
 VERBS: Final[Mapping[str, Access]] = {
     "sync": Access.READ,
     "version": Access.READ,
@@ -58,37 +58,37 @@ VERBS: Final[Mapping[str, Access]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Access by pattern; a document gets the highest that any matching pattern gives."""
+    """Access by pattern; the highest access of all matching patterns applies."""
 
     table: tuple[tuple[str, Access], ...] = ()
 
     def access(self, document_id: str) -> Access:
-        """What is granted on this document."""
+        """Return the access to a document."""
         return max(
             (access for pattern, access in self.table if matches(pattern, document_id)), default=Access.NONE
         )
 
     @property
     def everywhere(self) -> Access:
-        """What is granted on every document there is or will be."""
+        """Access to every existing and future document."""
         return max((access for pattern, access in self.table if not pattern.strip("*")), default=Access.NONE)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The documents that are granted by their whole name."""
+        """Documents that are granted by their full id."""
         return tuple(pattern for pattern, _ in self.table if "*" not in pattern)
 
     def words(self) -> dict[str, str]:
-        """As a token says it."""
+        """Return the grants as a token's `documents` claim."""
         return {pattern: access.word for pattern, access in self.table}
 
 
-#: what everybody has where there are no keys
+#: grants of every client if the server has no keys
 EVERYTHING: Final = Grants((("*", Access.ADMIN),))
 
 
 def parse(claim: object) -> Grants:
-    """The grants in a token's `documents`. Raises InvalidGrants."""
+    """Parse a token's `documents` claim. Raises InvalidGrants."""
     if not isinstance(claim, Mapping):
         raise InvalidGrants("`documents` must be a map from document ids or patterns to read, write or admin")
     if len(claim) > GRANTS_MAX:
@@ -98,7 +98,7 @@ def parse(claim: object) -> Grants:
         if not isinstance(pattern, str) or _PATTERN.fullmatch(pattern) is None:
             raise InvalidGrants(
                 f"{str(pattern)[: DOCUMENT_ID_CHARS_MAX + 1]!r} is neither a document id nor a pattern,"
-                " as minutes-* is"
+                " such as minutes-*"
             )
         access = _WORDS.get(word) if isinstance(word, str) else None
         if access is None:
@@ -108,7 +108,7 @@ def parse(claim: object) -> Grants:
 
 
 def matches(pattern: str, document_id: str) -> bool:
-    """Whether the id is of this pattern: `*` is any number of any characters."""
+    """Return True if the id matches the pattern; `*` matches any number of characters."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == document_id
@@ -130,14 +130,14 @@ def matches(pattern: str, document_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """What a NATS user may publish to and subscribe to; nothing else."""
+    """Subjects that a NATS user may publish and subscribe to."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
 
 def subjects_of(user: str, documents: Iterable[tuple[str, Access]]) -> Subjects:
-    """The subjects for a user of these documents (`*` for all of them) and no others."""
+    """Return the subjects for a user with access to these documents only (`*`: all of them)."""
     publish, subscribe = [subjects.TAKEN_ALL], [subjects.user_inboxes(user)]
     for document_id, access in documents:
         if access < Access.READ:

@@ -1,30 +1,32 @@
 """The names of the headers on the wire."""
 
-LOG_ID = "LORO_LOG_ID"  # on chunks, answers and accepted updates: names one byte string and one split
+LOG_ID = "LORO_LOG_ID"  # on chunks, replies and accepted updates: names one byte string and one split
 CHUNK_INDEX = "LORO_CHUNK_INDEX"  # on every chunk, from 0
 CHUNK_COUNT = "LORO_CHUNK_COUNT"  # on the last chunk; absent: its index + 1
 FINAL = "LORO_FINAL"  # on the last chunk: true
-DIGEST = "LORO_DIGEST"  # on the last chunk and on answers: xxh64 of the whole update, in decimal
-RESPONSE_INBOX = "LORO_RESPONSE_INBOX"  # on the last chunk: where the answer goes
-AGAIN = "LORO_AGAIN"  # on every chunk of an update that a server publishes again: it was accepted once
+DIGEST = "LORO_DIGEST"  # on the last chunk and on replies: xxh64 of the whole update, in decimal
+RESPONSE_INBOX = "LORO_RESPONSE_INBOX"  # on the last chunk: subject for the reply
+AGAIN = "LORO_AGAIN"  # on every chunk that a server publishes again: the update was accepted before
 
-TOKEN = "LORO_TOKEN"  # on every chunk of a call: who asks, for an owner that has keys
+TOKEN = "LORO_TOKEN"  # on every chunk of a call to an owner with keys: the caller's token
 
 REASON = "LORO_REASON"  # on a NACK and on the refusal of a call: a code for programs
-MESSAGE = "LORO_MESSAGE"  # beside a reason: a sentence for people
-SEQUENCE = "LORO_SEQUENCE"  # on an ACK and on accepted updates: where the WAL holds it
-PREVIOUS = "LORO_PREVIOUS"  # on accepted updates: the sequence of the one accepted before
-DURABILITY = "LORO_DURABILITY"  # on an ACK: what holds the update now
-LEASE = "LORO_LEASE"  # the fencing token of the owner that says it
+MESSAGE = "LORO_MESSAGE"  # with a reason: a message for people
+SEQUENCE = "LORO_SEQUENCE"  # on an ACK and on accepted updates: the sequence in the WAL
+PREVIOUS = "LORO_PREVIOUS"  # on accepted updates: the sequence of the previous one
+DURABILITY = "LORO_DURABILITY"  # on an ACK: where the update is stored
+LEASE = "LORO_LEASE"  # the sending owner's fencing token
 OMITTED = "LORO_OMITTED"  # on loro.accepted: the update is too large to push, sync instead
 
-MEMBER = "LORO_MEMBER"  # on loro.awareness: the one who says it, so that it need not be told
+MEMBER = "LORO_MEMBER"  # on loro.awareness: id of the sender, so that it does not get its own message back
 
-EXPECTED = "LORO_EXPECTED"  # on an init that leaves the move to the server: the revision the asker saw, or 0
+EXPECTED = (
+    "LORO_EXPECTED"  # on an init for which the server writes STARTING: the revision that the client saw, or 0
+)
 EXISTING = "LORO_EXISTING"  # on an init: decline with not-found if the document does not exist
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's highest accepted sequence
-TAIL = "LORO_TAIL"  # on a renewal: that of the update accepted last, if it had waited and is not the highest
-TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another's UP or STARTING: the server that had it
-FAILURES = "LORO_FAILURES"  # on STARTING and ERROR: loads of the document that ran and failed
-TRACE = "LORO_TRACE"  # on a STARTING whose server failed: where its log lines are
+TAIL = "LORO_TAIL"  # on a renewal: sequence of the last accepted update, if it is below the head
+TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another server's UP or STARTING: that server
+FAILURES = "LORO_FAILURES"  # on STARTING and ERROR: number of failed loads
+TRACE = "LORO_TRACE"  # on a STARTING after a failed load: trace id in the server's log

@@ -1,7 +1,7 @@
-"""Names: which text may be a document id, a log id or an operation id.
+"""Validates document ids, log ids, operation ids and inboxes.
 
-A document id is one NATS subject token, a KV key and an object name at once, so it is narrow:
-1 to 128 characters of `A-Z a-z 0-9 _ - =`, not beginning with `-` or `_kv`.
+A document id is a NATS subject token, a KV key and an object name at once, so its characters are restricted:
+1 to 128 characters of `A-Z a-z 0-9 _ - =`, not starting with `-` or `_kv`.
 """
 
 import re
@@ -20,12 +20,12 @@ assert DOCUMENT_ID_CHARS_MAX == 128 and LOG_ID_CHARS_MAX == 64
 
 
 def is_document_id(value: str) -> bool:
-    """Whether the text can name a document."""
+    """Return True if the text is a valid document id."""
     return _DOCUMENT_ID.fullmatch(value) is not None
 
 
 def check_document_id(value: str) -> str:
-    """The id itself, or InvalidDocumentId with what is wrong and what would be right."""
+    """Return the id. Raises InvalidDocumentId with the problem and the allowed characters."""
     given: object = value
     if not isinstance(given, str):
         kind = type(given).__name__
@@ -48,22 +48,22 @@ def _problem(value: str) -> str:
 
 
 def is_token(value: str) -> bool:
-    """Whether the text can be a log id, an operation id, a server id or a trace id (a nanoid is one)."""
+    """Return True if the text is a valid log, operation, server or trace id (a nanoid is)."""
     return _TOKEN.fullmatch(value) is not None
 
 
 def check_token(value: str, what: str) -> str:
-    """The token itself, or MalformedMessage that names `what`."""
+    """Return the token. Raises MalformedMessage that names `what`."""
     if not is_token(value):
         raise MalformedMessage(f"{what} must be 1 to {LOG_ID_CHARS_MAX} characters of A-Z a-z 0-9 _ -")
     return value
 
 
 def is_inbox(value: str) -> bool:
-    """Whether an answer may be published there: one plain subject, neither NATS's own nor ours.
+    """Return True if the server may publish a reply there: one plain subject, not of NATS or lorogo.
 
-    The server has more rights than the sender: a "reply" to `$JS.API.…`, `$KV.…` or `loro.wal.…`
-    would let a sender use them.
+    The server has more permissions than the sender: with a reply subject `$JS.API.…`, `$KV.…` or `loro.wal.…`
+    a sender could misuse them.
     """
     return (
         len(value) <= _INBOX_CHARS_MAX
@@ -73,5 +73,5 @@ def is_inbox(value: str) -> bool:
 
 
 def is_user_inbox(value: str) -> bool:
-    """Whether it is an inbox that belongs to one user: all that a server with keys answers to."""
+    """Return True for an inbox of one user; a server with keys replies to no other inboxes."""
     return is_inbox(value) and _USER_INBOX.fullmatch(value) is not None

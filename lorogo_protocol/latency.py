@@ -1,10 +1,10 @@
-"""Latencies as counts: how many were shorter than each power of two of microseconds (docs/JOURNAL.md).
+"""Latency histograms with a bucket for each power of two of microseconds (docs/JOURNAL.md).
 
     counts[0]    less than 1 us
     counts[i]    less than 2^i us, and at least 2^(i-1)
-    counts[31]   all that are longer
+    counts[31]   all longer ones
 
-Counts of several minutes or servers are added place by place.
+Histograms of several periods or servers are added bucket by bucket.
 """
 
 import math
@@ -15,13 +15,13 @@ from itertools import accumulate, zip_longest
 COUNTS_MAX = 32
 
 
-def place(latency_us: int) -> int:
-    """Which of the counts it belongs to."""
+def bucket_of(latency_us: int) -> int:
+    """Return the index of the bucket of a latency."""
     return min(max(latency_us, 0).bit_length(), COUNTS_MAX - 1)
 
 
 def trimmed(counts: Sequence[int]) -> list[int]:
-    """As they travel: without the zeros at the end."""
+    """Return the counts without trailing zeros, as they are stored."""
     behind = len(counts)
     while behind and not counts[behind - 1]:
         behind -= 1
@@ -29,20 +29,20 @@ def trimmed(counts: Sequence[int]) -> list[int]:
 
 
 def added(several: Iterable[Sequence[int]]) -> list[int]:
-    """Place by place, all of them together."""
+    """Return the sum of several histograms."""
     return [sum(places) for places in zip_longest(*several, fillvalue=0)]
 
 
 def bound_us(at: int) -> int | None:
-    """Every latency in that count is shorter; None for the last, which has no upper end."""
+    """Return the upper bound of a bucket; None for the last one, which has none."""
     return None if at >= COUNTS_MAX - 1 else 1 << at
 
 
 def quantile_us(counts: Sequence[int], share: float) -> int | None:
-    """About how long that share of them took at most (0.5: the median); None if there are none.
+    """Return an estimate of a quantile (0.5: the median); None if the histogram is empty.
 
-    Within one count they are taken to be spread evenly, so it is never wrong by more than a factor of two;
-    of the longest, which have no upper end, it is the lower one.
+    Interpolates linearly within a bucket, so the error is at most a factor of two. For the last bucket it
+    returns the lower bound.
     """
     ends = list(accumulate(counts))
     if not ends or not ends[-1]:

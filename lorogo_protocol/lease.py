@@ -1,18 +1,18 @@
-"""Who may own a document: what clients and servers may each do to its status.
+"""Lease protocol of a document: status changes that clients and servers may make.
 
-Every move is a compare-and-swap on the revision that was read. Staleness is judged by how long
-*this process* has seen a revision unchanged (`seen_seconds`), never by a timestamp: clocks of two
+Every change is a compare-and-swap on the revision that was read. An entry is stale when *this process* has
+seen its revision unchanged for long enough (`seen_seconds`). Timestamps are never compared: the clocks of two
 machines may be an hour apart (docs/PROTOCOL.md, "Clocks").
 
-            client: nobody answers            server: picks up the init
+            client: no reply                  server: handles the init
     none ─┐                                   (more than 3 loads failed)
-    DOWN ─┼──────────▶ STARTING ───────────────────────────▶ ERROR ── person: reset ──▶ DOWN
-     UP  ─┘               │  ▲ stale for 5 s: anyone, new operation
+    DOWN ─┼──────────▶ STARTING ───────────────────────────▶ ERROR ── operator: reset ──▶ DOWN
+     UP  ─┘               │  ▲ stale for 5 s: any client, new operation
       ▲                   │  └──┘
       └───────────────────┘ server: loaded            server: graceful stop ──▶ DOWN
 
 `retry_count` counts attempts, `failures` counts failures of the document: an attempt that a kill or an
-outage of NATS interrupted is no failure (docs/decisions/0022).
+outage of NATS interrupted does not count as a failure (docs/decisions/0022).
 """
 
 from dataclasses import dataclass, replace
@@ -24,49 +24,49 @@ from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 
 @dataclass(frozen=True, slots=True)
 class StatusEntry:
-    """A status with the facts that travel beside it."""
+    """A status and the headers of its entry."""
 
     status: Status
     revision: int
-    server: str = ""  # LORO_SERVER: the server that wrote it; empty: a client or a person did
-    lease: int = 0  # LORO_LEASE: the token; 0 on the very write that acquires
+    server: str = ""  # LORO_SERVER: the server that wrote it; empty: a client or an operator
+    lease: int = 0  # LORO_LEASE: the token; 0 on the acquiring write
     head: int = 0  # LORO_HEAD: the owner's highest accepted sequence
-    tail: int = 0  # LORO_TAIL: of the update accepted last, if it had waited for the head; 0: it is the head
-    trace: str = ""  # LORO_TRACE: of the load that failed
+    tail: int = 0  # LORO_TAIL: sequence of the last accepted update, if below the head; 0: the head
+    trace: str = ""  # LORO_TRACE: of the failed load
     failures: int = 0  # LORO_FAILURES: loads that ran and failed since the document was UP or DOWN
-    taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the server that was gone without saying DOWN
+    taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the previous owner that did not write DOWN
 
     @property
     def token(self) -> int:
-        """The fencing token: the revision of the write that acquired the document."""
+        """Fencing token: the revision of the acquiring write."""
         if self.lease:
             return self.lease
         return self.revision if self.server else 0
 
 
-# --- anyone who wants the document served ---------------------------------------------------------
+# --- a client, or a server for a client without rights on the bucket ------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """It is up: go ahead."""
+    """The document is UP: use it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """It says UP: ask the owner whether it is there."""
+    """The status is UP: ping the owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody is at it; look again when the status changes, or after this long."""
+    """A server is starting the document: check again when the status changes, or after this time."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class RequestStart:
-    """Move it to STARTING with this retry count, expecting this revision; then send init."""
+    """Write STARTING with this retry count, expecting this revision; then send the init."""
 
     retry_count: int
     expected_revision: int
@@ -74,7 +74,7 @@ class RequestStart:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """It is in ERROR until a person resets it."""
+    """The document is in ERROR until an operator resets it."""
 
     trace_id: str
 
@@ -90,10 +90,10 @@ def wish(
     init_answered: bool = False,
     stale_seconds: float = limits.STALE_SECONDS,
 ) -> ClientStep:
-    """What to do to have the document served.
+    """Return the next step to have the document served.
 
-    `ping`: True the owner answered, False nobody listens there, None not asked or no answer in time.
-    `init_answered`: a server answered the init of exactly this STARTING.
+    `ping`: True if the owner replied, False if the ping had no responders, None without a ping or a reply in
+    time. `init_answered`: a server replied to the init of this STARTING.
     """
     if entry is None:
         return RequestStart(0, 0)
@@ -120,7 +120,7 @@ def wish(
 
 
 def taken_from(entry: StatusEntry | None) -> str:
-    """From whom a document is taken by a STARTING over this entry; "": from nobody, it is just started."""
+    """Return the previous owner if a STARTING over this entry takes the document over; "" otherwise."""
     match entry:
         case StatusEntry(status=Up(server_id=server_id)):
             return server_id
@@ -130,7 +130,7 @@ def taken_from(entry: StatusEntry | None) -> str:
             return ""
 
 
-# --- a server that was asked to take it -----------------------------------------------------------
+# --- a server that handles an init ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,12 @@ NO_FAILURES = Failures()
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Write STARTING again in my name, expecting this revision: its revision is my token."""
+    """Write STARTING with this server's id, expecting this revision: the new revision is the token."""
 
     status: Starting
     expected_revision: int
-    failures: Failures = NO_FAILURES  # hand them on
-    restarted: bool = False  # the count was above the limit without enough failures: wait before the load
+    failures: Failures = NO_FAILURES  # to write with the status
+    restarted: bool = False  # the retry count exceeded the limit, the failures did not: wait before the load
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Condemn:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Not mine to take."""
+    """This server must not acquire the document."""
 
     why: str
 
@@ -173,7 +173,7 @@ AcquireStep = Acquire | Condemn | Decline
 
 
 def begins_series(entry: StatusEntry) -> bool:
-    """Whether a STARTING is the first attempt since the document was UP or DOWN."""
+    """Return True if a STARTING is the first attempt since the document was UP or DOWN."""
     return isinstance(entry.status, Starting) and entry.status.retry_count == 0 and entry.failures == 0
 
 
@@ -184,10 +184,10 @@ def answer_init(
     known: Failures = NO_FAILURES,
     retries_max: int = limits.RETRIES_MAX,
 ) -> AcquireStep:
-    """What the server that picked up the init does.
+    """Return what the server that got the init must do.
 
-    `known`: the failures that this server recorded in this series of attempts. A client that moves the
-    status without our headers drops `LORO_FAILURES`.
+    `known` are the failures that this server recorded in this series of attempts: a client that writes the
+    status without `LORO_FAILURES` drops them.
     """
     if entry is None or not isinstance(entry.status, Starting):
         return Decline("the document is not STARTING")
@@ -203,35 +203,34 @@ def answer_init(
     return Acquire(entry.status, entry.revision, failures)
 
 
-# --- the owner that sees its key ------------------------------------------------------------------
+# --- the owner that reads its status --------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWrite:
-    """My own write: adopt its revision."""
+    """The entry is the owner's own write: adopt its revision."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Somebody wrote DOWN or ERROR: write UP again, expecting this revision."""
+    """The entry is a DOWN or ERROR of a client: write UP again, expecting this revision."""
 
     expected_revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reacquire:
-    """The key is gone, with its whole bucket perhaps: write it as if for the first time.
+    """The key is gone, perhaps with the whole bucket: create it again.
 
-    The revision of that write is a new token: the bucket that is made again begins above all
-    revisions that the old one gave out.
+    The revision of that write is a new token: a recreated bucket starts above all revisions of the old one.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """Somebody else owns or starts it: close the document before anything else."""
+    """Another server owns or starts the document: close it at once."""
 
     why: str
 
@@ -239,7 +238,7 @@ class StepDown:
 OwnerStep = OwnWrite | Reclaim | Reacquire | StepDown
 
 
-def owner_sees(
+def owner_step(
     entry: StatusEntry | None,
     *,
     server_id: str,
@@ -248,11 +247,10 @@ def owner_sees(
     operation_id: str,
     missed: bool = False,
 ) -> OwnerStep:
-    """What the owner does about the newest entry of its key; `revision` is what it knew.
+    """Return what the owner must do about the newest entry; `revision` is the one it knew.
 
-    `missed`: entries may have gone by unseen since then (the connection was lost). Then a DOWN says
-    nothing about who owned the document meanwhile, and to write UP over it could bring back an old
-    token after a newer one.
+    `missed`: the owner may have missed entries since then (the connection was lost). Then a DOWN does not
+    exclude another owner in between, and writing UP over it could restore an old token after a newer one.
     """
     if entry is None:
         return Reacquire()
@@ -267,7 +265,7 @@ def owner_sees(
             return StepDown(f"operation {operation} starts it")
         case Down() | Failed():
             if entry.revision <= revision:
-                return OwnWrite(revision)  # an old word, overtaken by my own
+                return OwnWrite(revision)  # older than the owner's own write
             if missed or entry.server not in ("", server_id):
                 return StepDown("another server may have owned it meanwhile")
             return Reclaim(entry.revision)
@@ -276,5 +274,5 @@ def owner_sees(
 
 
 def lease_valid(*, now: float, confirmed_sent: float, lease_seconds: float = limits.LEASE_SECONDS) -> bool:
-    """Whether an owner may still act: `confirmed_sent` is when it sent its last renewal that came back."""
+    """Return True if an owner may still act; `confirmed_sent` is when it sent its last confirmed renewal."""
     return now < confirmed_sent + lease_seconds

@@ -1,8 +1,8 @@
-"""Operation ids that two replicas used for different content: Loro keeps what came first, without a word.
+"""Detects operation ids that two replicas used for different content; Loro silently keeps the first one.
 
-That happens when two replicas edit under one peer id, as after a client's disk was set back. `contradicts`
-compares the operations of an update with those of a document that have the same ids. Of a long overlap only
-both ends are compared: replicas that went apart do not agree on their last operations.
+This happens when two replicas edit under the same peer id, for example after a client's disk was restored
+from a backup. `contradicts` compares the operations of an update with those of a document with the same ids.
+Of a long overlap it compares both ends only: diverged replicas differ in their last operations.
 """
 
 import json
@@ -11,19 +11,19 @@ from loro import CounterSpan, ExportMode, IdSpan, ImportBlobMetadata, LoroDoc, V
 
 from lorogo_protocol.frontiers import heads
 
-_COMPARED_MAX = 4096  # operations at each end of an overlap, of all its peers together
-_BELOW_MAX = 100_000  # operations of the document that are copied for that
-_PEERS_MAX = 1000  # of the history that an update builds on; above it nothing is compared
+_COMPARED_MAX = 4096  # operations at each end of an overlap, over all peers
+_BELOW_MAX = 100_000  # operations of the document that are copied for an exact comparison
+_PEERS_MAX = 1000  # peers in the history that an update depends on; above it nothing is compared
 
 
-Overlap = list[tuple[int, int, int]]  # (peer, first counter, the counter behind the last)
+Overlap = list[tuple[int, int, int]]  # (peer, first counter, counter after the last)
 
 
 def overlap(doc: LoroDoc, meta: ImportBlobMetadata) -> Overlap:
-    """The operation ids of the update that the document has, but for those of trimmed history."""
+    """Return the operation ids of the update that the document has, without trimmed history."""
     shared = doc.oplog_vv.intersection(meta.partial_end_vv).sub_iter(meta.partial_start_vv)
     if not shared:
-        return []  # as almost always
+        return []  # the common case
     trimmed = {span.peer: span.counter.end for span in doc.shallow_since_vv.sub_iter(VersionVector())}
     found = [
         (span.peer, max(span.counter.start, trimmed.get(span.peer, 0)), span.counter.end) for span in shared
@@ -34,14 +34,14 @@ def overlap(doc: LoroDoc, meta: ImportBlobMetadata) -> Overlap:
 def contradicts(
     doc: LoroDoc, update: bytes, meta: ImportBlobMetadata, shared: Overlap, *, exact: bool
 ) -> bool | None:
-    """Whether the document has other content under the shared ids; None: unknown.
+    """Return True if the document has other content under the shared ids; None if unknown.
 
-    The update is decoded on stand-ins for what it builds on. Loro looks up the elements that operations of
-    movable lists name, and raises its errors; `exact`: decode it on the document's own history.
+    The update is decoded on stand-ins of its dependencies. For operations of movable lists, Loro looks up
+    their elements there and raises errors; `exact`: decode on the document's own history.
     """
     have = doc.oplog_vv
     if not all(have.includes_id(head) for head in heads(meta.start_frontiers)):
-        return True  # operations that are here build on nothing that is not here
+        return True  # operations that the document has cannot depend on missing ones
     if (theirs := _decoded(doc, update, meta, exact)) is None:
         return None
     most = max(1, _COMPARED_MAX // len(shared))
@@ -74,7 +74,7 @@ def _decoded(doc: LoroDoc, update: bytes, meta: ImportBlobMetadata, exact: bool)
 
 
 def _stand_in(peer: int, end: int) -> bytes:
-    """Any operations with the ids of a peer up to there: only their ids are referred to."""
+    """Make arbitrary operations with a peer's ids up to `end`: only the ids matter."""
     doc = LoroDoc()
     doc.peer_id = peer
     doc.get_text("x").insert(0, " " * end)
@@ -83,7 +83,7 @@ def _stand_in(peer: int, end: int) -> bytes:
 
 
 def _same(ours: LoroDoc, theirs: LoroDoc, peer: int, first: int, end: int) -> bool:
-    """Whether the operations are equal; runs may be cut differently, so halves are compared, too."""
+    """Return True if the operations are equal; compare halves, since runs may be split differently."""
     span = IdSpan(peer, CounterSpan(first, end))
     if _operations(ours, span) == _operations(theirs, span):
         return True

@@ -1,4 +1,4 @@
-"""Pages of a journal, as a feed asks for them (docs/PROTOCOL.md, "The feed"). Pure."""
+"""Requests and pages of a journal's feed (docs/PROTOCOL.md, "The feed"). Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ DOCUMENTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FeedStart:
-    """Where a feed begins: behind a place of the WAL, not before a time. Nothing set: at the beginning."""
+    """Start of a feed: after a WAL position, and not before a time. Default: the beginning."""
 
     epoch: int = 0
     sequence: int = 0
@@ -32,7 +32,7 @@ class FeedStart:
         return self == EVERYTHING
 
     def wants(self, time_ns: int, record: DocumentRecord) -> bool:
-        """Whether a record is behind it. Bases always are: they say what is known of a document."""
+        """Return True if the feed includes the record. Bases are always included, as context of updates."""
         match record:
             case BaseRecord():
                 return True
@@ -47,18 +47,18 @@ EVERYTHING = FeedStart()
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What a feed asks of one partition."""
+    """A feed's request to one partition."""
 
     journal: str  # the id of the log, hex
-    after: str = ""  # what the page before said; empty: from the beginning
+    after: str = ""  # `next` of the previous page; empty: from the beginning
     start: FeedStart = EVERYTHING
     documents: frozenset[str] | None = None
     bytes_max: int = PAGE_BYTES_DEFAULT
     wait_seconds: float = 0.0
-    log_id: str = ""  # only updates with this one, and nothing else; empty: everything
+    log_id: str = ""  # only updates with this log id; empty: all records
 
     def body(self) -> dict[str, object]:
-        """As it travels."""
+        """Return the body of the call."""
         one: dict[str, object] = {"log_id": self.log_id} if self.log_id else {}
         return {
             **one,
@@ -74,20 +74,20 @@ class PageRequest:
 
 
 def parse_request(body: calls.Body) -> PageRequest:
-    """The question, within the bounds; Refused(invalid-request) if it makes no sense."""
+    """Parse a request and clamp its limits. Raises Refused with `invalid-request`."""
     journal = calls.need(body, "journal", str)
     documents = calls.maybe(body, "documents", list)
     log_id = calls.maybe(body, "log_id", str) or ""
     wait = body.get("wait_seconds") or 0.0
     numbers = [calls.maybe(body, name, int) or 0 for name in ("epoch", "sequence", "time_ns", "bytes_max")]
     if not is_token(journal) or not isinstance(wait, int | float) or min(numbers) < 0 or not wait >= 0:
-        raise Refused(Reason.INVALID_REQUEST, "the question makes no sense")
+        raise Refused(Reason.INVALID_REQUEST, "'journal', 'wait_seconds' or a number is invalid")
     if documents is not None and (
         len(documents) > DOCUMENTS_MAX or not all(isinstance(one, str) for one in documents)
     ):
         raise Refused(Reason.INVALID_REQUEST, f"'documents' must be at most {DOCUMENTS_MAX} ids")
     if log_id and not is_token(log_id):
-        raise Refused(Reason.INVALID_REQUEST, "'log_id' is not one")
+        raise Refused(Reason.INVALID_REQUEST, "'log_id' is not a log id")
     epoch, sequence, time_ns, bytes_max = numbers
     return PageRequest(
         journal,
@@ -102,7 +102,7 @@ def parse_request(body: calls.Body) -> PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageEntry:
-    """A record where it stands in a journal."""
+    """A record with its position in a journal."""
 
     place: int  # its sequence in the journal
     time_ns: int
@@ -112,7 +112,7 @@ class PageEntry:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """Some records in order, and where they end."""
+    """Consecutive records, and the position after them."""
 
     entries: tuple[PageEntry, ...]
     next: str
@@ -120,25 +120,25 @@ class FeedPage:
 
 
 def encode(page: FeedPage) -> dict[str, object]:
-    """As it travels; the records in one piece, so that their size is known."""
+    """Return the body of the reply; the records are packed as one value, so that their size is known."""
     return {"records": pack(page.entries), "next": page.next, "end": page.end}
 
 
 def pack(entries: Iterable[PageEntry]) -> bytes:
-    """The entries of a page."""
+    """Pack the entries of a page."""
     rows = [(one.place, one.time_ns, one.document, records.encode(one.record)) for one in entries]
     packed: bytes = msgpack.packb(rows, use_bin_type=True)
     return packed
 
 
 def decode(body: Mapping[str, object]) -> FeedPage:
-    """The page, or MalformedMessage; without records of unknown kinds and such about no document."""
+    """Decode a page, without records of unknown kinds or about servers. Raises MalformedMessage."""
     try:
         rows = msgpack.unpackb(calls.need(body, "records", bytes), raw=False)
         entries = []
         for place, time_ns, document, value in rows:
             if not isinstance(place, int) or not isinstance(time_ns, int) or not isinstance(document, str):
-                raise MalformedMessage("a record in a page of the feed is not whole")
+                raise MalformedMessage("a record in a page of the feed is malformed")
             if (record := records.decode_document(value)) is not None:
                 entries.append(PageEntry(place, time_ns, document, record))
         return FeedPage(tuple(entries), calls.need(body, "next", str), calls.need(body, "end", bool))

@@ -1,6 +1,6 @@
-"""Who is present at one document: the entries of all, merged, and never more than so many bytes of them.
+"""Presence of one document: the merged entries of all clients, bounded in bytes and number.
 
-When it is too much, what was said longest ago goes: who is still there says it again.
+Above the bound the oldest entries are dropped; clients that are still present send them again.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,13 +20,13 @@ class BoundedPresenceStore:
         entries_max: int = PRESENT_ENTRIES_MAX,
         gone: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`gone` is told every key that is not there any more, for whatever reason."""
+        """`gone` is called with every removed key."""
         self._timeout_seconds = timeout_seconds
         self._bytes_max = bytes_max
         self._entries_max = entries_max
         self._gone = gone
         self._presence = ephemeral.PresenceStore(timeout_seconds)
-        self._sizes: dict[str, int] = {}  # by key; what was said last is last
+        self._sizes: dict[str, int] = {}  # by key; the newest entry is last
         self._changed: list[str] = []
         self._removed: list[str] = []
         self._unswept_bytes = 0
@@ -34,11 +34,11 @@ class BoundedPresenceStore:
         self._listen()
 
     def size(self, key: str) -> int:
-        """The bytes of one entry, 0 if it is not there."""
+        """Return the bytes of one entry; 0 if it does not exist."""
         return self._sizes.get(key, 0)
 
-    def news(self, updates: Iterable[bytes]) -> dict[str, int]:
-        """The entries that these would bring or change, with their bytes. Raises CrdtError."""
+    def changed_entries(self, updates: Iterable[bytes]) -> dict[str, int]:
+        """Return the entries that these updates would add or change, with their bytes. Raises CrdtError."""
         probe = ephemeral.PresenceStore(self._timeout_seconds)
         for data in updates:
             probe.apply(data)
@@ -52,7 +52,7 @@ class BoundedPresenceStore:
             }
 
     def apply(self, data: bytes) -> list[str]:
-        """Merge; the keys that are new or newer than what was known. Raises CrdtError."""
+        """Merge an update; return the added and changed keys. Raises CrdtError."""
         self._unswept_bytes += len(data)
         if self._unswept_bytes > self._bytes_max:
             self.sweep()
@@ -63,7 +63,7 @@ class BoundedPresenceStore:
         return [key for key in changed if key in self._sizes]
 
     def delete(self, keys: Iterable[str]) -> bytes:
-        """Remove these; the deletion, to be told to others, empty if none is there."""
+        """Remove keys; return the deletion as an update for other clients, empty if no key existed."""
         gone = ephemeral.PresenceStore(self._timeout_seconds)
         here = [key for key in keys if key in self._sizes]
         with crdt.guard():
@@ -74,7 +74,7 @@ class BoundedPresenceStore:
             return gone.store.encode_all() if here else b""
 
     def sweep(self) -> None:
-        """Let go of what has expired, and of the marks of removed entries if they are too much."""
+        """Drop expired entries, and the marks of removed entries if these are too large."""
         self._unswept_bytes = 0
         with crdt.guard():
             self._presence.store.remove_outdated()
@@ -83,16 +83,16 @@ class BoundedPresenceStore:
                 self._keep_only(tuple(self._sizes))
 
     def encode_all(self) -> bytes:
-        """What is present, for a newcomer: within the bound."""
+        """Return all entries as one update for a new client, within the bound."""
         self.sweep()
         return self._presence.encode_all()
 
     def states(self) -> dict[str, object]:
-        """Everything that has not expired."""
+        """Return the values of all current entries."""
         return self._presence.states()
 
     def _listen(self) -> None:
-        # Not `self`: Loro holds what it calls, and Python sees no cycle that goes through it.
+        # Not `self`: Loro keeps a reference to the callback, and Python cannot collect a cycle through it.
         changed_keys, removed_keys = self._changed, self._removed
 
         def changed(event: object) -> bool:
@@ -103,7 +103,7 @@ class BoundedPresenceStore:
         self._subscription = self._presence.store.subscribe(changed)
 
     def _settle(self) -> set[str]:
-        """Bring our account to what the store told; the keys that were changed."""
+        """Update the sizes from the store's events; return the changed keys."""
         changed, removed = set(self._changed), set(self._removed)
         self._changed.clear()
         self._removed.clear()
@@ -121,7 +121,7 @@ class BoundedPresenceStore:
         return changed
 
     def _drop_oldest(self) -> None:
-        """Down to three quarters, so that it is not done for every message."""
+        """Drop the oldest entries down to three quarters of the bound, so that this runs rarely."""
         bytes_left, entries_left = self._bytes_max * 3 // 4, self._entries_max * 3 // 4
         kept: list[str] = []
         for key in reversed(self._sizes):

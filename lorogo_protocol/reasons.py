@@ -1,45 +1,45 @@
-"""Why a server says no: the codes of LORO_REASON, for updates and for calls."""
+"""Reasons of NACKs and refused calls: the codes of LORO_REASON."""
 
 from enum import StrEnum
 
-#: the sentences beside DELETED: whether the document can be had back
+#: messages with DELETED: for a document that can be restored, and one that cannot
 DELETED = "the document is deleted; restore it first"
 ERASED = "the document was erased for good"
 
 
 class Reason(StrEnum):
-    """A code that programs branch on; the sentence beside it is for people."""
+    """A code for programs; the message beside it is for people."""
 
     # updates
-    DIGEST_MISMATCH = "digest-mismatch"  # the bytes are not those that were digested
-    CHUNK_MISSING = "chunk-missing"  # chunks did not come, or the count is wrong
+    DIGEST_MISMATCH = "digest-mismatch"  # the bytes have another digest
+    CHUNK_MISSING = "chunk-missing"  # chunks are missing, or the count is wrong
     TOO_LARGE = "too-large"  # above a limit of an update, or of a call
     INVALID_UPDATE = "invalid-update"  # not an update of Loro
-    MISSING_DEPENDENCIES = "missing-dependencies"  # it builds on changes that the owner has not
-    HISTORY_TRIMMED = "history-trimmed"  # it builds on history older than the document keeps
+    MISSING_DEPENDENCIES = "missing-dependencies"  # it depends on changes that the owner does not have
+    HISTORY_TRIMMED = "history-trimmed"  # it depends on history that the document no longer has
     PEER_REUSED = "peer-reused"  # the document has other content under its operation ids
     DELETED = "deleted"  # the document is deleted
-    NOT_OWNER = "not-owner"  # the answering server is losing the document
-    STORAGE_FULL = "storage-full"  # the WAL takes no more
-    DOCUMENT_FULL = "document-full"  # the document would be larger than it may be
+    NOT_OWNER = "not-owner"  # the replying server has lost the lease, or cannot confirm it
+    STORAGE_FULL = "storage-full"  # the WAL is full
+    DOCUMENT_FULL = "document-full"  # the document would exceed its size limit
     # before the WAL: client, gateway, NATS permissions
-    RATE_LIMITED = "rate-limited"  # too much in too short a time
-    READ_ONLY = "read-only"  # whoever sent it may only read
+    RATE_LIMITED = "rate-limited"  # above a rate limit
+    READ_ONLY = "read-only"  # the sender has read access only
     # calls
     PERMISSION_DENIED = "permission-denied"  # the token does not allow it
     INVALID_REQUEST = "invalid-request"  # an argument is missing or of another type
     INVALID_DOCUMENT_ID = "invalid-document-id"  # the text cannot name a document
-    UNKNOWN_VERB = "unknown-verb"  # there is no such call
-    NOT_FOUND = "not-found"  # what was asked for is not there
-    CONFLICT = "conflict"  # it is not in a state in which this can be done
-    PATCH_FAILED = "patch-failed"  # the patch does not apply; nothing of it was done
+    UNKNOWN_VERB = "unknown-verb"  # the call does not exist
+    NOT_FOUND = "not-found"  # the requested thing does not exist
+    CONFLICT = "conflict"  # the state of the document does not allow the call
+    PATCH_FAILED = "patch-failed"  # the patch does not apply; the document is unchanged
     UNKNOWN_VERSION = "unknown-version"  # the document has no such version, or no longer
-    BUSY = "busy"  # ask again: not now, or it is not known whether it was done
-    FAILED = "failed"  # it went wrong; the sentence and the log of the server say how
+    BUSY = "busy"  # retry: the server cannot execute the call now, or does not know its outcome
+    FAILED = "failed"  # an error; the message and the server's log have the cause
 
     @property
     def retriable(self) -> bool:
-        """Whether the same bytes, sent again, may be accepted."""
+        """True if the same update or call may succeed when it is sent again."""
         return self in _RETRIABLE
 
 

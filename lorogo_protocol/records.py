@@ -1,6 +1,6 @@
-"""What stands in a journal: one record per fact about a document, or about the server (docs/JOURNAL.md).
+"""Journal records: one per event of a document, or of the server (docs/JOURNAL.md).
 
-Pure: a record becomes a list for msgpack and comes back; reading and writing files is the log's.
+Pure: converts records to lists for msgpack and back; `lorogo_log` reads and writes files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from lorogo_protocol.ids import is_token
 from lorogo_protocol.latency import COUNTS_MAX
 
 LAYOUT = 1
-ANSWERS_KEY = b"-answers"  # in the place of a document id, which never begins so
-REASONS_MAX = 256  # in one record; the wire knows some twenty
-Span = tuple[int, int, int]  # peer, first counter, the counter behind the last
+ANSWERS_KEY = b"-answers"  # instead of a document id, which cannot start with `-`
+REASONS_MAX = 256  # in one record; the protocol has some twenty
+Span = tuple[int, int, int]  # peer, first counter, counter after the last
 
 
 class MalformedRecord(LorogoError):
-    """A journal record that cannot be what it says; the sentence says why."""
+    """A journal record is malformed; the message has the reason."""
 
     code = "malformed-record"
 
@@ -39,7 +39,7 @@ class UpdateRecord:
 
 @dataclass(frozen=True, slots=True)
 class BaseRecord:
-    """The document was loaded, or made, from a snapshot; `content` is empty if the journal covers it."""
+    """The document was loaded or created from a snapshot; `content` is empty if the journal covers it."""
 
     epoch: int
     sequence: int
@@ -66,14 +66,14 @@ class RestoredRecord:
 
     lease: int
     generation: int
-    # What owners up to that lease wrote, or up to that time, is a former life's; older records do not say.
+    # Records of owners up to that lease or time belong to an earlier incarnation; 0 in old records.
     past: int = 0
     past_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedRecord:
-    """The document is erased: every other record of it goes; older records do not say by whom."""
+    """The document is erased: all its other records are removed. Old records have no lease and generation."""
 
     erased_ns: int
     lease: int = 0
@@ -82,14 +82,14 @@ class ErasedRecord:
 
 @dataclass(frozen=True, slots=True)
 class AnswersRecord:
-    """How a server answered senders between two moments; its key is ANSWERS_KEY."""
+    """ACK metrics of a server for a period; its key is ANSWERS_KEY."""
 
     server: str
     since_ns: int
     until_ns: int
     acked: int
-    latency_counts: tuple[int, ...]  # [i]: ACKs that took less than 2^i microseconds, and not less than half
-    reasons: Mapping[str, int]  # NACKs, by the wire's reason
+    latency_counts: tuple[int, ...]  # [i]: ACKs that took less than 2^i microseconds, and at least half of it
+    reasons: Mapping[str, int]  # NACKs, by reason
 
 
 DocumentRecord = UpdateRecord | BaseRecord | DeletedRecord | RestoredRecord | ErasedRecord
@@ -97,7 +97,7 @@ Record = DocumentRecord | AnswersRecord
 
 
 def encode(record: Record) -> list[object]:
-    """As it is packed."""
+    """Return the list that is packed with msgpack."""
     match record:
         case UpdateRecord():
             return [
@@ -147,12 +147,12 @@ def encode(record: Record) -> list[object]:
 
 
 def decode(value: object) -> Record | None:
-    """The record; None for a kind that this version does not know. Raises MalformedRecord."""
+    """Decode a record; return None if this version does not know its kind. Raises MalformedRecord."""
     if not isinstance(value, list | tuple) or len(value) < 2:
         raise MalformedRecord("a journal record is an array that begins with kind and layout")
     kind, layout, *fields = value
     if not isinstance(layout, int) or layout < LAYOUT:
-        raise MalformedRecord(f"layout {layout!r} was never written")
+        raise MalformedRecord(f"layout {layout!r} does not exist")
     if layout > LAYOUT:
         return None
     match kind:
@@ -174,7 +174,7 @@ def decode(value: object) -> Record | None:
 
 
 def decode_document(value: object) -> DocumentRecord | None:
-    """As `decode`, for whoever reads documents: None also for what is about the server."""
+    """Decode a record about a document; return None for records about the server as well."""
     record = decode(value)
     return None if isinstance(record, AnswersRecord) else record
 
@@ -182,14 +182,14 @@ def decode_document(value: object) -> DocumentRecord | None:
 _UPDATE = (int, int, str, str, int, int, (list, tuple), bytes)
 _BASE = (int, int, int, int, str, bytes, bytes, bytes)
 _DELETED = (int, int, int)
-_RESTORED = (int, int, int, int)  # the last two came later
-_ERASED = (int, int, int)  # the last two came later
+_RESTORED = (int, int, int, int)  # old records lack the last two
+_ERASED = (int, int, int)  # old records lack the last two
 _ANSWERS = (str, int, int, int, (list, tuple), dict)
 
 
 def _take(fields: list[object], kinds: Sequence[type | tuple[type, ...]]) -> list[Any]:
     if len(fields) < len(kinds):
-        raise MalformedRecord(f"{len(kinds)} fields are needed, {len(fields)} are there")
+        raise MalformedRecord(f"{len(kinds)} fields are needed, {len(fields)} are present")
     taken = fields[: len(kinds)]
     for place, (field, kind) in enumerate(zip(taken, kinds, strict=True)):
         if not isinstance(field, kind) or isinstance(field, bool):
@@ -207,7 +207,7 @@ def _spans(raw: object) -> tuple[Span, ...]:
             raise MalformedRecord("a span is three numbers: peer, first, end")
         peer, first, end = one
         if not 0 <= first < end:
-            raise MalformedRecord(f"a span from {first} to {end} holds nothing")
+            raise MalformedRecord(f"the span from {first} to {end} is empty")
         spans.append((peer, first, end))
     return tuple(spans)
 
@@ -228,12 +228,12 @@ def _answers(
     if len(latencies) != len(counts) or len(counts) > COUNTS_MAX:
         raise MalformedRecord(f"latency counts are at most {COUNTS_MAX} numbers, none of them negative")
     if sum(latencies) != acked:
-        raise MalformedRecord(f"the latencies of {sum(latencies)} ACKs are told, and {acked} were said")
+        raise MalformedRecord(f"the latency counts have {sum(latencies)} ACKs, the total is {acked}")
     nacked = {
         reason: count
         for reason, count in reasons.items()
         if isinstance(reason, str) and reason and type(count) is int and count > 0
     }
     if len(nacked) != len(reasons) or len(reasons) > REASONS_MAX:
-        raise MalformedRecord(f"reasons are at most {REASONS_MAX} words, each with how often it was said")
+        raise MalformedRecord(f"reasons must be at most {REASONS_MAX} codes with counts above 0")
     return AnswersRecord(server, since_ns, until_ns, acked, latencies, nacked)

@@ -1,9 +1,9 @@
-"""What servers ask each other after NATS may have lost data: bring this document back first.
+"""Messages between servers after a possible data loss of NATS: restore a document before its load.
 
-    asker  ──▶ loro.server.recover   Ask: document (or "": a roll call), the asker's doubt and round
-    others ──▶ the asker's inbox     Answer: working, then done
+    requester     ──▶ loro.server.recover     request: document (or "": list the servers), doubt and round
+    other servers ──▶ the requester's inbox   answers: working, then done
 
-A journal is known by its log id, whichever server reads it. Both messages are msgpack maps; unknown keys
+The log id identifies a journal, whichever server reads it. Both messages are msgpack maps; unknown keys
 are ignored.
 """
 
@@ -21,43 +21,43 @@ _HEX_CHARS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRequest:
-    """A server asks all others to bring a document back, or only who is there."""
+    """Request to all other servers to restore a document, or to list the running servers."""
 
     server: str
     journals: tuple[str, ...]  # log ids, hex, of all journals that this server reads
-    doubt: str  # names the occasion: the journals are read once for it
-    document: str = ""  # "": a roll call
+    doubt: str  # id of the possible data loss: each server reads its journals once for it
+    document: str = ""  # "": list the servers
     round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAnswer:
-    """What one server says to an ask."""
+    """Answer of one server to a request."""
 
     server: str
     journals: tuple[str, ...]
     doubt: str
     document: str = ""
     round: int = 0
-    done: bool = False  # False: it works on it
-    whole: bool = False  # the stream includes all that these journals hold of the document
-    changed: bool = False  # something was published or stored for this ask
-    settled: bool = False  # the same of every document
+    done: bool = False  # False: the server is still working
+    whole: bool = False  # the stream has all records of these journals about the document
+    changed: bool = False  # the server published or stored data for this request
+    settled: bool = False  # `whole` for every document
 
 
 def encode(message: RecoveryRequest | RecoveryAnswer) -> bytes:
-    """As it travels."""
+    """Encode a message."""
     return bytes(msgpack.packb(asdict(message)))
 
 
 def decode_ask(data: bytes) -> RecoveryRequest:
-    """Raises MalformedMessage."""
+    """Decode a request. Raises MalformedMessage."""
     body = _body(data)
     return RecoveryRequest(*_common(body))
 
 
 def decode_answer(data: bytes) -> RecoveryAnswer:
-    """Raises MalformedMessage."""
+    """Decode an answer. Raises MalformedMessage."""
     body = _body(data)
     flags = [body.get(name) is True for name in ("done", "whole", "changed", "settled")]
     return RecoveryAnswer(*_common(body), *flags)

@@ -1,7 +1,7 @@
-"""What the owner answers to an update: ACK with its receipt, or NACK with its reason.
+"""Replies of the owner to an update: ACK with a receipt, or NACK with a reason.
 
-The body is exactly `ACK` or `NACK`; the facts are headers. A client believes a reply only if log id
-and digest are those of the update that it sent.
+The body is exactly `ACK` or `NACK`; the other data are headers. A client accepts a reply only if log id and
+digest are those of the update that it sent.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ DURABILITIES = ("stream", "journal", "replicated")
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The update is stored, applied and recoverable; this is the receipt."""
+    """Receipt of an update that is stored, applied and recoverable."""
 
     log_id: str
     digest: str
@@ -41,7 +41,7 @@ Reply = Ack | Nack
 
 
 def encode(reply: Reply) -> tuple[bytes, dict[str, str]]:
-    """Body and headers."""
+    """Return body and headers of a reply."""
     match reply:
         case Ack():
             return b"ACK", {
@@ -63,7 +63,7 @@ def encode(reply: Reply) -> tuple[bytes, dict[str, str]]:
 
 
 def decode(body: bytes, headers: Mapping[str, str]) -> Reply:
-    """The reply, or MalformedMessage."""
+    """Parse a reply. Raises MalformedMessage."""
     log_id, digest = headers.get(h.LOG_ID, ""), headers.get(h.DIGEST, "")
     if body == b"ACK":
         durability = headers.get(h.DURABILITY, "")
@@ -80,13 +80,13 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Reply:
 
 
 def sentence(text: str) -> str:
-    """Text that may travel in a header: one line, not too long."""
+    """Return a text that fits into a header: one line of limited length."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line[: limits.MESSAGE_CHARS_MAX]
 
 
 def number(headers: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """A sequence or token from a header; MalformedMessage if it is not one."""
+    """Parse a sequence or token from a header. Raises MalformedMessage."""
     text = headers.get(name)
     if text is None and default is not None:
         return default

@@ -1,7 +1,7 @@
-"""What was revoked before its time: the entries of the bucket `loro-revoked`, and whom they refuse.
+"""Revocations of tokens: the entries of the bucket `loro-revoked`.
 
-Pure. A token is revoked by its id under `tok_{id}`, everything that a subject had so far under
-`sub_{first 32 hex digits of its SHA-256}`, so neither can be mistaken for the other.
+Pure. The key `tok_{id}` revokes one token; `sub_{first 32 hex digits of its SHA-256}` revokes all existing
+tokens of a subject. The prefixes keep the two apart.
 """
 
 import hashlib
@@ -20,56 +20,56 @@ _SUBJECT_CHARS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """One entry. Of a subject: all of its tokens that were issued until `at`."""
+    """One revocation. That of a subject includes all its tokens issued until `at`."""
 
     kind: str  # TOKEN or SUBJECT
     at: float  # Unix seconds
-    until: float | None  # when it may be forgotten; None: never
+    until: float | None  # when the entry may be removed; None: never
 
     def over(self, now: float) -> bool:
-        """Whether there is nothing left that it could refuse."""
+        """Return True if all revoked tokens have expired."""
         return self.until is not None and now >= self.until
 
     def refuses(self, token: Token) -> bool:
-        """Whether it is about this token, if it is of its id or its subject."""
+        """Return True if it revokes this token, given that its id or subject matches."""
         return self.kind == TOKEN or token.issued is None or token.issued <= self.at
 
     def joined(self, other: "Revocation") -> "Revocation":
-        """Both at once: what either refuses, for as long as either does."""
+        """Return the union of two revocations of the same key."""
         longer = None if self.until is None or other.until is None else max(self.until, other.until)
         return Revocation(self.kind, max(self.at, other.at), longer)
 
 
 def of_token(now: float, expires: float | None) -> Revocation:
-    """The entry for one token; it goes when the token has ended, by every clock."""
+    """Make the entry for one token; it ends after the token's expiry, with the tolerance for clocks."""
     return Revocation(TOKEN, now, None if expires is None else expires + 2 * CLOCK_SECONDS)
 
 
 def of_subject(now: float, until: float | None) -> Revocation:
-    """The entry for all that a subject has: also what a clock that is ahead of ours issued before now."""
+    """Make the entry for all tokens of a subject, including those issued by a clock that is ahead."""
     return Revocation(SUBJECT, now + CLOCK_SECONDS, until)
 
 
 def token_key(token_id: str) -> str:
-    """The key of a token's entry. Raises ValueError if no token can have this id."""
+    """Return the key of a token's entry. Raises ValueError for an invalid id."""
     if not is_token(token_id):
         raise ValueError("a token's id is 1 to 64 characters of A-Z a-z 0-9 _ -")
     return f"tok_{token_id}"
 
 
 def subject_key(subject: str) -> str:
-    """The key of a subject's entry."""
+    """Return the key of a subject's entry."""
     digest = hashlib.sha256(subject.encode(errors="surrogatepass")).hexdigest()
     return f"sub_{digest[:_SUBJECT_CHARS]}"
 
 
 def encode(entry: Revocation) -> bytes:
-    """As the bucket keeps it."""
+    """Return the stored value."""
     return json.dumps({"kind": entry.kind, "at": entry.at, "until": entry.until}).encode()
 
 
 def decode(key: str, data: bytes) -> Revocation:
-    """The entry under this key. One that cannot be read refuses everything of its key, for ever."""
+    """Parse the entry of a key. A malformed entry revokes all tokens of its key for ever."""
     kind = SUBJECT if key.startswith("sub_") else TOKEN
     try:
         value = json.loads(data)

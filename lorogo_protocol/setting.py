@@ -1,11 +1,11 @@
-"""A setting: what it is unless somebody says otherwise, what is allowed, and its words for people.
+"""Settings: default, allowed values and description of each, as metadata of dataclass fields.
 
-The settings of servers and gateways are dataclasses whose fields are made here:
+The settings of servers and gateways are dataclasses with fields made by these functions:
 
-    idle_seconds: float = seconds(300.0, "A document that nobody used for so long is unloaded.")
+    idle_seconds: float = seconds(300.0, "Unload a document after this time without use.")
 
-What the command line, files and variables take, their checks and the documented table (docs/SETTINGS.md) come
-from these fields, so that each setting is described once.
+The flags, files and variables, their checks and the documented table (docs/SETTINGS.md) are derived from
+these fields, so that each setting is described once.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +19,13 @@ _UNITS: Final = ("", "KiB", "MiB", "GiB", "TiB")
 
 
 class SettingKind(StrEnum):
-    """What a setting's values are."""
+    """Type of a setting's values."""
 
     SIZE = "size"  # bytes
     COUNT = "count"
     SECONDS = "seconds"
     DAYS = "days"
-    RATE = "rate"  # so many in a second, or a minute
+    RATE = "rate"  # number per second or per minute
     SWITCH = "switch"
     TEXT = "text"
     TEXTS = "texts"
@@ -40,7 +40,7 @@ _NOUNS: Final = {
     SettingKind.DAYS: "a number",
     SettingKind.RATE: "a number",
 }
-#: more than anybody needs, and so little that no arithmetic of ours overflows
+#: upper bounds that prevent overflows
 _MOST: Final = {
     SettingKind.SIZE: float(1 << 60),
     SettingKind.COUNT: 1e9,
@@ -52,20 +52,20 @@ _MOST: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `problem()` says what is wrong with a value, `allowed()` what would be right."""
+    """One setting. `problem()` checks a value, `allowed()` describes the valid values."""
 
     kind: SettingKind
-    words: str  # what it does, in a sentence or two
+    words: str  # description, a sentence or two
     default: Any
     at_least: float | None = None
     above: float | None = None
-    at_most: float | None = None  # None: what the kind takes
+    at_most: float | None = None  # None: the kind's bound
     one_of: tuple[int | str, ...] = ()
-    meanings: Mapping[int, str] = field(default_factory=dict)  # values that mean something else: 0, no limit
-    check: Callable[[str], object] | None = None  # of a text, or each of several: raises ValueError in words
+    meanings: Mapping[int, str] = field(default_factory=dict)  # special values: 0, no limit
+    check: Callable[[str], object] | None = None  # of each text; raises ValueError with a message
 
     def problem(self, value: object) -> str:
-        """What is wrong with the value, as in "must be a number above 0"; "" if nothing is."""
+        """Return the problem with a value, as in "must be a number above 0"; "" if it is valid."""
         if value is None:
             return "" if self.default is None else f"must be {self.allowed()}"
         if not self._is_kind(value) or (self.one_of and value not in self.one_of):
@@ -74,7 +74,7 @@ class Setting:
             return self._out_of_range(value)
         several = isinstance(value, tuple)
         for text in value if isinstance(value, tuple) else (value,):
-            if self.check is not None and (text or several):  # one that is empty is none
+            if self.check is not None and (text or several):  # a single empty text is unset
                 try:
                     self.check(text)
                 except ValueError as error:
@@ -82,7 +82,7 @@ class Setting:
         return ""
 
     def allowed(self) -> str:
-        """What is right, for a sentence: "must be ..."."""
+        """Describe the valid values, to follow "must be"."""
         if self.one_of:
             *most, last = map(str, self.one_of)
             return f"{', '.join(most)} or {last}"
@@ -95,15 +95,15 @@ class Setting:
                 return "a list of texts"
             case SettingKind.FILE | SettingKind.FOLDER:
                 return f"the name of a {self.kind}"
-        told = ", ".join(f"{value}: {meaning}" for value, meaning in self.meanings.items())
-        return f"{_NOUNS[self.kind]} {self._range()}" + (f" ({told})" if told else "")
+        special = ", ".join(f"{value}: {meaning}" for value, meaning in self.meanings.items())
+        return f"{_NOUNS[self.kind]} {self._range()}" + (f" ({special})" if special else "")
 
     def shown(self, value: float) -> str:
-        """A number of this kind, for people: 64MiB, 300, 0.5."""
+        """Format a number of this kind: 64MiB, 300, 0.5."""
         return size_text(int(value)) if self.kind is SettingKind.SIZE else number_text(value)
 
     def in_units_of(self, seconds: float, kind: SettingKind) -> "Setting":
-        """The same setting, said in another unit: days."""
+        """Return the same setting in another unit, such as days."""
         return replace(
             self,
             kind=kind,
@@ -133,7 +133,7 @@ class Setting:
         if value > most and self.at_most is None:
             return f"must be {self.allowed()}, and at most {self.shown(most)}"
         low = (self.at_least is None or value >= self.at_least) and (self.above is None or value > self.above)
-        return "" if low and value <= most else f"must be {self.allowed()}"  # NaN is neither
+        return "" if low and value <= most else f"must be {self.allowed()}"  # NaN fails both
 
     def _range(self) -> str:
         if self.above is not None:
@@ -146,7 +146,7 @@ class Setting:
 
 
 def size_text(count: int) -> str:
-    """Bytes as people write them, exactly: 64MiB, 240KiB, 1000."""
+    """Format bytes exactly, with the largest unit: 64MiB, 240KiB, 1000."""
     unit = 0
     while count and count % 1024 == 0 and unit + 1 < len(_UNITS):
         count //= 1024
@@ -155,7 +155,7 @@ def size_text(count: int) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number without a needless point."""
+    """Format a number, an integral one without a decimal point."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
@@ -163,12 +163,12 @@ def number_text(value: float) -> str:
 
 
 def described(settings: type[Any]) -> dict[str, Setting]:
-    """The settings of a dataclass by the names of their fields; other fields are left out."""
+    """Return the settings of a dataclass by field name; other fields are left out."""
     return {one.name: one.metadata[_ABOUT] for one in fields(settings) if _ABOUT in one.metadata}
 
 
 def wrong(settings: object) -> Iterator[str]:
-    """What is wrong with each setting of the value, in a sentence that names its field."""
+    """Yield a message for each invalid setting, with the name of its field."""
     for name, about in described(type(settings)).items():
         if problem := about.problem(getattr(settings, name)):
             yield f"{name} {problem}"
@@ -182,7 +182,7 @@ def size(
     at_most: int | None = None,
     meanings: Mapping[int, str] | None = None,
 ) -> Any:
-    """Bytes."""
+    """Make a setting in bytes."""
     return _field(
         Setting(
             kind=SettingKind.SIZE,
@@ -196,7 +196,7 @@ def size(
 
 
 def count(default: int, words: str, *, at_least: int = 1, at_most: int | None = None) -> Any:
-    """So many of something."""
+    """Make a setting that is a whole number."""
     return _field(
         Setting(kind=SettingKind.COUNT, words=words, default=default, at_least=at_least, at_most=at_most)
     )
@@ -205,7 +205,7 @@ def count(default: int, words: str, *, at_least: int = 1, at_most: int | None = 
 def seconds(
     default: float, words: str, *, at_most: float | None = None, meanings: Mapping[int, str] | None = None
 ) -> Any:
-    """How long, or how often."""
+    """Make a setting in seconds."""
     about = Setting(
         kind=SettingKind.SECONDS,
         words=words,
@@ -218,32 +218,32 @@ def seconds(
 
 
 def rate(default: float, words: str) -> Any:
-    """How many in a second, or a minute, as the name says."""
+    """Make a setting per second or per minute, as its name has it."""
     return _field(Setting(kind=SettingKind.RATE, words=words, default=default, above=0.0))
 
 
 def switch(words: str) -> Any:
-    """True or false; false unless somebody says otherwise."""
+    """Make a boolean setting, false by default."""
     return _field(Setting(kind=SettingKind.SWITCH, words=words, default=False))
 
 
 def text(default: str, words: str, *, check: Callable[[str], object] | None = None) -> Any:
-    """A text."""
+    """Make a text setting."""
     return _field(Setting(kind=SettingKind.TEXT, words=words, default=default, check=check))
 
 
 def texts(words: str, *, check: Callable[[str], object]) -> Any:
-    """Several texts; none unless somebody gives some."""
+    """Make a setting of several texts, none by default."""
     return _field(Setting(kind=SettingKind.TEXTS, words=words, default=(), check=check))
 
 
 def file(words: str) -> Any:
-    """The name of a file; none unless somebody gives one."""
+    """Make a setting that is a file name, unset by default."""
     return _field(Setting(kind=SettingKind.FILE, words=words, default=None))
 
 
 def choice(default: int | str, words: str, *, one_of: tuple[int | str, ...]) -> Any:
-    """One of a few numbers or texts."""
+    """Make a setting with a few allowed values."""
     kind = SettingKind.TEXT if isinstance(default, str) else SettingKind.COUNT
     return _field(Setting(kind=kind, words=words, default=default, one_of=one_of))
 

@@ -1,8 +1,8 @@
-"""The status of a document, as it stands in the bucket `loro-document-status`.
+"""The status of a document, as stored in the bucket `loro-document-status`.
 
     DOWN:{ts}   STARTING:{operation_id}:{retry_count}:{ts}   UP:{server_id}:{ts}   ERROR:{trace_id}:{ts}
 
-`ts` is Unix seconds with nine decimals. It informs people; no decision rests on it (lease.py).
+`ts` is Unix seconds with nine decimals, for operators only: no decision depends on it (lease.py).
 """
 
 import re
@@ -19,14 +19,14 @@ _VALUE_BYTES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """Nobody serves the document."""
+    """The document has no owner."""
 
     time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """Somebody asked for it, and perhaps a server is loading it."""
+    """A client requested the document; a server may be loading it."""
 
     operation_id: str
     retry_count: int
@@ -35,7 +35,7 @@ class Starting:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A server owns it."""
+    """A server owns the document."""
 
     server_id: str
     time_ns: int
@@ -43,7 +43,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Servers failed to load it too often; only a person can go on (`lorogo reset`)."""
+    """Too many loads of the document failed; an operator must reset it (`lorogo reset`)."""
 
     trace_id: str
     time_ns: int
@@ -53,7 +53,7 @@ Status = Down | Starting | Up | Failed
 
 
 def encode(status: Status) -> bytes:
-    """The value as stored."""
+    """Return the stored value."""
     ts = f"{status.time_ns // _NANO}.{status.time_ns % _NANO:09d}"
     match status:
         case Down():
@@ -69,7 +69,7 @@ def encode(status: Status) -> bytes:
 
 
 def decode(value: bytes) -> Status:
-    """The status, or MalformedMessage."""
+    """Parse a stored value. Raises MalformedMessage."""
     if len(value) > _VALUE_BYTES_MAX:
         raise MalformedMessage("a status has at most 256 bytes")
     try:

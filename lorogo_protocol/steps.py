@@ -1,7 +1,7 @@
-"""Long runs of one peer, worked out in steps: Loro takes the square of their length at once.
+"""Computes long runs of one peer in steps, because Loro's cost for a run is quadratic in its length.
 
-What it costs, and where steps do not help, is in docs/decisions/0004. Whoever calls this guards it:
-Loro's errors come through as they are.
+The costs, and cases in which steps do not help, are in docs/decisions/0004. Callers must use `guard()`:
+Loro's errors are not translated here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,23 +10,25 @@ from loro import ID, ContainerType, Frontiers, IdSpan, LoroDoc, VersionVector
 
 from lorogo_protocol.frontiers import ids
 
-STEP_OPERATIONS = 5_000  # of a straight run between two stops
-STEP_MARKS = 50  # a mark costs as much as there are ends of other marks in its range,
-STEP_MARK_PAIRS = 150_000  # so the more marks an update has, the fewer are between two stops
-STEP_EDITS = 2_000  # operations between two stops, where most are edits of their own
-_BESIDE_OPERATIONS_MAX = 200_000  # of others beside it, which are taken back for that and worked out again
+STEP_OPERATIONS = 5_000  # of a linear run per step
+STEP_MARKS = 50  # per step: the cost of a mark grows with the ends of other marks in its range,
+STEP_MARK_PAIRS = 150_000  # so a step has fewer marks if the update has more of them
+STEP_EDITS = 2_000  # operations per step if most are separate edits
+_BESIDE_OPERATIONS_MAX = 200_000  # concurrent operations, which are undone first and computed again
 _STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
-_MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
+_MERGES_MAX = (
+    8  # of concurrent changes into the run: at each, Loro starts at the fork, and the parts between are short
+)
 
 
 def walk(doc: LoroDoc, step: int) -> Iterator[None]:
-    """Bring the state of a detached document near its history in steps, if one peer's run is between them.
+    """Advance a detached document's state to its history in steps, if one peer's run is between them.
 
     Yields after each step. A caller that attaches the document between two steps ends the walk.
 
-    Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
-    Where others wrote beside it each step would begin where they parted. So if that is little, it is taken
-    back first; whoever attaches the document works it out again.
+    Loro computes the difference of two versions at once, with a cost quadratic in the operations of one peer.
+    With concurrent operations each step would start at the fork. So a few concurrent operations are undone
+    first; attaching the document computes them again.
     """
     missing = doc.oplog_vv.sub_iter(doc.state_vv)
     if len(missing) != 1:
@@ -60,14 +62,14 @@ def walk(doc: LoroDoc, step: int) -> Iterator[None]:
 
 
 def _pays(doc: LoroDoc, first: ID, length: int) -> bool:
-    """Whether steps make it quicker: trees and movable lists Loro looks at whole, each time."""
+    """Return True if steps are faster: of trees and movable lists, Loro reads all of it at each step."""
     changed = doc.get_changed_containers_in(first, length)
     kinds = [one.container_type for one in changed]  # type: ignore[attr-defined]  # of both kinds of ids
     return all(isinstance(kind, _STEPPED) for kind in kinds)
 
 
 def is_little(doc: LoroDoc, vector: VersionVector, parted: Frontiers, length: int) -> bool:
-    """Whether there is no more between the heads and the vector than a run of that length, nor too much."""
+    """Return True if the operations between heads and vector exceed neither `length` nor the bound."""
     begins = doc.frontiers_to_vv(parted)
     if begins is None or not begins.includes_vv(doc.shallow_since_vv):  # trimmed
         return False
@@ -75,12 +77,12 @@ def is_little(doc: LoroDoc, vector: VersionVector, parted: Frontiers, length: in
 
 
 def operations(spans: Iterable[IdSpan]) -> int:
-    """How many they are together."""
+    """Return the number of operations in the spans."""
     return sum(span.counter.end - span.counter.start for span in spans)
 
 
 def _changes(doc: LoroDoc, peer: int, at: int, end: int) -> Iterator[tuple[int, int, set[tuple[int, int]]]]:
-    """The peer's changes from one counter to another: where each begins, its length, what it builds on."""
+    """Yield the peer's changes in a range of counters: first counter, length, dependencies."""
     while at < end:
         change = doc.get_change(ID(peer, at))
         assert change is not None

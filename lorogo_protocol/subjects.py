@@ -1,4 +1,4 @@
-"""Where things live on NATS: every subject, stream and bucket name of lorogo."""
+"""Names of all subjects, streams and buckets of lorogo."""
 
 WAL_STREAM = "loro-wal"
 STATUS_BUCKET = "loro-document-status"
@@ -11,23 +11,25 @@ PRESENCE_STREAM = f"KV_{PRESENCE_BUCKET}"
 REVOKED_BUCKET = "loro-revoked"
 REVOKED_STREAM = f"KV_{REVOKED_BUCKET}"
 
-SERVICE = "lorogo"  # our name in the NATS services protocol
-SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
+SERVICE = "lorogo"  # service name in the NATS services protocol
+SERVER_STARTED = "loro.server.started"  # a server announces its start; a hint for feeds
 VOUCHED_ALL = "loro.server.vouched.*"
-SERVER_RECOVER = "loro.server.recover"  # a server asks all others to bring a document back first
+SERVER_RECOVER = (
+    "loro.server.recover"  # a server requests that all other servers restore a document before its load
+)
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
 ERASED_ALL = "loro.erased.*"
 REVOKED_ALL = "loro.revoked.*"
 RESET_ALL = "loro.reset.*"
-TAKEN = "_TAKEN"  # below it closed servers hear that a chunk of a reply was taken
+TAKEN = "_TAKEN"  # prefix: servers with keys receive here that a client got a chunk of a reply
 TAKEN_ALL = f"{TAKEN}.>"
-USER_INBOX = "_INBOX_"  # and the user: where a token's answers go
-SERVER_INBOX = f"{USER_INBOX}srv"  # of services, where nobody else may listen
+USER_INBOX = "_INBOX_"  # prefix of the inboxes of a token's user, followed by the user
+SERVER_INBOX = f"{USER_INBOX}srv"  # of services: other users cannot subscribe
 GATEWAY_INBOX = f"{USER_INBOX}gateway"
 OPERATOR_INBOX = f"{USER_INBOX}operator"
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
-EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # no document id begins with _kv
+EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # document ids cannot start with _kv
 
 
 def wal(document_id: str) -> str:
@@ -41,12 +43,12 @@ def committed(document_id: str) -> str:
 
 
 def accepted(document_id: str) -> str:
-    """The owner publishes each accepted update here, once; every other client listens."""
+    """The owner publishes each accepted update here, once; all other clients subscribe."""
     return f"loro.accepted.{document_id}"
 
 
 def status_key(document_id: str) -> str:
-    """The subject behind the document's key in the status bucket."""
+    """Subject of the document's key in the status bucket."""
     return f"$KV.{STATUS_BUCKET}.{document_id}"
 
 
@@ -56,37 +58,37 @@ def status(document_id: str) -> str:
 
 
 def vouched(document_id: str) -> str:
-    """A server announces here which updates it publishes again."""
+    """A server announces here the updates that it publishes again."""
     return f"loro.server.vouched.{document_id}"
 
 
 def ping(document_id: str) -> str:
-    """The owner answers here with an empty message."""
+    """The owner replies to requests here with an empty message."""
     return f"loro.ping.{document_id}"
 
 
 def init(document_id: str) -> str:
-    """One server of the queue group takes the document; the body is the operation id."""
+    """One server of the queue group acquires the document; the body is the operation id."""
     return f"loro.init.{document_id}"
 
 
 def call(verb: str, document_id: str) -> str:
-    """A request to the owner."""
+    """Calls with this verb to the owner."""
     return f"loro.doc.{verb}.{document_id}"
 
 
 def calls(document_id: str) -> str:
-    """All requests to the owner of one document."""
+    """All calls to the owner of one document."""
     return f"loro.doc.*.{document_id}"
 
 
 def awareness(document_id: str) -> str:
-    """Presence, both ways."""
+    """Clients and the owner publish presence here."""
     return f"loro.awareness.{document_id}"
 
 
 def presence_key(document_id: str) -> str:
-    """The subject behind the document's key in the bucket of kept presence."""
+    """Subject of the document's key in the bucket of stored presence."""
     return f"$KV.{PRESENCE_BUCKET}.{document_id}"
 
 
@@ -101,17 +103,17 @@ def server_feed(server_id: str) -> str:
 
 
 def erased(document_id: str) -> str:
-    """The owner says here that a document was erased; every server looks at its tombstone."""
+    """The owner announces here that a document was erased; every server reads its tombstone."""
     return f"loro.erased.{document_id}"
 
 
 def reset(document_id: str) -> str:
-    """One server of the queue group takes the document out of ERROR."""
+    """One server of the queue group resets a document in ERROR."""
     return f"loro.reset.{document_id}"
 
 
 def revoked_key(name: str) -> str:
-    """The subject behind a key in the bucket of revoked tokens."""
+    """Subject of a key in the bucket of revoked tokens."""
     return f"$KV.{REVOKED_BUCKET}.{name}"
 
 
@@ -121,7 +123,7 @@ def revoked(name: str) -> str:
 
 
 def user_inbox(user: str) -> str:
-    """What the inboxes of this user begin with."""
+    """Prefix of this user's inboxes."""
     return f"{USER_INBOX}{user}"
 
 
@@ -131,5 +133,5 @@ def user_inboxes(user: str) -> str:
 
 
 def document_of(subject: str) -> str:
-    """The document id: the last token of any subject above."""
+    """Return the document id, which is the last token of the subjects above."""
     return subject.rpartition(".")[2]

@@ -1,7 +1,7 @@
-"""Tokens: JWTs that say who may do what, for how long (docs/decisions/0016).
+"""Tokens: JWTs with a subject, grants and an expiry (docs/decisions/0016).
 
-Pure: keys, time and ids come in as arguments. An app mints with `lorogo_client.tokens`.
-A key says its algorithm, never the token: Ed25519 keys sign EdDSA, secrets of 32 bytes or more HS256.
+Pure: keys, time and ids are arguments. Apps mint tokens with `lorogo_client.tokens`. The key determines the
+algorithm, never the token: Ed25519 keys use EdDSA, secrets of at least 32 bytes HS256.
 """
 
 import base64
@@ -24,17 +24,17 @@ from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_SUBJECT_CHARS_MAX
 
 AUDIENCE: Final = "lorogo"
 SECRET_BYTES_MIN: Final = 32
-CLOCK_SECONDS: Final = 5.0  # by which the clocks of minters and ours may differ
+CLOCK_SECONDS: Final = 5.0  # tolerated difference between the clocks of issuers and verifiers
 _USER_CHARS: Final = 32
-_SECONDS_MAX: Final = 253_402_214_400  # the last day of the year 9999: a time in milliseconds is far above
-#: exactly one way to write a token: with `=` at its end it would be another text, and so another id to revoke
+_SECONDS_MAX: Final = 253_402_214_400  # the last day of the year 9999; rejects times in milliseconds
+#: The only accepted form of a token: with a trailing `=` the same token would get another id to revoke.
 _SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]{1,4096}={0,2}")
 _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("OKP", "Ed25519"): ("EdDSA", "Ed25519"),  # the second is its newer name
     ("oct", None): ("HS256",),
 }
-#: claims are looked at below, with sentences of our own
+#: claims are checked below, with specific messages
 _VERIFIED: Final[Options] = {
     "verify_signature": True,
     "verify_exp": False,
@@ -49,16 +49,16 @@ _PEEKED: Final[Options] = {**_VERIFIED, "verify_signature": False}
 
 
 class InvalidKey(LorogoError):
-    """What should be a key is none; the message never has the key in it."""
+    """The value is not a valid key; the message does not contain the key."""
 
     code = "invalid-key"
 
 
 class TokenRefused(LorogoError):
-    """The token lets nobody in.
+    """The token is not accepted.
 
-    `code`: token-invalid, token-expired, token-early, token-revoked; or token-unchecked, while it is not
-    known here what is revoked.
+    `code`: token-invalid, token-expired, token-early, token-revoked; or token-unchecked while the list of
+    revoked tokens is unknown.
     """
 
     def __init__(self, code: str, problem: str) -> None:
@@ -68,53 +68,53 @@ class TokenRefused(LorogoError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token says."""
+    """The claims of a token."""
 
-    subject: str  # whose it is
+    subject: str  # `sub`
     grants: Grants
     expires: float  # Unix seconds
     issued: float | None
-    token_id: str  # its jti, or the user if it has none: by which it is revoked
+    token_id: str  # for revocation: `jti`, or the user without one
     key_id: str
-    user: str = field(repr=False)  # of NATS: only who has the token can know it
-    key_print: str = field(default="", repr=False)  # of the very key that signed it; "" if nobody looked
+    user: str = field(repr=False)  # NATS user, derived from the token's text: only its holder knows it
+    key_print: str = field(default="", repr=False)  # fingerprint of the signing key; "": unverified
 
     def expired(self, now: float) -> bool:
-        """Whether it has ended, all clocks considered."""
+        """Return True if the token has expired, with the tolerance for clocks."""
         return now >= self.expires + CLOCK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that verifies, and if it has a private part mints."""
+    """A key that verifies tokens, and with a private part mints them."""
 
     key_id: str
     algorithm: str  # EdDSA or HS256
     _jwk: Mapping[str, str] = field(repr=False)
-    prepared: Any = field(repr=False, compare=False)  # as PyJWT takes it
-    print: str = field(repr=False, compare=False)  # tells keys of one name apart
+    prepared: Any = field(repr=False, compare=False)  # PyJWT's form
+    print: str = field(repr=False, compare=False)  # fingerprint: distinguishes keys with the same id
 
     @property
     def mints(self) -> bool:
-        """Whether it can sign."""
+        """True if the key can sign tokens."""
         return self.algorithm == "HS256" or "d" in self._jwk
 
     @property
     def secret(self) -> bool:
-        """Whether nobody else may see it."""
+        """True if the key must be kept secret."""
         return self.mints
 
     def public(self) -> dict[str, str]:
-        """The part that verifies, as a JWK; of a shared secret, the secret."""
+        """Return the verifying part as a JWK; for a shared secret, the secret."""
         return {name: value for name, value in self._jwk.items() if name != "d"}
 
     def private(self) -> dict[str, str]:
-        """All of it, as a JWK."""
+        """Return the complete key as a JWK."""
         return dict(self._jwk)
 
 
 def key_of(jwk: object) -> Key:
-    """The key in a JWK, as text or as a map, of type OKP (Ed25519) or oct. Raises InvalidKey."""
+    """Parse a JWK, as text or as a map, of type OKP (Ed25519) or oct. Raises InvalidKey."""
     if isinstance(jwk, str | bytes):
         jwk = _json(jwk)
     if not isinstance(jwk, Mapping):
@@ -127,10 +127,10 @@ def key_of(jwk: object) -> Key:
     algorithm, *_ = names = _ALGORITHMS.get((kind, curve), ("",))
     if not algorithm:
         raise InvalidKey(
-            f"key {key_id!r} is of type {kind[:20]!r}: only OKP (Ed25519) and oct (HS256) are taken"
+            f"key {key_id!r} is of type {kind[:20]!r}: only OKP (Ed25519) and oct (HS256) are supported"
         )
     if found.get("alg", algorithm) not in names or found.get("use", "sig") != "sig":
-        raise InvalidKey(f"key {key_id!r} says that it is for something else than {algorithm} signatures")
+        raise InvalidKey(f"key {key_id!r} is not for {algorithm} signatures: check `alg` and `use`")
     parts = {name: found[name] for name in (("k",) if kind == "oct" else ("x", "d")) if name in found}
     if not all(_BASE64.fullmatch(part) for part in parts.values()):
         raise InvalidKey(f"key {key_id!r} cannot be read: it is not base64url")
@@ -151,13 +151,13 @@ def key_of(jwk: object) -> Key:
 
 
 def make_key(kind: str, key_id: str, material: bytes) -> Key:
-    """A new key that mints: `kind` EdDSA or HS256, of 32 random bytes. Raises InvalidKey."""
+    """Make a minting key: `kind` is EdDSA or HS256, `material` 32 random bytes. Raises InvalidKey."""
     if kind not in ("EdDSA", "HS256") or len(material) != SECRET_BYTES_MIN:
         raise InvalidKey(f"a key is of kind EdDSA or HS256, and of {SECRET_BYTES_MIN} random bytes")
     if kind == "HS256":
         return key_of({"kty": "oct", "kid": key_id, "k": _base64(material)})
     try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # not everybody has it
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # optional
             Ed25519PrivateKey,
         )
     except ImportError:
@@ -178,7 +178,7 @@ def _print(kept: Mapping[str, str]) -> str:
 
 
 class Keys:
-    """Several keys at once: a new one is known before it is used, an old one until its tokens end."""
+    """Several keys, for rotation: add a new key before it signs, keep an old one until its tokens expire."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._keys: dict[str, Key] = {}
@@ -197,7 +197,7 @@ class Keys:
         return self._keys.get(key_id)
 
     def verify(self, text: str, *, now: float) -> Token:
-        """What the token says, if one of our keys signed it and this is its time. Raises TokenRefused."""
+        """Return the claims of a token with a valid signature and time. Raises TokenRefused."""
         key = self._key_for(_header(text))
         try:
             claims = jwt.decode(
@@ -230,12 +230,12 @@ class Keys:
 
 
 def expired(token: Token, now: float) -> TokenRefused:
-    """Why a token that has ended is refused."""
+    """Return the refusal of an expired token."""
     return TokenRefused("token-expired", f"the token expired {_ago(now - token.expires)} ago: get a new one")
 
 
 def keys_of(jwks: object) -> Keys:
-    """The keys in a JWK set (`{"keys": [...]}`) or in one JWK, as text or as a map. Raises InvalidKey."""
+    """Parse a JWK set (`{"keys": [...]}`) or one JWK, as text or as a map. Raises InvalidKey."""
     if isinstance(jwks, str | bytes):
         jwks = _json(jwks)
     if isinstance(jwks, Mapping) and "keys" in jwks:
@@ -249,10 +249,10 @@ def keys_of(jwks: object) -> Keys:
 def mint(
     key: Key, *, subject: str, documents: Mapping[str, str], expires: float, now: float, token_id: str
 ) -> str:
-    """A token as text. `expires` and `now` are Unix seconds. Raises InvalidKey, InvalidGrants, ValueError."""
+    """Sign a token. `expires` and `now` are Unix seconds. Raises InvalidKey, InvalidGrants, ValueError."""
     if not key.mints:
         raise InvalidKey(f"key {key.key_id!r} only verifies: minting needs its private part")
-    if not 0 <= now < expires <= _SECONDS_MAX:  # NaN is none of it
+    if not 0 <= now < expires <= _SECONDS_MAX:  # rejects NaN as well
         raise ValueError("a token must expire in the future")
     claims = {
         "aud": AUDIENCE,
@@ -272,24 +272,24 @@ def mint(
 
 
 def user_of(text: str) -> str:
-    """The NATS user that this token is."""
+    """Return the NATS user of a token: a part of its SHA-256."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_USER_CHARS]
 
 
 def looks_like(text: str) -> bool:
-    """Whether it has the shape of a token, whatever is in it: for those who find one where none should be."""
+    """Return True if a text has the form of a token, to detect one in a wrong place."""
     return text.startswith("eyJ") and _SHAPE.fullmatch(text) is not None
 
 
 def peek(text: str) -> Token:
-    """What the token says of itself, unverified: for its holder only. Raises TokenRefused."""
+    """Return the claims of a token without verification, for its holder only. Raises TokenRefused."""
     header = _header(text)
     try:
         claims = jwt.decode(text, options=_PEEKED)
     except jwt.PyJWTError:
         raise _invalid("it is not a JWT") from None
     key_id = header.get("kid", "")
-    return _read(claims, text, key_id if is_token(key_id) else "", "")  # no key of ours has another name
+    return _read(claims, text, key_id if is_token(key_id) else "", "")  # valid keys have no other ids
 
 
 def _header(text: str) -> Mapping[str, Any]:
@@ -306,7 +306,7 @@ def _header(text: str) -> Mapping[str, Any]:
 def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> Token:
     audience = claims.get("aud")
     if AUDIENCE not in (audience if isinstance(audience, list) else [audience]):
-        raise _invalid(f'it is for somebody else: `aud` must be "{AUDIENCE}"')
+        raise _invalid(f'it has another audience: `aud` must be "{AUDIENCE}"')
     user, named = user_of(text), claims.get("jti")
     try:
         subject, token_id = checked_subject(claims.get("sub")), user if named is None else _checked_id(named)
@@ -320,7 +320,7 @@ def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> 
 
 
 def checked_subject(subject: object) -> str:
-    """The subject itself, if a token can have it. Raises ValueError."""
+    """Return the subject if a token can have it. Raises ValueError."""
     if (
         not isinstance(subject, str)
         or not 0 < len(subject) <= TOKEN_SUBJECT_CHARS_MAX

@@ -1,7 +1,7 @@
-"""How much Loro does to a tree when a concurrent operation comes, estimated before the import.
+"""Estimates Loro's cost of importing a concurrent tree operation, before the import.
 
-Loro takes back each tree operation that the writer had not seen, and applies it again; each time it goes from
-the node up to the root, so a chain of nodes costs the square of its depth.
+Loro undoes each tree operation that the writer had not seen, and applies it again. Each time it walks from
+the node to the root, so a chain of nodes costs the square of its depth.
 """
 
 import json
@@ -13,9 +13,9 @@ _SAMPLES = 32
 
 
 def replay_steps(doc: LoroDoc, begins: VersionVector, most: int) -> int:
-    """About how many steps to a root are taken for an operation that builds on `begins`.
+    """Estimate the number of steps to a root for an operation that depends on `begins`.
 
-    Operations are sampled, by a digest of the document's heads. Counting ends at `most` steps.
+    Samples operations by a digest of the document's heads. Counting ends at `most` steps.
     """
     spans = [(span.peer, span.counter.start, span.counter.end) for span in doc.oplog_vv.sub_iter(begins)]
     total = sum(end - first for _, first, end in spans)
@@ -32,7 +32,7 @@ def replay_steps(doc: LoroDoc, begins: VersionVector, most: int) -> int:
 
 
 def _operation(spans: list[tuple[int, int, int]], number: int) -> tuple[int, int]:
-    """The peer and the counter of the operation with that number, counted over all spans."""
+    """Return peer and counter of the operation with that index over all spans."""
     for peer, first, end in spans:
         if number < end - first:
             return peer, first + number
@@ -41,7 +41,7 @@ def _operation(spans: list[tuple[int, int, int]], number: int) -> tuple[int, int
 
 
 def _depth(doc: LoroDoc, peer: int, counter: int, most: int) -> int:
-    """How deep the node of a tree operation is now, at most so deep; 0: it is another operation."""
+    """Return the current depth of a tree operation's node, up to `most`; 0 for other operations."""
     changed = doc.get_changed_containers_in(ID(peer, counter), 1)
     trees = [one for one in changed if isinstance(one.container_type, ContainerType.Tree)]  # type: ignore[attr-defined]
     if not trees or not isinstance(tree := doc.get_container(trees[0]), LoroTree):

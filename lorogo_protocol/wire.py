@@ -1,4 +1,4 @@
-"""The version of the wire, and what is said to one who speaks a later one (docs/PROTOCOL.md, "Versions")."""
+"""Version of the wire protocol, and the message for a later version (docs/PROTOCOL.md, "Versions")."""
 
 from lorogo_protocol.errors import LorogoError
 
@@ -6,15 +6,15 @@ WIRE = 1
 
 
 class LaterWire(LorogoError):
-    """Something here was made by a later version of lorogo, which this one does not understand."""
+    """A later version of lorogo wrote data that this version does not understand."""
 
     code = "later-wire"
 
 
 def later(theirs: object, who: str, *, advice: str) -> str:
-    """The sentence for one who says that it speaks a version that we do not know; "": it is fine.
+    """Return a message if a peer's wire version is unknown, or "" if it is supported.
 
-    Nothing said is 1: the first version did not say it.
+    None stands for version 1, which did not send its version.
     """
     if theirs is None or (type(theirs) is int and 0 < theirs <= WIRE):
         return ""

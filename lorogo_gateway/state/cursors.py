@@ -30,7 +30,7 @@ class Cursors:
 
         Raises CrdtError if an update is not presence, PresenceTooLarge if it exceeds a limit.
         """
-        self._check_room(setter, self._present.news(updates))
+        self._check_room(setter, self._present.changed_entries(updates))
         for data in updates:
             self._last = data
             for key in self._present.apply(data):

@@ -24,7 +24,7 @@ class AckMetrics:
 
     def acked(self, latency_us: int) -> None:
         """Count an ACK; the latency is measured from the arrival of the update."""
-        self._counts[latency.place(latency_us)] += 1
+        self._counts[latency.bucket_of(latency_us)] += 1
         self._sum_us += max(latency_us, 0)
 
     def refused(self, reason: Reason) -> None:

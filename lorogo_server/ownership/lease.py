@@ -313,7 +313,7 @@ class Lease:
             self._acquiring_again = False
 
     def _judge(self, entry: StatusEntry | None, *, missed: bool = False) -> rules.OwnerStep:
-        return rules.owner_sees(
+        return rules.owner_step(
             entry,
             server_id=self.server_id,
             token=self.token,

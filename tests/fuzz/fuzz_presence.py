@@ -27,7 +27,7 @@ def _consistent(present: BoundedPresenceStore, gone: list[str]) -> None:
 
 def _apply(present: BoundedPresenceStore, data: bytes) -> None:
     try:
-        news = present.news([data])
+        news = present.changed_entries([data])
     except CrdtPanic:
         raise
     except CrdtError:

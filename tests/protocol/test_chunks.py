@@ -74,9 +74,9 @@ def test_facts_on_a_chunk_that_is_not_the_last_mean_nothing() -> None:
         (FINAL | {h.DIGEST: "0xff"}, "LORO_DIGEST is '0xff', not a number"),
         (FINAL | {h.DIGEST: "1" * 21}, "LORO_DIGEST"),
         (FINAL | {h.DIGEST: "1\r\n x: y"}, "LORO_DIGEST"),
-        (FINAL | {h.RESPONSE_INBOX: "$JS.API.STREAM.DELETE.loro-wal"}, "where no answer may go"),
-        (FINAL | {h.RESPONSE_INBOX: "loro.wal.other"}, "where no answer may go"),
-        (FINAL | {h.RESPONSE_INBOX: "_INBOX.>"}, "where no answer may go"),
+        (FINAL | {h.RESPONSE_INBOX: "$JS.API.STREAM.DELETE.loro-wal"}, "which is not a valid inbox"),
+        (FINAL | {h.RESPONSE_INBOX: "loro.wal.other"}, "which is not a valid inbox"),
+        (FINAL | {h.RESPONSE_INBOX: "_INBOX.>"}, "which is not a valid inbox"),
     ],
 )
 def test_what_is_no_chunk(headers: dict[str, str], problem: str) -> None:

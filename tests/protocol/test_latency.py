@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol.latency import COUNTS_MAX, added, bound_us, place, quantile_us, trimmed
+from lorogo_protocol.latency import COUNTS_MAX, added, bound_us, bucket_of, quantile_us, trimmed
 
 SHORT = st.integers(0, 2**30 - 1)  # those that have an upper end
 
@@ -12,7 +12,7 @@ SHORT = st.integers(0, 2**30 - 1)  # those that have an upper end
 def counted(latencies: list[int]) -> list[int]:
     counts = [0] * COUNTS_MAX
     for one in latencies:
-        counts[place(one)] += 1
+        counts[bucket_of(one)] += 1
     return counts
 
 
@@ -22,13 +22,13 @@ def counted(latencies: list[int]) -> list[int]:
 )
 def test_a_latency_has_its_place(latency_us: int, at: int) -> None:
     """The count i is of those below 2^i microseconds, and not below half of that; the last is of the rest."""
-    assert place(latency_us) == at
+    assert bucket_of(latency_us) == at
 
 
 @given(SHORT)
 def test_every_latency_is_between_two_powers_of_two(latency_us: int) -> None:
     """Below the power of two that its place names, and not below the one before."""
-    at = place(latency_us)
+    at = bucket_of(latency_us)
     assert latency_us < 2**at
     assert at == 0 or latency_us >= 2 ** (at - 1)
 
@@ -39,7 +39,7 @@ def test_a_quantile_is_right_within_a_factor_of_two(latencies: list[int], share:
     true = sorted(latencies)[max(0, -int(-len(latencies) * share // 1) - 1)]
     told = quantile_us(counted(latencies), share)
     assert told is not None
-    at = place(true)
+    at = bucket_of(true)
     assert (2 ** (at - 1) if at else 0) <= told <= 2**at
 
 
@@ -70,5 +70,5 @@ def test_counts_are_added_and_travel_without_the_zeros_at_the_end() -> None:
 @given(st.integers(0, 2**40))
 def test_a_latency_is_shorter_than_the_bound_of_its_count(latency_us: int) -> None:
     """Only the last count has none."""
-    bound = bound_us(place(latency_us))
+    bound = bound_us(bucket_of(latency_us))
     assert latency_us >= 2**30 if bound is None else latency_us < bound

@@ -26,7 +26,7 @@ from lorogo_protocol.lease import (
     answer_init,
     begins_series,
     lease_valid,
-    owner_sees,
+    owner_step,
     taken_from,
     wish,
 )
@@ -211,7 +211,7 @@ GAP = StepDown("another server may have owned it meanwhile")
 )
 def test_the_owner_that_sees_its_key(entry: StatusEntry | None, missed: bool, expected: OwnerStep) -> None:
     """It writes UP over a stray DOWN or ERROR, unless another server may have owned it; else it yields."""
-    seen = owner_sees(entry, server_id="me", token=5, revision=12, operation_id="op", missed=missed)
+    seen = owner_step(entry, server_id="me", token=5, revision=12, operation_id="op", missed=missed)
     assert seen == expected
 
 

@@ -27,7 +27,7 @@ from lorogo_protocol.lease import (
     StepDown,
     answer_init,
     begins_series,
-    owner_sees,
+    owner_step,
     wish,
 )
 from lorogo_protocol.status import Down, Failed, Starting, Up
@@ -116,7 +116,7 @@ class Rules:
 
 
 def sees(entry: StatusEntry | None, server_id: str, holds: Holds, missed: bool) -> OwnerStep:
-    return owner_sees(
+    return owner_step(
         entry,
         server_id=server_id,
         token=holds.token,

@@ -74,12 +74,12 @@ def test_news_are_what_would_change() -> None:
     present.apply(known)
     time.sleep(0.003)
     other = entry("a", "longer than before")
-    assert present.news([known]) == {}
-    assert present.news([known, entry("b", None)]).keys() == {"b"}
-    assert present.news([other]) == {"a": len(other)}
+    assert present.changed_entries([known]) == {}
+    assert present.changed_entries([known, entry("b", None)]).keys() == {"b"}
+    assert present.changed_entries([other]) == {"a": len(other)}
     assert present.states() == {"a": "here"}
     with pytest.raises(CrdtError):
-        present.news([known, b"\xff" * 20])
+        present.changed_entries([known, b"\xff" * 20])
 
 
 @pytest.mark.parametrize("seed", range(10))

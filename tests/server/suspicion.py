@@ -12,7 +12,7 @@ class Suspicious(DecodeSandbox):
         self.suspects = suspects
         self.validated: list[tuple[bytes, bool]] = []
 
-    def another(self) -> DecodeSandbox:
+    def new_instance(self) -> DecodeSandbox:
         return self
 
     def start(self) -> None:
