@@ -512,7 +512,7 @@ class Replica:
             return self.settled().export(ExportMode.Snapshot())
 
     def shallow_snapshot(self, frontiers: bytes) -> bytes:
-        """Export the state with history from these heads on (from the last single head before, if several)."""
+        """Export the state with history from these heads on (from the last single head before them)."""
         with guard():
             return self.settled().export(ExportMode.ShallowSnapshot(Frontiers.decode(frontiers)))
 

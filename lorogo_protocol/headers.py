@@ -20,9 +20,7 @@ OMITTED = "LORO_OMITTED"  # on loro.accepted: the update is too large to push, s
 
 MEMBER = "LORO_MEMBER"  # on loro.awareness: id of the sender, so that it does not get its own message back
 
-EXPECTED = (
-    "LORO_EXPECTED"  # on an init for which the server writes STARTING: the revision that the client saw, or 0
-)
+EXPECTED = "LORO_EXPECTED"  # on an init, if the server writes STARTING: revision that the client saw, or 0
 EXISTING = "LORO_EXISTING"  # on an init: decline with not-found if the document does not exist
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's highest accepted sequence

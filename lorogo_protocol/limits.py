@@ -20,8 +20,8 @@ PATCH_WORK_MAX = (
     16 * MIB
 )  # units of a JSON Patch (lorogo_server/sandbox/call_executor.py): about 2 s in a thread
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
-# A document above one of these is read, exported, reverted and patched by a child process: a call on the event
-# loop takes up to 0.2 s at these limits (a tree), and longer above (lorogo_server/sandbox/child_process.py)
+# A document above one of these is read, exported, reverted and patched by a child process: a call on the
+# event loop takes up to 0.2 s at these limits (a tree), longer above (lorogo_server/sandbox/child_process.py)
 LOOP_OPERATIONS_MAX = 15_000  # of a document, including trimmed ones; above, a child makes the first call
 LOOP_DOCUMENT_BYTES_MAX = 2 * MIB  # of a document; above it a child process makes the first call
 LOOP_CALL_SECONDS_MAX = 0.05  # of a measured call; below it the loop makes the next call of that kind

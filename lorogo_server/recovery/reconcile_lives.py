@@ -113,7 +113,7 @@ class Lives:
             epoch=self._context.epochs.current,
             lease=max(row.edited, facts.lease),
             generation=facts.generation + 1,  # whoever knows it as deleted must hear that it is not
-            floor=floor,
+            cutoff=floor,
             past=facts.deleted_by,
             past_ns=facts.deleted_ns,
         )

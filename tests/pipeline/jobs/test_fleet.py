@@ -165,7 +165,7 @@ async def test_a_document_that_a_server_owns_is_left_alone(world: World) -> None
         report = await compact_fleet(world.url, world.options())
         assert report.failures == []
         assert report.compacted == 20
-        assert report.skipped == {"it is up": 1}
+        assert report.skipped == {"the document is up": 1}
         assert (await world.counts())[hot] == 5
         assert report.prefix_messages <= 40
         assert owner.hosts[hot].lease.token == token

@@ -52,13 +52,13 @@ async def test_what_another_server_owns_is_not_taken(serve: Serve, probe: Probe,
     await serve()
     entry = await probe.start(unique)
     job = await serve(QUICK, takes_inits=False)
-    with pytest.raises(NotAcquired, match="it is up") as refused:
+    with pytest.raises(NotAcquired, match="the document is up") as refused:
         await job.take(unique)
     assert refused.value.again_seconds == 0
     assert (await probe.status(unique)).token == entry.token
     starting = f"{unique}-starting"
     await probe.move(starting)
-    with pytest.raises(NotAcquired, match="it is starting") as refused:
+    with pytest.raises(NotAcquired, match="the document is starting") as refused:
         await job.take(starting)
     assert 0 < refused.value.again_seconds <= QUICK.stale_seconds
 
