@@ -298,10 +298,12 @@ class ChunkAssembler:
                 break
             del self._acked[log_id]
         late = [log_id for log_id, partial in self._partials.items() if now >= self._deadline(partial)]
-        expired = [self._drop(log_id, Reason.CHUNK_MISSING, "not all chunks came in time") for log_id in late]
+        expired = [
+            self._drop(log_id, Reason.CHUNK_MISSING, "some chunks did not arrive in time") for log_id in late
+        ]
         if span_bytes_max is None:
             return expired
-        why = f"more than {span_bytes_max} bytes came to the document while it was unfinished"
+        why = f"the document received more than {span_bytes_max} bytes while the update was unfinished"
         before = self._seen - span_bytes_max
         wide = [log_id for log_id, partial in self._partials.items() if partial.seen_before < before]
         return expired + [self._drop(log_id, Reason.CHUNK_MISSING, why) for log_id in wide]
@@ -349,9 +351,9 @@ class ChunkAssembler:
         if self._room is not None:
             self._room.keep(len(chunk.data))
         if partial.size > (most := self._limit(again=partial.again)):
-            self._forget_bytes(partial, f"it has more than {most} bytes")
+            self._forget_bytes(partial, f"the update has more than {most} bytes")
         elif chunk.index >= CHUNKS_MAX or len(partial.sequences) > 4 * CHUNKS_MAX:
-            self._forget_bytes(partial, f"it has more than {CHUNKS_MAX} chunks")
+            self._forget_bytes(partial, f"the update has more than {CHUNKS_MAX} chunks")
         return True
 
     def _limit(self, *, again: bool) -> int:
@@ -379,7 +381,7 @@ class ChunkAssembler:
         self, final: Chunk, payload: bytes, sequences: tuple[int, ...], sequence: int, *, again: bool
     ) -> AssemblyOutcome:
         if len(payload) > (most := self._limit(again=again)):
-            message = f"it has more than {most} bytes"
+            message = f"the update has more than {most} bytes"
             return _rejected(final, Reason.TOO_LARGE, message, sequences)
         actual = digest(payload)
         if actual != final.digest:

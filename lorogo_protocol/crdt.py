@@ -262,7 +262,7 @@ class Replica:
                 continue
             if found:
                 raise OperationIdsReused(
-                    "the document has other content under its operation ids: start over under a new peer id"
+                    "the document has other content under the update's operation ids: use a new peer id"
                 )
             if found is False:
                 return True
@@ -324,14 +324,14 @@ class Replica:
             length = steps.operations(needs.partial_end_vv.sub_iter(have))
             if length > SNAPSHOT_MERGED_OPERATIONS_MAX and have.encode() != nothing_known():
                 raise TooLong(
-                    f"it is a snapshot and adds {length} operations to a document with content: at most"
-                    f" {SNAPSHOT_MERGED_OPERATIONS_MAX} are taken at once; send the changes as updates"
+                    f"the snapshot adds {length} operations to a document with content, above the limit of"
+                    f" {SNAPSHOT_MERGED_OPERATIONS_MAX}; send the changes as updates"
                 )
         if contents.marks > UNSTEPPED_MARKS_MAX:
             most = MARKS_MAX if self._is_long_run(needs, 0) else UNSTEPPED_MARKS_MAX
             if contents.marks > most:
                 raise TooLong(
-                    f"it holds {contents.marks} marks of texts: at most {most} are taken at once;"
+                    f"the update has {contents.marks} marks of texts, above the limit of {most};"
                     " sync, then split the change into smaller commits"
                 )
         if blocks.TREE not in contents.kinds or have.includes_vv(needs.partial_end_vv):
@@ -342,7 +342,7 @@ class Replica:
         most = TREE_REPLAY_STEPS_MAX
         if begins is not None and tree_replay.replay_steps(self.doc, begins, most) > most:
             raise TooLong(
-                "it changes a tree beside many operations on deep nodes that its writer had not seen;"
+                "the update changes a tree concurrently with many operations on deep nodes;"
                 " sync, then make the change again"
             )
 
@@ -353,7 +353,7 @@ class Replica:
             return
         if contents.edits > EDITS_MAX:
             raise TooLong(
-                f"it holds {contents.edits} edits: at most {EDITS_MAX} are taken at once;"
+                f"the update has {contents.edits} edits, above the limit of {EDITS_MAX};"
                 " split the change into smaller commits"
             )
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
@@ -365,24 +365,24 @@ class Replica:
             most = TREE_BESIDE_OPERATIONS_MAX if merges else UNSTEPPED_OPERATIONS_MAX
             if length > most:
                 raise TooLong(
-                    f"it holds {length} operations and changes a tree or a movable list: at most {most} are"
-                    " taken at once; split the change into smaller commits"
+                    f"the update has {length} operations, above the limit of {most} for changes of trees and"
+                    " movable lists; split the change into smaller commits"
                 )
         if beside and contents.edits > EDITS_BESIDE_MAX and not contents.kinds.isdisjoint(_ORDERED):
             raise TooLong(
-                f"it holds {contents.edits} edits beside {beside} operations that its writer had not seen:"
-                f" at most {EDITS_BESIDE_MAX} are taken at once; sync, then split it into smaller commits"
+                f"the update has {contents.edits} edits concurrent with {beside} operations, above the limit"
+                f" of {EDITS_BESIDE_MAX}; sync, then split the change into smaller commits"
             )
         if length <= MERGED_OPERATIONS_MAX:
             return
         if len(missing) > 1:
             raise TooLong(
-                f"it holds {length} operations of several peers: at most {MERGED_OPERATIONS_MAX} are taken at"
-                " once; send the changes in smaller updates, or a snapshot into a new document"
+                f"the update has {length} operations of several peers, above the limit of"
+                f" {MERGED_OPERATIONS_MAX}; send smaller updates, or a snapshot into a new document"
             )
         if beside > MERGED_OPERATIONS_MAX or (beside and length > RUN_BESIDE_OPERATIONS_MAX):
             raise TooLong(
-                f"it holds {length} operations beside {beside} that its writer had not seen;"
+                f"the update has {length} operations concurrent with {beside}, above the limit;"
                 " sync, then split the change into smaller commits"
             )
 
@@ -653,10 +653,10 @@ def _width(meta: ImportBlobMetadata) -> str:
         return ""  # every peer has a change
     peers = len(meta.partial_end_vv.sub_iter(meta.partial_start_vv))
     if peers > UPDATE_PEERS_MAX:
-        return f"it holds changes of {peers} peers, at most {UPDATE_PEERS_MAX} are taken at once"
+        return f"the update has changes of {peers} peers, above the limit of {UPDATE_PEERS_MAX}"
     if peers * changes > UPDATE_PEER_CHANGES_MAX:
         most = UPDATE_PEER_CHANGES_MAX // peers
-        return f"it holds {changes} changes of {peers} peers, at most {most} of so many are taken at once"
+        return f"the update has {changes} changes, above the limit of {most} for {peers} peers"
     return ""
 
 

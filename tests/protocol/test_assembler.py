@@ -285,7 +285,7 @@ def test_too_many_chunks_are_too_large() -> None:
     final = Chunk("id", CHUNKS_MAX, b"", final=True, count=CHUNKS_MAX + 1, digest="1", inbox="_INBOX.id")
     (no,) = feed(ChunkAssembler(), [final])
     assert isinstance(no, AssemblyRejected)
-    assert (no.reason, no.message) == (Reason.TOO_LARGE, "it has more than 16384 chunks")
+    assert (no.reason, no.message) == (Reason.TOO_LARGE, "the update has more than 16384 chunks")
     fits = [Chunk("fits", index, b"") for index in range(CHUNKS_MAX - 1)]
     last = Chunk("fits", CHUNKS_MAX - 1, b"", final=True, count=CHUNKS_MAX, digest=digest(b""))
     (outcome,) = feed(ChunkAssembler(), [*fits, last])

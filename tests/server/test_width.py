@@ -46,7 +46,7 @@ async def test_it_is_refused_and_quarantined_and_nothing_else_stops(memory: Worl
     await probe.accept("doc", Writer().type("kept"))
     nack = await probe.refuse("doc", UPDATE)
     assert nack.reason is Reason.TOO_LARGE
-    assert nack.message == "it holds changes of 1001 peers, at most 1000 are taken at once"
+    assert nack.message == "the update has changes of 1001 peers, above the limit of 1000"
     await probe.accept("other", Writer().type("goes on"))
     await quarantined(memory, messages=1)
     assert await probe.value("doc") == {"body": "kept"}
@@ -89,7 +89,7 @@ async def test_an_import_of_anything_but_a_snapshot_has_the_limit_too(memory: Wo
     """An update that begins at nothing could be imported, but is not quick."""
     await memory.server()
     await memory.probe.start("doc")
-    with pytest.raises(CallRefused, match="1001 peers, at most 1000") as caught:
+    with pytest.raises(CallRefused, match="1001 peers, above the limit of 1000") as caught:
         await memory.probe.call("import", "doc", payload=UPDATE)
     assert caught.value.reason is Reason.TOO_LARGE
     assert await memory.probe.wal.count(subjects.wal("doc")) == 0

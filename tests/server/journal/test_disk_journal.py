@@ -720,7 +720,7 @@ async def test_a_journal_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     """One sentence with the folder, and nothing started."""
     (tmp_path / "journal").write_text("a file where the folder should be")
     nats = MemoryNats()
-    with pytest.raises(JournalStopped, match="cannot be opened"):
+    with pytest.raises(JournalStopped, match="cannot open the journal"):
         async with Server(nats.connect("server"), QUICK, data=tmp_path):
             pass
 
