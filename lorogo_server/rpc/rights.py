@@ -60,7 +60,7 @@ class CallRights:
                 verb,
                 document_id,
                 None,
-                f"the call has no token; send one that grants {document_id}={needed.word}",
+                f"a token that grants {needed.word} on {document_id!r} is missing",
             )
         try:
             token = self._authority.verify(asked.token)

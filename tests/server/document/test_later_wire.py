@@ -70,7 +70,7 @@ async def test_a_server_does_not_start_where_later_ones_have_been() -> None:
     assert before is not None
     marked = json.dumps({**json.loads(before.data), "wire": WIRE + 1}).encode()
     await bucket.append(subjects.EPOCH_KEY, marked)
-    with pytest.raises(LaterWire, match="start lorogo of a later version"):
+    with pytest.raises(LaterWire, match="start a later version of lorogo"):
         async with Server(nats.connect(), ServerSettings(), **in_memory()):
             pass
     after = await bucket.last(subjects.EPOCH_KEY)
