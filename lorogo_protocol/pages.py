@@ -104,7 +104,7 @@ def parse_request(body: calls.Body) -> PageRequest:
 class PageEntry:
     """A record with its position in a journal."""
 
-    place: int  # its sequence in the journal
+    sequence: int  # in the journal
     time_ns: int
     document: str
     record: DocumentRecord
@@ -126,7 +126,7 @@ def encode(page: FeedPage) -> dict[str, object]:
 
 def pack(entries: Iterable[PageEntry]) -> bytes:
     """Pack the entries of a page."""
-    rows = [(one.place, one.time_ns, one.document, records.encode(one.record)) for one in entries]
+    rows = [(one.sequence, one.time_ns, one.document, records.encode(one.record)) for one in entries]
     packed: bytes = msgpack.packb(rows, use_bin_type=True)
     return packed
 
@@ -136,11 +136,11 @@ def decode(body: Mapping[str, object]) -> FeedPage:
     try:
         rows = msgpack.unpackb(calls.need(body, "records", bytes), raw=False)
         entries = []
-        for place, time_ns, document, value in rows:
-            if not isinstance(place, int) or not isinstance(time_ns, int) or not isinstance(document, str):
+        for sequence, time_ns, document, value in rows:
+            if not isinstance(sequence, int) or not isinstance(time_ns, int) or not isinstance(document, str):
                 raise MalformedMessage("a record in a page of the feed is malformed")
             if (record := records.decode_document(value)) is not None:
-                entries.append(PageEntry(place, time_ns, document, record))
+                entries.append(PageEntry(sequence, time_ns, document, record))
         return FeedPage(tuple(entries), calls.need(body, "next", str), calls.need(body, "end", bool))
     except (
         ValueError,

@@ -136,4 +136,4 @@ def _rank(source: FeedSource) -> tuple[int, str]:
 
 def _resume(source: FeedSource) -> str:
     """Return the resume position: the first undelivered record, else the end of the last page."""
-    return f"{source.entries[0].place}:0:0" if source.entries else source.read
+    return f"{source.entries[0].sequence}:0:0" if source.entries else source.read

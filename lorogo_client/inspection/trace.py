@@ -204,7 +204,7 @@ async def _in_journal(
                 yield InJournal(
                     server.server_id,
                     journal,
-                    entry.place,
+                    entry.sequence,
                     entry.document,
                     record.epoch,
                     record.sequence,

@@ -74,7 +74,7 @@ async def test_pages_follow_each_other(asking: Asking) -> None:
     assert tuple(found) == whole.entries
     assert turns > 5
     assert (await asking.page(after=after)).entries == ()
-    first = await asking.page(after=f"{found[7].place}:0:0")  # a place without the hints
+    first = await asking.page(after=f"{found[7].sequence}:0:0")  # a place without the hints
     assert first.entries == tuple(found[7:])
 
 
@@ -104,7 +104,7 @@ async def test_starting_points(asking: Asking) -> None:
     assert (await asking.page(epoch=1, sequence=entries[1].record.sequence)).entries == entries[2:]  # type: ignore[union-attr]  # updates
     none = await asking.page(time_ns=last.time_ns + 10**12)
     assert none == FeedPage((), none.next, end=True)
-    assert int(none.next.split(":")[0]) == last.place + 1
+    assert int(none.next.split(":")[0]) == last.sequence + 1
     assert FeedStart().everything
 
 
