@@ -1,8 +1,8 @@
-"""Taking a document: what a server does with `loro.init.{id}`.
+"""Acquisition of a document: handles `loro.init.{id}`.
 
-With an operation id in the body, somebody has moved the status to STARTING and one server takes it. With
-`LORO_EXPECTED`, or with an empty body (of clients without rights on the bucket), nobody has: then the server
-makes that move itself, and in its own name, so that one write is the move and takes the document.
+With an operation id in the body, a client has written STARTING, and one server acquires the document. With
+`LORO_EXPECTED`, or with an empty body (of clients without rights on the bucket), the client has not: then the
+server writes STARTING itself, with its own id, so that one write starts and acquires the document.
 """
 
 from dataclasses import dataclass
@@ -46,31 +46,33 @@ _PING_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AcquiredDocument:
-    """The document is ours to load."""
+    """This server acquired the document and must load it."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class AcquisitionDeclined:
-    """It is not; the asker was told why."""
+    """This server did not acquire the document; the client got the reason."""
 
     why: str
-    again_seconds: float = 0.0  # when it may be ours, if nobody is heard of until then; 0: not by waiting
+    again_seconds: float = (
+        0.0  # time after which a retry may succeed if the owner stays silent; 0: a retry does not help
+    )
 
 
 class Acquisition:
-    """Answers inits for one server."""
+    """Handles inits for one server."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self.sightings = StalenessTracker()
-        self._recovering: set[str] = set()  # documents that journals are asked for before they are taken
+        self._recovering: set[str] = set()  # documents that are being restored from journals
 
     async def take(
         self, document_id: str, message: Message, holder: LeaseObserver
     ) -> AcquiredDocument | AcquisitionDeclined:
-        """Acquire the document that the message asks for, or say why not."""
+        """Acquire the document of an init, or reply with the reason why not."""
         try:
             operation_id = message.data.decode("ascii")
         except UnicodeDecodeError:
@@ -89,14 +91,14 @@ class Acquisition:
         except _NotNow as why:
             return await self._no(message, str(why), why.again_seconds, trace=why.trace, reason=why.reason)
         except WrongLastSequence:
-            return await self._no(message, "somebody else moved the status first")
+            return await self._no(message, "another client or server changed the status first")
         except OutcomeUnknown as error:
             return await self._no(message, str(error))
 
     async def decline(
         self, reply: str, why: str, *, trace: str = "", reason: Reason = Reason.CONFLICT
     ) -> None:
-        """Tell the asker no; with a trace, that the document is in ERROR."""
+        """Decline an init; with a trace id if the document is in ERROR."""
         if not reply:
             return
         headers = {h.REASON: reason.value, h.MESSAGE: sentence(why)}
@@ -105,7 +107,7 @@ class Acquisition:
         try:
             await self._context.transport.bus.publish(reply, headers=headers)
         except TransportError as error:
-            log.debug("could not decline", problem=str(error))
+            log.debug("cannot decline an init", problem=str(error))
 
     async def _no(
         self,
@@ -144,12 +146,14 @@ class Acquisition:
                     failures=failures.count,
                 )
                 log.error(
-                    "too many failed loads, given up",
+                    "too many failed loads, document set to ERROR",
                     document=document_id,
                     trace=trace_id,
                     failures=failures.count,
                 )
-                return await self._no(message, f"it failed too often; trace {trace_id}", trace=trace_id)
+                return await self._no(
+                    message, f"too many loads of the document failed; trace {trace_id}", trace=trace_id
+                )
             case Acquire(status, expected, failures, restarted):
                 sent_at = context.clock.now()
                 mine = Starting(operation_id, status.retry_count, context.clock.wall_ns())
@@ -186,7 +190,7 @@ class Acquisition:
                 return AcquiredDocument(lease)
 
     def _backoff(self, document_id: str) -> float:
-        """Seconds to wait before the load, after more attempts than the limit did not come up."""
+        """Return the pause before the load after the retry count exceeded its limit."""
         restarts = self._context.load_notes.restarted(document_id)
         longest = min(limits.RESTART_SECONDS_MAX, limits.RESTART_SECONDS * 2.0 ** min(restarts, 30))
         return longest * (0.5 + self._context.rng.random() / 2)
@@ -198,18 +202,18 @@ class Acquisition:
                     message.reply, headers={h.SERVER: self._context.server_id, h.LEASE: str(token)}
                 )
             except TransportError as error:
-                log.debug("could not answer an init", problem=str(error))
+                log.debug("cannot reply to an init", problem=str(error))
 
     async def _moved(self, document_id: str, operation_id: str, *, none: bool, existing: bool) -> StatusEntry:
-        """What a client's move to STARTING would be now, at the revision to expect. Raises _NotNow.
+        """Return the STARTING that a client would write now, with the expected revision. Raises _NotNow.
 
-        `none`: whoever asks saw no status. Then we do not look: a write that expects none shows whether
-        it is so. `existing`: a document that does not exist is not created.
+        `none`: the client saw no status. Then the status is not read: the write expects none and verifies it.
+        `existing`: do not create a document that does not exist.
         """
         context = self._context
         entry = None if none else await context.statuses.read(document_id)
         if entry is None and existing and not await self._may_exist(document_id):
-            raise _NotNow("there is no such document", reason=Reason.NOT_FOUND)
+            raise _NotNow("the document does not exist", reason=Reason.NOT_FOUND)
         seen = 0.0
         if entry is not None:
             seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
@@ -221,24 +225,26 @@ class Acquisition:
                 before = rules.taken_from(entry)
                 return StatusEntry(status, expected, trace=trace, failures=failures, taken_from=before)
             case Serve():
-                raise _NotNow("it is up")
+                raise _NotNow("the document is up")
             case Ping():
                 stale = max(0.0, context.settings.stale_seconds - seen)
-                raise _NotNow("its owner does not answer; it is taken over when its lease is stale", stale)
+                raise _NotNow(
+                    "the owner does not reply; another server takes over when the lease is stale", stale
+                )
             case Wait(seconds):
-                raise _NotNow(f"it is starting; ask again in {seconds:.1f} s", seconds)
+                raise _NotNow(f"the document is starting; retry in {seconds:.1f} s", seconds)
             case GiveUp(trace_id):
-                raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
+                raise _NotNow(f"the document is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
 
     async def _may_exist(self, document_id: str) -> bool:
-        """Whether a document without a status exists, or a journal that is absent may hold it.
+        """Return True if a document without a status exists, or an absent journal may have it.
 
-        Journals that are here bring back first what NATS may have lost of it. Raises _NotNow.
+        The present journals first restore data of the document that NATS may have lost. Raises _NotNow.
         """
         if await self._is_stored(document_id):
             return True
         if document_id in self._recovering:
-            raise _NotNow("journals are being asked for it; ask again")
+            raise _NotNow("the document is being restored from journals; retry")
         self._recovering.add(document_id)
         try:
             absent = await self._context.recover(document_id, "")
@@ -247,7 +253,7 @@ class Acquisition:
         return bool(absent) or await self._is_stored(document_id)
 
     async def _is_stored(self, document_id: str) -> bool:
-        """Whether NATS holds anything of it but a status."""
+        """Return True if NATS has any data of the document besides a status."""
         context = self._context
         return (
             await context.wal.last(subjects.wal(document_id)) is not None
@@ -270,7 +276,7 @@ class Acquisition:
 
 
 class _NotNow(Exception):
-    """The status must not be moved now; says why, and when it may be."""
+    """The status must not be changed now; has the reason, and the time for a retry."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""The epoch of the WAL: whether its sequences still mean what they meant.
+"""Epoch of the WAL: detects that JetStream lost messages and reused their sequences.
 
-JetStream acknowledges before it syncs. After a crash it may come back with fewer messages and use
-their sequences again. The key `_kv_epoch` holds a counter with one known position; whoever sees that
-the stream contradicts it raises the counter, and every host then reads its subject again.
+JetStream acknowledges a message before it syncs. After a crash it may have fewer messages and use their
+sequences again. The key `_kv_epoch` has a counter with one known position. A server that finds that the
+stream contradicts the position raises the counter, and every host then reads its subject again.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ _HELD_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class KnownPosition:
-    """A position that the stream has held, and the epoch in which it did."""
+    """A position of the stream in an epoch."""
 
     epoch: int
     sequence: int
-    time_ns: int  # 0: not known
-    created_ns: int = 0  # when the stream was made that held it; 0: not known
+    time_ns: int  # 0: unknown
+    created_ns: int = 0  # creation time of that stream; 0: unknown
 
 
 class EpochTracker:
@@ -42,7 +42,7 @@ class EpochTracker:
         self._known = KnownPosition(1, 0, 0)
         self._checking = asyncio.Lock()
         self._doubts = self._settled = 0
-        self._held: list[KnownPosition] = []  # witnesses of connections that were lost, not compared since
+        self._held: list[KnownPosition] = []  # positions from lost connections, not compared since
 
     @property
     def current(self) -> int:
@@ -50,41 +50,41 @@ class EpochTracker:
 
     @property
     def known(self) -> KnownPosition:
-        """What to `recall()` after a restart."""
+        """The position to `recall()` after a restart."""
         return self._known
 
     def recall(self, known: KnownPosition) -> None:
-        """What this server knew in an earlier life.
+        """Set the position that this server knew before its restart.
 
-        NATS may have lost the record of the epoch, too: then the next one is above all that our journal
-        speaks of, and not the first one again.
+        NATS may have lost the epoch record as well: then the next epoch is above all epochs in the journal,
+        instead of the first one again.
         """
         if (known.epoch, known.sequence) > (self._known.epoch, self._known.sequence):
             self._known = known
 
     def doubt(self) -> None:
-        """The connection was lost: our witness is kept until it was compared with the stream.
+        """Keep the known position until it is compared with the stream, since the connection was lost.
 
-        A stream that went back may grow beyond it until then: what we hear now would hide that.
+        A stream that lost messages may grow beyond the position meanwhile, and later positions would hide it.
         """
         self._doubts += 1
         if self._known.sequence and self._known not in self._held:
             self._held.append(self._known)
-            del self._held[_HELD_MAX // 2 : -_HELD_MAX // 2]  # the oldest and the newest tell most
+            del self._held[_HELD_MAX // 2 : -_HELD_MAX // 2]  # keep the oldest and the newest
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the stream was not compared since the connection was lost: sequences may mean others."""
+        """True until the stream is compared after a lost connection: sequences may be reused."""
         return self._doubts != self._settled
 
     def saw(self, sequence: int, time_ns: int) -> None:
-        """A message of the WAL that this server took: the newest is our witness."""
+        """Note a processed WAL message; the newest one is the known position."""
         if sequence > self._known.sequence:
             known = self._known
             self._known = KnownPosition(known.epoch, sequence, time_ns, known.created_ns)
 
     async def check(self) -> bool:
-        """Compare with the stream and the other servers; True if the epoch changed for us."""
+        """Compare with the stream and the epoch record; return True if the epoch changed for this server."""
         async with self._checking:
             known, before = self._known, self._known.epoch
             doubts, held = self._doubts, tuple(self._held)
@@ -101,9 +101,9 @@ class EpochTracker:
                 except (WrongLastSequence, OutcomeUnknown):
                     continue
             else:
-                raise OutcomeUnknown("the epoch could not be settled")
+                raise OutcomeUnknown("cannot determine the epoch")
             if wanted.epoch != before:
-                # A server that is new here, or a stream that still holds what we knew, has lost nothing.
+                # No loss if this server is new, or if the stream still has the known position.
                 lost = bool(known.sequence) and await self._contradicts(known, await self._wal.state())
                 tell = log.warning if lost else log.info
                 tell("epoch changed", before=before, now=wanted.epoch, sequence=wanted.sequence)
@@ -112,7 +112,7 @@ class EpochTracker:
             return wanted.epoch != before
 
     async def raise_above(self, epoch: int) -> None:
-        """Begin an epoch that no journal knows: for a stream that was made anew after a loss."""
+        """Start an epoch above all epochs in journals, for a stream recreated after a loss."""
         async with self._checking:
             for _ in range(_TRIES):
                 stored = await self._statuses.last(subjects.EPOCH_KEY)
@@ -128,20 +128,20 @@ class EpochTracker:
                     continue
                 self._known = wanted
                 return
-            raise OutcomeUnknown("the epoch could not be raised")
+            raise OutcomeUnknown("cannot raise the epoch")
 
     async def _judge(self, recorded: KnownPosition | None) -> KnownPosition:
-        """What the record should say: the higher epoch, raised once more if the stream went back."""
+        """Return the wanted epoch record: the highest epoch, one higher if the stream lost messages."""
         mine = self._known
         known = [mine, *self._held] if recorded is None else [mine, *self._held, recorded]
-        newest = max(one.epoch for one in known)  # if others found out before us, ours are of the past
+        newest = max(one.epoch for one in known)  # positions of older epochs are void
         witnesses = {one for one in known if one.epoch == newest}
         mine = max(witnesses, key=lambda one: (one.sequence, one.time_ns))
         state = await self._wal.state()
         last = await self._wal.get(state.last_sequence) if state.last_sequence else None
         if any([await self._contradicts(witness, state) for witness in witnesses]):
             log.error(
-                "the WAL went backwards: JetStream lost messages that it had acknowledged",
+                "JetStream lost acknowledged messages of the WAL",
                 known_sequence=mine.sequence,
                 last_sequence=state.last_sequence,
                 epoch=mine.epoch + 1,
@@ -164,7 +164,7 @@ class EpochTracker:
 
 
 async def recorded(transport: Transport) -> int:
-    """The epoch that the status bucket tells of now; 1 if it tells of none, or there is no bucket yet."""
+    """Return the epoch in the status bucket; 1 without a record or a bucket."""
     try:
         known = _decode(await transport.stream(subjects.STATUS_STREAM).last(subjects.EPOCH_KEY))
     except StreamMissing:
@@ -173,7 +173,7 @@ async def recorded(transport: Transport) -> int:
 
 
 def remember(directory: Directory, known: KnownPosition) -> None:
-    """Keep it for `recalled()`, whole or not at all; never something lower than what is there."""
+    """Write the position for `recalled()` atomically, unless the stored one is higher."""
     old = recalled(directory)
     if old is not None and (old.epoch, old.sequence) > (known.epoch, known.sequence):
         return
@@ -181,7 +181,7 @@ def remember(directory: Directory, known: KnownPosition) -> None:
 
 
 def recalled(directory: Directory) -> KnownPosition | None:
-    """What was remembered; None if there is nothing, or nothing that can be read."""
+    """Return the stored position; None if it is missing or unreadable."""
     try:
         return _parsed(read_file(directory, _WITNESS))
     except (OSError, LogError):
@@ -206,17 +206,17 @@ def _decode(stored: StoredMessage | None) -> KnownPosition | None:
     _check_wire(stored.data)
     known = _parsed(stored.data)
     if known is None:
-        log.warning("the epoch record does not parse; writing it again", record=stored.data[:100])
+        log.warning("malformed epoch record, writing it again", record=stored.data[:100])
     return known
 
 
 def _check_wire(data: bytes) -> None:
-    """Raises LaterWire if servers of a later version have marked this NATS as theirs: we must not write."""
+    """Raise LaterWire if servers of a later version use this NATS: this version must not write."""
     try:
         theirs = json.loads(data).get("wire")
     except (ValueError, AttributeError):
-        return  # not a record at all
-    if problem := later(theirs, "a server that was here", advice="start lorogo of a later version"):
+        return  # malformed
+    if problem := later(theirs, "another server on this NATS", advice="start a later version of lorogo"):
         raise LaterWire(problem)
 
 
