@@ -42,7 +42,7 @@ def test_a_damaged_id_is_not_used(tmp_path: Path, content: bytes) -> None:
     """A file that holds no id is named, not replaced in silence."""
     (tmp_path / "worker-0").mkdir()
     (tmp_path / "worker-0" / "server-id").write_bytes(content)
-    with pytest.raises(CommandError, match="does not hold a server id"), held(tmp_path, 0, lambda: "new"):
+    with pytest.raises(CommandError, match="does not contain a server id"), held(tmp_path, 0, lambda: "new"):
         raise AssertionError("unreachable")
 
 
