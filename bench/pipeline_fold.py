@@ -1,4 +1,4 @@
-"""`materialise` against the plain fold: the same `fold.fold` in one loop in one process, without Spark.
+"""`materialise` against the plain fold: the same `replay.replay` in one loop in one process, without Spark.
 
     python bench/pipeline_fold.py [--dir DIR] [--documents 8000] [--updates 200] [--rounds 3] [--small]
 
@@ -31,7 +31,7 @@ from histories import History
 from turns import Turns, verdict
 
 from lorogo_pipeline.decode.bucket_rows import bucket_rows
-from lorogo_pipeline.decode.fold import FoldOptions, fold
+from lorogo_pipeline.decode.replay import ReplayOptions, replay
 from lorogo_pipeline.jobs.ingest import ingest
 from lorogo_pipeline.jobs.materialise import materialise
 from lorogo_pipeline.spark.session import open_session
@@ -56,7 +56,7 @@ def plain(place: str, out: str) -> list[list[object]]:
     writer = parquet.DataFileWriter(LakeFiles(out), "plain")
     for bucket in range(lake.buckets):
         mine = [[file for file in files if file.bucket == bucket] for files in (updates, events)]
-        rows = list(fold(bucket_rows(lake.files, *mine), FoldOptions(None, lake.buckets)))
+        rows = list(replay(bucket_rows(lake.files, *mine), ReplayOptions(None, lake.buckets)))
         if rows:
             writer.put("documents", bucket, pa.Table.from_batches(rows), label="latest")
     return [file.to_json() for file in writer.written["documents"]]
@@ -81,7 +81,7 @@ def states(files: LakeFiles, found: Sequence[DataFile]) -> dict[str, tuple[objec
 
 
 class Folding:
-    """One lake, folded in both ways."""
+    """One lake, replayed in both ways."""
 
     def __init__(self, lake: Lake, work: Path, made: list[History], documents: int) -> None:
         self.lake = lake

@@ -145,11 +145,16 @@ class Pipeline:
         return live_ingest.ingest_stream(self.spark, self.lake(create=True), nats, progress=self._progress)
 
     def follow_stream(
-        self, nats: str, *, every_seconds: float, told: Callable[[IngestReport], None], once: bool = False
+        self, nats: str, *, every_seconds: float, on_batch: Callable[[IngestReport], None], once: bool = False
     ) -> None:
         """What comes into JetStream, as it comes; until it is interrupted."""
         live_ingest.follow_stream(
-            self.spark, self.lake(create=True), nats, every_seconds=every_seconds, told=told, once=once
+            self.spark,
+            self.lake(create=True),
+            nats,
+            every_seconds=every_seconds,
+            on_batch=on_batch,
+            once=once,
         )
 
     def report(
@@ -185,7 +190,7 @@ class Pipeline:
         as_of_ns: int | None = None,
         documents: Sequence[str] | None = None,
     ) -> ExportReport:
-        """Documents out of the lake, folded first where they are not."""
+        """Documents out of the lake, replayed first where they are not."""
         self.materialise(
             as_of_ns=as_of_ns, documents=documents if as_of_ns is not None else None, tables=("documents",)
         )
@@ -196,7 +201,7 @@ class Pipeline:
 
         Raises BadOption for what is no question, JobFailed with Spark's own words.
         """
-        with tasks.told():
+        with tasks.translated_errors():
             open_views(self.spark, self.lake())
             questions.check(self.spark, query)
             found = self.spark.sql(query)

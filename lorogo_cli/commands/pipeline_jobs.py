@@ -172,7 +172,7 @@ def _follow(door: JobOptions, pipeline: Pipeline, nats: str | None, every_second
 
     try:
         if nats is not None and not pipeline.settings.journals:
-            pipeline.follow_stream(nats, every_seconds=every_seconds, told=told)
+            pipeline.follow_stream(nats, every_seconds=every_seconds, on_batch=told)
         while True:
             try:
                 told(pipeline.ingest())

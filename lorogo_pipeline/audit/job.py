@@ -23,8 +23,8 @@ from lorogo_pipeline.audit.difference import BadRecord, Difference, damaged_segm
 from lorogo_pipeline.audit.live_documents import LiveReadSettings, live
 from lorogo_pipeline.audit.run import audit
 from lorogo_pipeline.decode.bucket_rows import formed
-from lorogo_pipeline.decode.fold import FoldOptions, by_document, document_row, fold_document
 from lorogo_pipeline.decode.records import record_rows
+from lorogo_pipeline.decode.replay import ReplayOptions, by_document, document_row, replay_document
 from lorogo_pipeline.decode.segments import JournalFilter, SegmentReading, find_segments
 from lorogo_pipeline.jobs.ingest import ingest
 from lorogo_pipeline.jobs.materialise import LATEST, materialise
@@ -137,10 +137,10 @@ def reread(journals: Sequence[str], document_id: str) -> JournalDocument | None:
         for batch in formed(name, tables[name]).to_batches()
     ]
     for name, records in by_document(batches):
-        folded = fold_document(name, records)
-        if folded is None:
+        replayed = replay_document(name, records)
+        if replayed is None:
             return JournalDocument(name, _ERASED)
-        row = document_row(folded, FoldOptions(None, 1, snapshots=False))
+        row = document_row(replayed, ReplayOptions(None, 1, snapshots=False))
         bad = [one for _, one in _bad_of(tables["updates"].select(_BAD))] if "updates" in tables else []
         return JournalDocument.of_row(row, bad)
     return None

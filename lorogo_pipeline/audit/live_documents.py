@@ -18,7 +18,7 @@ from lorogo_client import ClientSettings, NotServed
 from lorogo_client.connection import new_nanoid
 from lorogo_pipeline.audit.comparison import LiveDocument, LiveState
 from lorogo_pipeline.sources.nats_connection import connect
-from lorogo_pipeline.spark.at_once import each, over
+from lorogo_pipeline.spark.concurrent_map import as_async, concurrent_map
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.calls import Refused, need
 from lorogo_protocol.crdt import Replica
@@ -40,7 +40,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, how much is, o
 
 _PAUSES = (0.05, 0.2, 0.5, 1.0)  # between tries
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for a journal
-_AGAIN = (Reason.NOT_OWNER, Reason.BUSY)
+_RETRIED = (Reason.NOT_OWNER, Reason.BUSY)
 _NO_EPOCH = 0  # only an owner needs to know in which epoch its sequences count
 
 
@@ -61,7 +61,7 @@ class LiveReadSettings:
     reconnect_seconds: float = 30.0  # without NATS
 
 
-async def look(
+async def read_documents(
     nats_url: str,
     document_ids: Iterable[str] | None = None,
     on_progress: Progress = lambda *_: None,
@@ -75,10 +75,10 @@ async def look(
     async with live(nats_url, settings) as seen:
         names = sorted(await seen.documents()) if document_ids is None else list(document_ids)
         done = 0
-        async for document in each(over(names), seen.try_look, seen.settings.at_once):
+        async for document in concurrent_map(as_async(names), seen.try_read, seen.settings.at_once):
             yield document
             done += 1
-            on_progress("looking at documents", done, len(names))
+            on_progress("reading documents", done, len(names))
 
 
 @asynccontextmanager
@@ -136,14 +136,14 @@ class LiveDocumentReader:
             found.add(head.document_id)
         return found
 
-    async def try_look(self, document_id: str) -> LiveDocument:
-        """As `look`, but what fails is UNREADABLE with its reason."""
+    async def try_read(self, document_id: str) -> LiveDocument:
+        """As `read`, but what fails is UNREADABLE with its reason."""
         try:
-            return await self.look(document_id)
+            return await self.read(document_id)
         except LiveReadFailed as error:
             return _unreadable(document_id, str(error))
 
-    async def look(self, document_id: str) -> LiveDocument:
+    async def read(self, document_id: str) -> LiveDocument:
         """The document now. Raises LookFailed if nobody can tell, Disconnected if NATS stays away."""
         ids.check_document_id(document_id)
         problem = ""
@@ -192,25 +192,25 @@ class LiveDocumentReader:
             return _tombstone(document_id, facts)
         if isinstance(status, Up):
             try:
-                if (served := await self._ask(document_id)) is not None:
+                if (served := await self._from_owner(document_id)) is not None:
                     return replace(served, problem=served.problem or damage)
-            except Refused as no:
-                if no.reason is Reason.DELETED:
+            except Refused as refused:
+                if refused.reason is Reason.DELETED:
                     return None  # just now: the tombstone says more
-                return _unreadable(document_id, f"its owner refuses to give it: {no}")
+                return _unreadable(document_id, f"its owner refuses to give it: {refused}")
             except RequestTimeout as error:
-                return await self._stored(document_id, damage or str(error))
+                return await self._from_storage(document_id, damage or str(error))
         if damage:
             return _unreadable(document_id, damage)
         if head is None and await self._wal.last(subjects.wal(document_id)) is None:
             return LiveDocument(document_id, LiveState.UNKNOWN)
         if self.settings.through_servers and not isinstance(status, Failed):
-            return await self._started(document_id)
-        return await self._stored(document_id, _failure(status))
+            return await self._start_and_read(document_id)
+        return await self._from_storage(document_id, _failure(status))
 
     # --- through its owner ------------------------------------------------------------------------
 
-    async def _ask(self, document_id: str) -> LiveDocument | None:
+    async def _from_owner(self, document_id: str) -> LiveDocument | None:
         """What its owner has; None if nobody answers for it. Raises Refused, TransportError."""
         for pause in (*_PAUSES, None):
             try:
@@ -222,13 +222,13 @@ class LiveDocumentReader:
                 return None  # it has just gone, or its owner has died
             except (CrdtError, MalformedMessage) as error:
                 return _unreadable(document_id, f"what its owner gives does not decode: {error}")
-            except Refused as no:
-                if no.reason not in _AGAIN or pause is None:
+            except Refused as refused:
+                if refused.reason not in _RETRIED or pause is None:
                     raise
                 await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    async def _started(self, document_id: str) -> LiveDocument | None:
+    async def _start_and_read(self, document_id: str) -> LiveDocument | None:
         """Have it served, then ask."""
         seconds = self.settings.document_seconds
         try:
@@ -236,15 +236,15 @@ class LiveDocumentReader:
                 self._transport, settings=ClientSettings(call_seconds=seconds)
             ) as client:
                 await client.document(document_id).status()
-            return await self._ask(document_id)
+            return await self._from_owner(document_id)
         except NotServed as error:
             return _unreadable(document_id, str(error))
-        except Refused as no:
-            return None if no.reason is Reason.DELETED else _unreadable(document_id, str(no))
+        except Refused as refused:
+            return None if refused.reason is Reason.DELETED else _unreadable(document_id, str(refused))
 
     # --- as it is stored --------------------------------------------------------------------------
 
-    async def _stored(self, document_id: str, problem: str) -> LiveDocument | None:
+    async def _from_storage(self, document_id: str, problem: str) -> LiveDocument | None:
         """What a fresh load would give."""
         try:
             loaded, head = await self._load(document_id)

@@ -16,7 +16,7 @@ from lorogo_pipeline.audit.audit_report import AuditReport, Skipped
 from lorogo_pipeline.audit.comparison import AHEAD, Comparison, Ends, JournalDocument, judge
 from lorogo_pipeline.audit.difference import Difference
 from lorogo_pipeline.audit.live_documents import LiveDocumentReader, LiveReadFailed, Progress
-from lorogo_pipeline.spark.at_once import each, over
+from lorogo_pipeline.spark.concurrent_map import as_async, concurrent_map
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId
 from lorogo_transport.clock import Clock, SystemClock
 
@@ -60,15 +60,17 @@ async def audit(
     began = clock.now()
     run = _Run(live, again, on_progress)
     seen: set[str] = set()
-    await run.first(_remembering(replayed, seen))
-    unheard = {name for name in await live.documents() if name not in seen and (only is None or only(name))}
-    run.total = len(seen) + len(unheard)
-    await run.rest(sorted(unheard))
+    await run.compare_journals(_remembering(replayed, seen))
+    server_only = {
+        name for name in await live.documents() if name not in seen and (only is None or only(name))
+    }
+    run.total = len(seen) + len(server_only)
+    await run.compare_server_only(sorted(server_only))
     for pause in pauses if again is not None else ():
         if not run.doubtful:
             break
         await asyncio.sleep(pause)
-        await run.once_more()
+        await run.compare_again()
     return run.report(damaged, clock.now() - began)
 
 
@@ -87,22 +89,26 @@ class _Run:
         self._settled: list[_Outcome] = []  # that differ, whatever is read again
         self.doubtful: dict[str, _Outcome] = {}
 
-    async def first(self, replayed: Iterator[JournalDocument]) -> None:
+    async def compare_journals(self, replayed: Iterator[JournalDocument]) -> None:
         """Every document that the journals have."""
-        async for outcome in each(_in_thread(replayed), self._compare, self._live.settings.at_once):
+        async for outcome in concurrent_map(_in_thread(replayed), self._compare, self._live.settings.at_once):
             self._take(outcome, "comparing documents")
 
-    async def rest(self, names: list[str]) -> None:
+    async def compare_server_only(self, names: list[str]) -> None:
         """Every document that only the server has."""
-        async for outcome in each(over(names), self._compare_unheard, self._live.settings.at_once):
+        async for outcome in concurrent_map(
+            as_async(names), self._compare_server_only, self._live.settings.at_once
+        ):
             self._take(outcome, "comparing documents")
 
-    async def once_more(self) -> None:
+    async def compare_again(self) -> None:
         """What is in doubt, journals first."""
         waiting = list(self.doubtful.values())
         self.doubtful.clear()
         self._done, self.total = 0, len(waiting)
-        async for outcome in each(over(waiting), self._compare_again, self._live.settings.at_once):
+        async for outcome in concurrent_map(
+            as_async(waiting), self._compare_again, self._live.settings.at_once
+        ):
             self._take(outcome, "reading again what differs")
 
     def report(self, damaged: Iterable[Difference], seconds: float) -> AuditReport:
@@ -148,22 +154,22 @@ class _Run:
     # --- one document -----------------------------------------------------------------------------
 
     async def _compare(self, replayed: JournalDocument) -> _Outcome:
-        return await self._judged(replayed.document_id, replayed, None)
+        return await self._outcome(replayed.document_id, replayed, None)
 
-    async def _compare_unheard(self, document_id: str) -> _Outcome:
-        return await self._judged(document_id, None, None)
+    async def _compare_server_only(self, document_id: str) -> _Outcome:
+        return await self._outcome(document_id, None, None)
 
     async def _compare_again(self, outcome: _Outcome) -> _Outcome:
         assert self._again is not None
         replayed = await self._again(outcome.document_id)
-        judged = await self._judged(outcome.document_id, replayed, outcome.before)
+        judged = await self._outcome(outcome.document_id, replayed, outcome.before)
         return replace(judged, where="", ahead=judged.ahead or outcome.ahead)  # asked: counted already
 
-    async def _judged(
+    async def _outcome(
         self, document_id: str, replayed: JournalDocument | None, before: Ends | None
     ) -> _Outcome:
         try:
-            seen = await self._live.look(document_id)
+            seen = await self._live.read(document_id)
             verdict = judge(replayed, seen, before=before)
             had = seen.ends if before is None else before
         except (LiveReadFailed, InvalidDocumentId, CrdtError) as error:

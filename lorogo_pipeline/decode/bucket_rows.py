@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lorogo_pipeline.decode.fold import INPUT
+from lorogo_pipeline.decode.replay import INPUT
 from lorogo_pipeline.tables import parquet
 from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile

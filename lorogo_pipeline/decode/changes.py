@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lorogo_pipeline.decode.fold import DocumentReplay
+from lorogo_pipeline.decode.replay import DocumentReplay
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol import crdt
@@ -56,15 +56,15 @@ class HistoryChange:
         return self.ops[-1].counter + self.ops[-1].length if self.ops else self.first
 
 
-def change_rows(folded: DocumentReplay, buckets: int) -> list[dict[str, Any]]:
+def change_rows(replayed: DocumentReplay, buckets: int) -> list[dict[str, Any]]:
     """Rows of CHANGES of one document. Raises CrdtError."""
-    if folded.replica is None:
+    if replayed.replica is None:
         return []
-    brought = _brought(folded)
-    bucket = bucket_of(folded.document_id, buckets)
+    brought = _brought(replayed)
+    bucket = bucket_of(replayed.document_id, buckets)
     return [
-        _row(folded.document_id, bucket, change, part, ops)
-        for change in changes(folded.replica)
+        _row(replayed.document_id, bucket, change, part, ops)
+        for change in changes(replayed.replica)
         for part, ops in _parts(change, brought.get(change.peer, []))
     ]
 
@@ -119,10 +119,10 @@ def _length(op: dict[str, Any]) -> int:
             return 1
 
 
-def _brought(folded: DocumentReplay) -> dict[str, list[UpdateSpan]]:
+def _brought(replayed: DocumentReplay) -> dict[str, list[UpdateSpan]]:
     """Of each peer what every update brought, in order; the first to bring something counts."""
     found: dict[str, list[UpdateSpan]] = {}
-    for update in folded.updates:
+    for update in replayed.updates:
         for span in update.spans or ():
             part = UpdateSpan(span["first"], span["end"], update.accepted_ns, update.log_id or "")
             _bring(found.setdefault(span["peer"], []), part)

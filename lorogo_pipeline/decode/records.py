@@ -76,26 +76,26 @@ def _chosen(batch: pa.RecordBatch, wanted: JournalFilter) -> pa.RecordBatch:
 def _rows(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
     updates, places = packed_updates.read(batch["value"])
     if not len(places):
-        return _one_by_one(batch, log, payload=payload)
+        return _rows_one_by_one(batch, log, payload=payload)
     if len(places) == batch.num_rows:
-        return _at_once(batch, log, updates, payload=payload)
+        return _update_rows(batch, log, updates, payload=payload)
     others = np.setdiff1d(np.arange(batch.num_rows), places, assume_unique=True)
     mixed = pa.concat_batches(
         [
-            _at_once(batch.take(pa.array(places)), log, updates, payload=payload),
-            _one_by_one(batch.take(pa.array(others)), log, payload=payload),
+            _update_rows(batch.take(pa.array(places)), log, updates, payload=payload),
+            _rows_one_by_one(batch.take(pa.array(others)), log, payload=payload),
         ]
     )
     return mixed.take(pa.array(np.argsort(np.concatenate([places, others]), kind="stable")))
 
 
-def _at_once(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload: bool) -> pa.RecordBatch:
+def _update_rows(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload: bool) -> pa.RecordBatch:
     """Rows of updates, whose fields are columns already."""
     count = batch.num_rows
     try:
-        log_id, told = updates.log_id.cast(pa.string()), updates.digest.cast(pa.string())
+        log_id, stated = updates.log_id.cast(pa.string()), updates.digest.cast(pa.string())
     except pa.ArrowInvalid:  # no UTF-8: one of them is malformed
-        return _one_by_one(batch, log, payload=payload)
+        return _rows_one_by_one(batch, log, payload=payload)
     hashes = pa.array(list(map(xxhash.xxh64_intdigest, updates.payload.to_pylist())), pa.uint64())
     peers = pa.array(updates.peers).cast(pa.string())
     spans = [peers, pa.array(updates.firsts), pa.array(updates.ends)]
@@ -104,11 +104,11 @@ def _at_once(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload
         "epoch": pa.array(updates.epoch),
         "sequence": pa.array(updates.sequence),
         "log_id": log_id,
-        "digest": told,
+        "digest": stated,
         "lease": pa.array(updates.lease),
         "generation": pa.array(updates.generation),
         "bytes": pc.binary_length(updates.payload).cast(pa.int64()),
-        "digest_ok": pc.equal(hashes.cast(pa.string()), told),  # as `digest` writes it
+        "digest_ok": pc.equal(hashes.cast(pa.string()), stated),  # as `digest` writes it
         "payload": updates.payload if payload else pa.nulls(count, pa.binary()),
         "spans": pa.ListArray.from_arrays(
             pa.array(updates.span_offsets), pa.StructArray.from_arrays(spans, fields=list(_SPAN))
@@ -117,7 +117,7 @@ def _at_once(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload
     return _batch(batch, log, columns)
 
 
-def _one_by_one(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
+def _rows_one_by_one(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
     values = [_fields(value) for value in batch["value"].to_pylist()]
     try:
         return _columns(batch, log, values, payload=payload)
@@ -131,17 +131,17 @@ def _fields(value: bytes) -> _Fields:
     try:
         fields = msgpack.unpackb(value)
         if fields.__class__ is list and fields[:2] == _UPDATE and fields[1].__class__ is int:
-            _, _, epoch, sequence, log_id, told, lease, generation, spans, payload = fields[:10]
+            _, _, epoch, sequence, log_id, stated, lease, generation, spans, payload = fields[:10]
             if (
                 payload.__class__ is bytes
-                and log_id.__class__ is told.__class__ is str
+                and log_id.__class__ is stated.__class__ is str
                 and epoch.__class__ is sequence.__class__ is lease.__class__ is generation.__class__ is int
                 and epoch >= 0 <= sequence
                 and lease >= 0 <= generation
                 and spans.__class__ is list
             ):
-                head = ("update", spans, epoch, sequence, log_id, told, lease, generation)
-                return (*head, len(payload), digest(payload) == told, payload, None, None, None)
+                head = ("update", spans, epoch, sequence, log_id, stated, lease, generation)
+                return (*head, len(payload), digest(payload) == stated, payload, None, None, None)
         return _other(value, fields)
     except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException, MalformedRecord) as error:
         return _malformed(str(error) or type(error).__name__)
@@ -174,11 +174,11 @@ def _other(value: bytes, fields: Any) -> _Fields:
 
 def _checked(fields: _Fields) -> _Fields:
     """The same, or a malformed row if the record's own reader, or a table, cannot take it."""
-    kind, spans, epoch, sequence, log_id, told, lease, generation, _, _, payload, *_ = fields
+    kind, spans, epoch, sequence, log_id, stated, lease, generation, _, _, payload, *_ = fields
     numbers = [epoch, sequence, lease, generation]
     try:
         if kind == "update":
-            record = ["u", records.LAYOUT, epoch, sequence, log_id, told, lease, generation, spans, payload]
+            record = ["u", records.LAYOUT, epoch, sequence, log_id, stated, lease, generation, spans, payload]
             records.decode(record)
             numbers += [end for _, _, end in spans]
     except (MalformedRecord, TypeError, ValueError) as error:

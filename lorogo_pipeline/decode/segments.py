@@ -100,7 +100,7 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
         try:
             sources = find(place)
         except NoSource:
-            if _holds_nothing(place):
+            if _is_empty_journal(place):
                 continue
             raise
         for source in sources:
@@ -109,10 +109,10 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
                 _facts(directory, info.name, info.bytes, info.first_sequence, info.first_time)
                 for info in source.reader.segments()
             ]
-            for facts in _of_one_log(beside):
+            for facts in _labelled_by_neighbours(beside):
                 found.setdefault((facts.log, facts.first_sequence, facts.began), []).append(facts)
-    whole = [same for _, same in sorted(_adopted(found).items())]
-    return _in_line([_merged(life) for same in whole for life in _lives(same)])
+    whole = [same for _, same in sorted(_with_unlabelled_copies(found).items())]
+    return _with_next_first([_merged(one) for same in whole for one in _incarnations(same)])
 
 
 def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
@@ -129,7 +129,7 @@ def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
     return found
 
 
-def _in_line(segments: list[SegmentFacts]) -> list[SegmentFacts]:
+def _with_next_first(segments: list[SegmentFacts]) -> list[SegmentFacts]:
     """Each with where the next one of its log begins."""
     follows = {
         (one.log, one.first_sequence): behind.first_sequence
@@ -139,7 +139,7 @@ def _in_line(segments: list[SegmentFacts]) -> list[SegmentFacts]:
     return [replace(one, next_first=follows.get((one.log, one.first_sequence), 0)) for one in segments]
 
 
-def _of_one_log(beside: list[SegmentFacts]) -> list[SegmentFacts]:
+def _labelled_by_neighbours(beside: list[SegmentFacts]) -> list[SegmentFacts]:
     """What does not say whose it is belongs to the log of those beside it, where they agree."""
     logs = {one.log for one in beside if not one.damage}
     if len(logs) != 1:
@@ -148,7 +148,7 @@ def _of_one_log(beside: list[SegmentFacts]) -> list[SegmentFacts]:
     return [replace(one, log=log) for one in beside]
 
 
-def _adopted(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFacts]]:
+def _with_unlabelled_copies(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFacts]]:
     """Copies that do not say whose they are, put to the whole ones that begin as they do."""
     known = [(key, one.copies[0]) for key, same in found.items() for one in same if not one.damage]
     result: dict[_Key, list[SegmentFacts]] = {}
@@ -158,13 +158,15 @@ def _adopted(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFa
             homes = [
                 home
                 for home, copy in known
-                if one.log.startswith("?") and copy.name == mine.name and _begins(copy) == _begins(mine)
+                if one.log.startswith("?")
+                and copy.name == mine.name
+                and _first_frame_header(copy) == _first_frame_header(mine)
             ]
             result.setdefault(homes[0] if homes else key, []).append(one)
     return result
 
 
-def _begins(copy: SegmentCopy) -> bytes:
+def _first_frame_header(copy: SegmentCopy) -> bytes:
     """The header of the first frame: its checksum covers the segment's own header, so it is no other's."""
     try:
         file = _directory(copy.folder).open(copy.name)
@@ -176,7 +178,7 @@ def _begins(copy: SegmentCopy) -> bytes:
         return copy.folder.encode()  # like nothing else
 
 
-def _holds_nothing(place: str) -> bool:
+def _is_empty_journal(place: str) -> bool:
     """A journal that is still empty is no mistake; a place that is not there is."""
     if "://" in place:
         return False
@@ -212,7 +214,7 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int, bega
         segment.close()
 
 
-def _lives(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
+def _incarnations(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
     """Those that end alike: a journal that was put back may begin a segment with the same record again."""
     ends = sorted({facts.checksum for facts in same if facts.checksum})
     if len(ends) < 2:
@@ -302,9 +304,9 @@ class SegmentReading:
                     given.add(which)
             if one.sealed and not one.damage:
                 return
-        self._judge(seen)
+        self._collect_damage(seen)
 
-    def _judge(self, seen: Sequence[_Seen]) -> None:
+    def _collect_damage(self, seen: Sequence[_Seen]) -> None:
         """Note what no copy makes good."""
         last = max([self.facts.last_sequence, *(one.last for one in seen)])
         if all(one.damage or one.last < last for one in seen):
@@ -329,7 +331,7 @@ class SegmentReading:
             seen.sealed = segment.footer is not None
             if segment.damage is not None:
                 seen.damage.append(str(segment.damage))
-            for start, end in self._areas(segment):
+            for start, end in self._byte_ranges(segment):
                 for batch in _frames(segment, start, end, seen.damage):
                     header = batch.header
                     seen.last = max(seen.last, header.last_sequence)
@@ -342,9 +344,9 @@ class SegmentReading:
         finally:
             segment.close()
 
-    def _areas(self, segment: Segment) -> Iterator[tuple[int, int]]:
+    def _byte_ranges(self, segment: Segment) -> Iterator[tuple[int, int]]:
         """(start, end) of what must be read: the index of a sealed segment knows keys and times."""
-        if (again := self._goes_on(segment)) is not None:
+        if (again := self._resume_position(segment)) is not None:
             yield again, segment.end
             return
         index = segment.index() if segment.footer is not None else None
@@ -357,10 +359,10 @@ class SegmentReading:
         if self.wanted.keys is None or b"" in self.wanted.keys:  # the index has no empty keys
             yield start, segment.end
             return
-        areas = {area for key in self.wanted.keys for area in index.with_key(key)}
-        yield from sorted(area for area in areas if area[0] >= start)
+        ranges = {range_ for key in self.wanted.keys for range_ in index.with_key(key)}
+        yield from sorted(range_ for range_ in ranges if range_[0] >= start)
 
-    def _goes_on(self, segment: Segment) -> int | None:
+    def _resume_position(self, segment: Segment) -> int | None:
         """Where reading can go on: the frame that was the last one is still there, and still the same."""
         if self.facts.resume is None:
             return None

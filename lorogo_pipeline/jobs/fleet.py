@@ -45,7 +45,7 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_LOOKS_AT_ONCE = 64
+_READS_AT_ONCE = 64
 _LISTING_SECONDS = 60.0
 _PLANS_MAX = 3  # a document that changes hands makes the plan void
 _FOR_EVER_SECONDS = 365 * 86400.0
@@ -54,13 +54,13 @@ _STALE_MARGIN_SECONDS = 0.25
 _AWAY_SECONDS = 30.0  # without NATS, before the job gives up
 _AWAY_POLL_SECONDS = 0.1
 
-Tell = Callable[[FleetProgress], None]
+OnProgress = Callable[[FleetProgress], None]
 
 
 async def compact_fleet(
     nats: str | Transport,
     options: FleetOptions,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
     *,
     keys: KeySource | None = None,
 ) -> FleetReport:
@@ -95,10 +95,10 @@ async def compact_fleet(
             await stack.enter_async_context(server)
             if authority is not None:
                 await stack.enter_async_context(authority)
-            return await _Fleet(server, options, on_progress or _silent).run()
+            return await _Fleet(server, options, on_progress or _ignore).run()
 
 
-def _silent(_: FleetProgress) -> None:
+def _ignore(_: FleetProgress) -> None:
     pass
 
 
@@ -121,33 +121,33 @@ async def _transport(nats: str | Transport, *, closed: bool) -> AsyncIterator[Tr
 class _Fleet:
     """One run."""
 
-    def __init__(self, server: Server, options: FleetOptions, tell: Tell) -> None:
+    def __init__(self, server: Server, options: FleetOptions, on_progress: OnProgress) -> None:
         self._server = server
         self._context = server.context
         self._options = options
-        self._tell = tell
+        self._on_progress = on_progress
         self._report = FleetReport()
-        self._again: dict[str, float] = {}  # documents that may be free a little later
-        self._folded = 0
+        self._retried: dict[str, float] = {}  # documents that may be free a little later
+        self._compacted = 0
 
     async def run(self) -> FleetReport:
         report, wal = self._report, self._context.wal
         state = await wal.state()
         report.bytes_before, report.messages_before = state.bytes, state.messages
-        chosen = await self._look()
+        chosen = await self._survey_documents()
         report.cold = len(chosen.cold)
         for reason in chosen.skipped.values():
             report.skip(reason)
         if not self._options.dry_run:
             await self._batches(chosen.cold)
-            await self._try_again()
+            await self._retry()
         state = await wal.state()
         report.bytes_after, report.messages_after = state.bytes, state.messages
         return report
 
     # --- look -------------------------------------------------------------------------------------
 
-    async def _look(self) -> ColdDocuments:
+    async def _survey_documents(self) -> ColdDocuments:
         """Which are cold: what NATS counts first, and a closer look at those that have enough."""
         options, report = self._options, self._report
         found = await self._context.wal.subjects(subjects.wal("*"), timeout=_LISTING_SECONDS)
@@ -160,15 +160,15 @@ class _Fleet:
         ]
         seen: list[DocumentActivity] = []
 
-        async def look(document_id: str) -> None:
+        async def inspect(document_id: str) -> None:
             newest = await self._context.wal.last(subjects.wal(document_id))
             if newest is not None:
                 status = await self._context.statuses.read(document_id)
                 messages = counts[document_id]
                 seen.append(DocumentActivity(document_id, messages, newest.sequence, newest.time_ns, status))
-            self._tell(FleetProgress("looking", len(seen), len(many)))
+            self._on_progress(FleetProgress("looking", len(seen), len(many)))
 
-        await _each(many, look, at_once=_LOOKS_AT_ONCE)
+        await _each(many, inspect, at_once=_READS_AT_ONCE)
         now_ns = self._context.clock.wall_ns()
         return choose(seen, now_ns=now_ns, cold_ns=int(options.cold_seconds * 1e9))
 
@@ -182,23 +182,23 @@ class _Fleet:
     async def _batch(self, documents: Sequence[str]) -> None:
         held: dict[str, PurgeCandidate] = {}
 
-        async def fold(document_id: str) -> None:
-            one = await self._fold(document_id)
+        async def compact(document_id: str) -> None:
+            one = await self._compact(document_id)
             if one is not None:
                 held[document_id] = one
-            self._folded += 1
-            self._tell(FleetProgress("folding", self._folded, self._report.cold))
+            self._compacted += 1
+            self._on_progress(FleetProgress("compacting", self._compacted, self._report.cold))
 
         try:
-            await _each(documents, fold, at_once=self._options.concurrency)
+            await _each(documents, compact, at_once=self._options.concurrency)
             await self._purge(held)
         except OutcomeUnknown as error:
             # The purge was made or not; both are allowed, and the next run sees which.
             log.warning("a purge was not confirmed", problem=str(error))
         finally:
-            await self._let_go([one.host for one in held.values()])
+            await self._release([one.host for one in held.values()])
 
-    async def _fold(self, document_id: str) -> PurgeCandidate | None:
+    async def _compact(self, document_id: str) -> PurgeCandidate | None:
         """Take it, and store a snapshot of it; None: it is not ours, and the report says why."""
         report = self._report
         await self._until_ready()
@@ -215,8 +215,8 @@ class _Fleet:
         except NotAcquired as error:
             if error.failed:
                 report.fail(document_id, str(error))
-            elif error.again_seconds and document_id not in self._again:
-                self._again[document_id] = error.again_seconds
+            elif error.again_seconds and document_id not in self._retried:
+                self._retried[document_id] = error.again_seconds
             else:
                 report.skip(str(error).partition(";")[0])
         except JournalStopped as error:
@@ -224,7 +224,7 @@ class _Fleet:
         except LorogoError as error:
             report.fail(document_id, str(error))
         if host is not None:
-            await self._let_go([host])
+            await self._release([host])
         return None
 
     async def _until_ready(self) -> None:
@@ -250,7 +250,7 @@ class _Fleet:
             why = "NATS does not answer"
         return f"fleet compaction cannot go on, {why}, then run it again; {self._report.compacted} are done"
 
-    async def _let_go(self, hosts: Iterable[Host]) -> None:
+    async def _release(self, hosts: Iterable[Host]) -> None:
         """Say DOWN for all of them; whoever has one open asks for it elsewhere."""
         hosts = list(hosts)
         for host in hosts:
@@ -264,14 +264,14 @@ class _Fleet:
         except TimeoutError:
             log.warning("documents did not close in time", documents=len(hosts))
 
-    async def _try_again(self) -> None:
+    async def _retry(self) -> None:
         """Once more those that seemed to be in somebody's hands: if nobody moved since, nobody is there."""
-        if not self._again:
+        if not self._retried:
             return
-        self._tell(FleetProgress("waiting", 0, len(self._again)))
-        await asyncio.sleep(max(self._again.values()) + _STALE_MARGIN_SECONDS)
-        self._folded -= len(self._again)
-        await self._batches(list(self._again))
+        self._on_progress(FleetProgress("waiting", 0, len(self._retried)))
+        await asyncio.sleep(max(self._retried.values()) + _STALE_MARGIN_SECONDS)
+        self._compacted -= len(self._retried)
+        await self._batches(list(self._retried))
 
     # --- purge ------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class _Fleet:
         options, report = self._options, self._report
         usable = dict(held)
         for tries_left in reversed(range(_PLANS_MAX)):
-            prefix, removable = await self._survey(usable)
+            prefix, removable = await self._removable(usable)
             if not tries_left:  # whose they are changes too often: everybody's own purge
                 prefix = PurgePrefix({})
             purges = plan(prefix, removable, messages_min=options.messages_min, bytes_min=options.bytes_min)
@@ -293,7 +293,7 @@ class _Fleet:
     async def _purge_prefix(self, usable: dict[str, PurgeCandidate], prefix: PurgePrefix) -> bool:
         """Purge it; False: some document changed hands, which is not among the usable any more."""
         report = self._report
-        self._tell(FleetProgress("purging", 0, 1))
+        self._on_progress(FleetProgress("purging", 0, 1))
         try:
             purged = await purge_prefix(self._context, usable, before=prefix.before, removed=prefix.messages)
         except PurgeRefused as error:
@@ -305,13 +305,15 @@ class _Fleet:
         report.prefix_purges += 1
         return True
 
-    async def _survey(self, held: dict[str, PurgeCandidate]) -> tuple[PurgePrefix, dict[str, PurgeEstimate]]:
+    async def _removable(
+        self, held: dict[str, PurgeCandidate]
+    ) -> tuple[PurgePrefix, dict[str, PurgeEstimate]]:
         """How far a prefix reaches, and what each document could lose by itself."""
         wal = self._context.wal
         keep: dict[str, int] = {}
         removable: dict[str, PurgeEstimate] = {}
 
-        async def ask(name: str) -> None:
+        async def measure(name: str) -> None:
             unneeded = held[name].unneeded_before()
             newest = await wal.last(subjects.wal(name)) if unneeded else None
             if newest is not None:
@@ -320,7 +322,7 @@ class _Fleet:
                 messages = max(0, host.loaded.follower.taken - host.answers.moved - 1)
                 removable[name] = PurgeEstimate(messages, held[name].covering.wal_bytes)
 
-        await _each(list(held), ask, at_once=_LOOKS_AT_ONCE)
+        await _each(list(held), measure, at_once=_READS_AT_ONCE)
         prefix = PurgePrefix(keep)
         if keep:
             first = (await wal.state()).first_sequence
@@ -335,7 +337,7 @@ class _Fleet:
     async def _purge_each(self, held: dict[str, PurgeCandidate], names: Sequence[str]) -> None:
         report = self._report
         for done, name in enumerate(names):
-            self._tell(FleetProgress("purging", done, len(names)))
+            self._on_progress(FleetProgress("purging", done, len(names)))
             try:
                 report.single_messages += await purge_one(held[name])
                 report.single_purges += 1

@@ -31,7 +31,7 @@ from lorogo_pipeline.errors import BadOption, DamagedJournal
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.spark.progress import Progress
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.bucket_merge import settle_bucket
+from lorogo_pipeline.tables.bucket_merge import dedupe_bucket
 from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile, Lake, LakeTable
 from lorogo_pipeline.tables.table_rows import by_bucket, rows_of
@@ -153,7 +153,7 @@ def commit_staged(
     added: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
     removed: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
     for answer in tasks.run(
-        spark, settle_bucket, specs, what="comparing", progress=progress, small=_is_small(specs)
+        spark, dedupe_bucket, specs, what="comparing", progress=progress, small=_is_small(specs)
     ):
         for name, files in answer["added"].items():
             added[name] += map(DataFile.from_json, files)

@@ -39,7 +39,7 @@ def ingest_stream(
 ) -> IngestReport:
     """Everything that the stream holds now. Raises LakeBusy, JobFailed."""
     register(spark)
-    with lake.writing("ingest"), tasks.told():
+    with lake.writing("ingest"), tasks.translated_errors():
         records = spark.read.format("lorogo.stream").option("nats", nats).load()
         return ingest_records(spark, lake, records, progress=progress)
 
@@ -50,7 +50,7 @@ def follow_stream(
     nats: str,
     *,
     every_seconds: float,
-    told: Callable[[IngestReport], None],
+    on_batch: Callable[[IngestReport], None],
     once: bool = False,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -76,9 +76,9 @@ def follow_stream(
                 if time.monotonic() > until or ending.wait(_LOOK_SECONDS):
                     raise
             else:
-                return told(done)
+                return on_batch(done)
 
-    with lake.writing(FOLLOWING, lock=_FOLLOW_LOCK), tasks.told():
+    with lake.writing(FOLLOWING, lock=_FOLLOW_LOCK), tasks.translated_errors():
         records = spark.readStream.format("lorogo.stream").option("nats", nats).load()
         writing = records.writeStream.foreachBatch(take).option(
             "checkpointLocation", lake.files.spark_uri(CHECKPOINT)

@@ -1,6 +1,6 @@
-"""Updates folded into the tables `documents` and `changes`, bucket by bucket, as of now or as of a time.
+"""Updates replayed into the tables `documents` and `changes`, bucket by bucket, as of now or as of a time.
 
-A bucket whose input has not changed since it was last folded is not folded again: the names of its files
+A bucket whose input has not changed since it was last replayed is not replayed again: the names of its files
 carry a fingerprint of the files they were made of.
 """
 
@@ -17,7 +17,7 @@ import xxhash
 
 from lorogo_pipeline.decode import changes as changing
 from lorogo_pipeline.decode.bucket_rows import bucket_rows
-from lorogo_pipeline.decode.fold import FoldOptions, by_document, document_row, fold_document
+from lorogo_pipeline.decode.replay import ReplayOptions, by_document, document_row, replay_document
 from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.spark import tasks
 from lorogo_pipeline.spark.progress import Progress
@@ -43,13 +43,13 @@ class MaterialiseReport:
     """What a run did."""
 
     as_of: str = LATEST
-    documents: int = 0  # folded now
+    documents: int = 0  # replayed now
     updates: int = 0  # in them
     deleted: int = 0
     incomplete: int = 0
     changes: int = 0
-    buckets: int = 0  # folded now
-    unchanged: int = 0  # that were folded before, from the same files
+    buckets: int = 0  # replayed now
+    unchanged: int = 0  # that were replayed before, from the same files
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)  # of the first incomplete documents
 
@@ -131,7 +131,7 @@ def _materialise(
     done.buckets = len(specs)
     added: dict[str, list[DataFile]] = {name: [] for name in tables}
     small = sum(file[2] for spec in specs for file in spec["updates"]) < _SMALL_BYTES
-    for answer in tasks.run(spark, fold_bucket, specs, what="folding", progress=progress, small=small):
+    for answer in tasks.run(spark, replay_bucket, specs, what="replaying", progress=progress, small=small):
         for name, files in answer["files"].items():
             added[name] += map(DataFile.from_json, files)
         for name in ("documents", "updates", "deleted", "incomplete", "changes"):
@@ -166,11 +166,11 @@ def _made_of(files: Sequence[DataFile], bucket: int, fingerprint: str) -> list[D
 # --- on a worker -----------------------------------------------------------------------------------
 
 
-def fold_bucket(spec: dict[str, Any]) -> dict[str, Any]:
+def replay_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     """Fold the documents of one bucket and write them."""
     files = LakeFiles(spec["lake"])
     writer = parquet.DataFileWriter(files, tasks.attempt(spec["fingerprint"]))
-    options = FoldOptions(spec["as_of_ns"], spec["buckets"])
+    options = ReplayOptions(spec["as_of_ns"], spec["buckets"])
     counts = {"documents": 0, "updates": 0, "deleted": 0, "incomplete": 0, "changes": 0}
     problems: list[str] = []
     with_changes = "changes" in spec["tables"]
@@ -188,23 +188,23 @@ def fold_bucket(spec: dict[str, Any]) -> dict[str, Any]:
         }
         out = _Out(into)
         for document_id, records in by_document(batches):
-            folded = fold_document(document_id, records, options.as_of_ns)
-            if folded is None:
+            replayed = replay_document(document_id, records, options.as_of_ns)
+            if replayed is None:
                 continue
             if with_changes:
                 try:
-                    rows = changing.change_rows(folded, spec["buckets"])
+                    rows = changing.change_rows(replayed, spec["buckets"])
                 except CrdtError as error:
-                    folded.problems.append(f"its history cannot be read: {error}")
+                    replayed.problems.append(f"its history cannot be read: {error}")
                 else:
                     counts["changes"] += len(rows)
                     out.put("changes", rows)
-            row = document_row(folded, options)
+            row = document_row(replayed, options)
             if "documents" in spec["tables"]:
                 out.put("documents", [row], len(row["snapshot"] or b"") + 2 * len(row["json"] or ""))
             counts["documents"] += 1
             counts["updates"] += row["updates"]
-            counts["deleted"] += folded.deleted
+            counts["deleted"] += replayed.deleted
             counts["incomplete"] += not row["complete"]
             if not row["complete"] and len(problems) < _PROBLEMS_MAX:
                 problems.append(f"{document_id}: {row['problem']}")

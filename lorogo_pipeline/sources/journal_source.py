@@ -104,10 +104,10 @@ class JournalSource(DataSource):
 class SegmentPartition(InputPartition):
     """Segments that one task reads, and what it has to tell of those that are not there."""
 
-    def __init__(self, segments: list[SegmentFacts], holes: list[str] | None = None) -> None:
+    def __init__(self, segments: list[SegmentFacts], gaps_found: list[str] | None = None) -> None:
         super().__init__(None)
         self.segments = segments
-        self.holes = holes or []
+        self.gaps_found = gaps_found or []
 
 
 class JournalReader(DataSourceReader):
@@ -123,17 +123,17 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[SegmentPartition]:
         segments = find_segments(self.options.paths)
-        holes = gaps(segments)
-        if holes and self.options.damaged == FAIL:
-            raise DamagedJournal(f"{holes[0]}: bring it back, or read without it (damaged=skip)")
+        gaps_found = gaps(segments)
+        if gaps_found and self.options.damaged == FAIL:
+            raise DamagedJournal(f"{gaps_found[0]}: bring it back, or read without it (damaged=skip)")
         wanted = [one for one in segments if not self.options.wanted.misses(one)]
-        told = [SegmentPartition(segments[:1], holes)] if holes else []
-        return [*told, *_packed(wanted)]
+        gap_partition = [SegmentPartition(segments[:1], gaps_found)] if gaps_found else []
+        return [*gap_partition, *_packed(wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SegmentPartition)
-        if partition.holes:
-            yield damage_rows(partition.segments[0], partition.holes)
+        if partition.gaps_found:
+            yield damage_rows(partition.segments[0], partition.gaps_found)
             return
         for facts in partition.segments:
             reading = SegmentReading(facts, self.options.wanted, self.options.damaged)

@@ -12,7 +12,7 @@ from lorogo_pipeline.sources.snapshot_rows import DocumentShare, SnapshotOptions
 from lorogo_pipeline.spark.async_bridge import once, pumped
 from lorogo_pipeline.tables.schemas import SNAPSHOTS, spark_schema
 
-_LOOK_SECONDS = 30.0
+_NATS_SECONDS = 30.0
 
 
 class SnapshotSource(DataSource):
@@ -56,7 +56,7 @@ class SnapshotReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One, or one for every 256 MiB."""
-        size = once(snapshot_reader.stored_bytes(self._options.nats), seconds=_LOOK_SECONDS)
+        size = once(snapshot_reader.stored_bytes(self._options.nats), seconds=_NATS_SECONDS)
         return [SharePartition(share) for share in shares(size, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -24,13 +24,13 @@ NEAR_MESSAGES = 10_000  # chunks of one update are rarely further apart
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries that bring nothing new
 
 
-async def look(url: str) -> WalBounds:
+async def read_bounds(url: str) -> WalBounds:
     """What NATS says of the WAL now. Raises Unreachable, StreamMissing."""
     async with await connect(url, name=NAME) as transport:
-        return await seen(transport)
+        return await bounds_of(transport)
 
 
-async def seen(transport: Transport) -> WalBounds:
+async def bounds_of(transport: Transport) -> WalBounds:
     """What NATS says of the WAL now. Raises StreamMissing."""
     # The epoch first: if it rises in between, the next look sees it.
     recorded = await epoch.recorded(transport)

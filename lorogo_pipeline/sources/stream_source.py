@@ -22,7 +22,7 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_LOOK_SECONDS = 30.0
+_NATS_SECONDS = 30.0
 
 
 class StreamSource(DataSource):
@@ -72,7 +72,7 @@ class StreamReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of sequences; what comes later is not read."""
-        found = stream_ranges.batch_ranges(self._options, _look(self._options))
+        found = stream_ranges.batch_ranges(self._options, _wal_bounds(self._options))
         return [RangePartition(each) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -90,11 +90,11 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint begins."""
-        return stream_ranges.initial(self._options, _look(self._options)).as_json()
+        return stream_ranges.initial(self._options, _wal_bounds(self._options)).as_json()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the next batch."""
-        seen = self._target or _look(self._options)
+        seen = self._target or _wal_bounds(self._options)
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return stream_ranges.latest(StreamOffset.parse(start), seen, messages_max=messages_max).as_json()
 
@@ -105,12 +105,12 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """What is there now is all that this query gives."""
-        self._target = _look(self._options)
+        self._target = _wal_bounds(self._options)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Ranges of sequences between two offsets."""
         begin, until = StreamOffset.parse(start), StreamOffset.parse(end)
-        found = stream_ranges.stream_ranges(self._options, begin, until, _look(self._options))
+        found = stream_ranges.stream_ranges(self._options, begin, until, _wal_bounds(self._options))
         if found is None:
             log.warning("the WAL was made anew: the next batch begins at its first message", planned=end)
         return [RangePartition(each) for each in found or ()]
@@ -120,8 +120,8 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition, self._schema)
 
 
-def _look(options: StreamOptions) -> WalBounds:
-    return once(stream_reader.look(options.nats), seconds=_LOOK_SECONDS)
+def _wal_bounds(options: StreamOptions) -> WalBounds:
+    return once(stream_reader.read_bounds(options.nats), seconds=_NATS_SECONDS)
 
 
 def _read(options: StreamOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 #: (what is being done, how many tasks are done, of how many)
 Progress = Callable[[str, int, int], None]
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
 @contextmanager
@@ -24,19 +24,19 @@ def watched(spark: SparkSession, what: str, total: int, progress: Progress | Non
     progress(what, 0, total)
     context = _context(spark)
     if context is None:  # Spark Connect tells by itself
-        with _told_by_connect(spark, what, total, progress):
+        with _connect_progress(spark, what, total, progress):
             yield
     else:
         done = threading.Event()
-        looking = threading.Thread(
-            target=_look, args=(context, done, what, total, progress), name="progress", daemon=True
+        poller = threading.Thread(
+            target=_poll, args=(context, done, what, total, progress), name="progress", daemon=True
         )
-        looking.start()
+        poller.start()
         try:
             yield
         finally:
             done.set()
-            looking.join()
+            poller.join()
     progress(what, total, total)
 
 
@@ -47,9 +47,9 @@ def _context(spark: SparkSession) -> Any:
     return spark.sparkContext
 
 
-def _look(context: Any, done: threading.Event, what: str, total: int, progress: Progress) -> None:
+def _poll(context: Any, done: threading.Event, what: str, total: int, progress: Progress) -> None:
     tracker = context.statusTracker()
-    while not done.wait(_LOOK_SECONDS):
+    while not done.wait(_POLL_SECONDS):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         finished = max(
             (stage.numCompletedTasks for stage in stages if stage and stage.numTasks == total), default=0
@@ -59,7 +59,7 @@ def _look(context: Any, done: threading.Event, what: str, total: int, progress: 
 
 
 @contextmanager
-def _told_by_connect(spark: Any, what: str, total: int, progress: Progress) -> Iterator[None]:
+def _connect_progress(spark: Any, what: str, total: int, progress: Progress) -> Iterator[None]:
     def handler(stages: Any, **_: object) -> None:
         finished = sum(stage.num_completed_tasks for stage in stages or [])
         progress(what, min(finished, total), total)

@@ -66,7 +66,7 @@ def open_session(
         raise NoSpark(f"the pipeline needs Spark: {_INSTALL}")
     active = _active()
     conf = dict(conf or {})
-    match session_conf.door(remote, active is not None, os.environ):
+    match session_conf.session_origin(remote, active is not None, os.environ):
         case SessionOrigin.GIVEN:
             with _given(active, conf) as spark:
                 yield spark
@@ -112,7 +112,7 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
     """A session of our own on a Spark Connect server, which gets our packages for its workers."""
     if find_spec("grpc") is None or find_spec("grpc_status") is None:
         raise NoSpark("Spark Connect needs its packages: pip install 'lorogo[connect]'")
-    _reach(url)
+    _check_reachable(url)
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy, and optional
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
@@ -234,7 +234,7 @@ def _end_jvm(seconds: float) -> None:
     if gateway is None:
         return
     process = gateway.proc
-    with _unsent_unsaid():
+    with _mute_unsent_commands():
         gateway.shutdown()
         process.stdin.close()
         try:
@@ -245,21 +245,21 @@ def _end_jvm(seconds: float) -> None:
 
 
 @contextmanager
-def _unsent_unsaid() -> Iterator[None]:
+def _mute_unsent_commands() -> Iterator[None]:
     """Py4J says nothing of commands that a JVM which we end did not take.
 
     A thread of its own tells the JVM of each object that is not needed any more, also while its connection
     is being closed, and then the root logger of that.
     """
     root = logging.getLogger()
-    root.addFilter(_is_no_unsent)
+    root.addFilter(_is_other_record)
     try:
         yield
     finally:
-        root.removeFilter(_is_no_unsent)
+        root.removeFilter(_is_other_record)
 
 
-def _is_no_unsent(record: logging.LogRecord) -> bool:
+def _is_other_record(record: logging.LogRecord) -> bool:
     return record.msg != "Exception while sending command."
 
 
@@ -286,7 +286,7 @@ def _set(spark: "SparkSession", conf: Mapping[str, str]) -> None:
             spark.conf.set(key, value)
 
 
-def _reach(url: str) -> None:
+def _check_reachable(url: str) -> None:
     """Whether anybody listens there at all: PySpark would try again for minutes."""
     parts = urlsplit(url)
     try:
@@ -302,10 +302,10 @@ def _reach(url: str) -> None:
 
 
 @contextmanager
-def _environ(said: Mapping[str, str]) -> Iterator[None]:
+def _environ(variables: Mapping[str, str]) -> Iterator[None]:
     """The environment with these in it, and as it was afterwards."""
-    before = {name: os.environ.get(name) for name in said}
-    os.environ.update(said)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -337,15 +337,15 @@ def _interrupts() -> Iterator[None]:
 def _quiet_py4j() -> Iterator[None]:
     """What py4j logs of a broken or interrupted call is kept off the terminal: it raises it as well."""
 
-    def is_others(record: logging.LogRecord) -> bool:
+    def is_not_py4j(record: logging.LogRecord) -> bool:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
 
     # a filter is asked only by the logger that was used: py4j uses its own, and the root
     loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver", "py4j.java_gateway")]
     for logger in loggers:
-        logger.addFilter(is_others)
+        logger.addFilter(is_not_py4j)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(is_others)
+            logger.removeFilter(is_not_py4j)

@@ -37,7 +37,7 @@ class SessionOrigin(Enum):
     OURS = "ours"
 
 
-def door(remote: str | None, active: bool, environ: Mapping[str, str]) -> SessionOrigin:
+def session_origin(remote: str | None, active: bool, environ: Mapping[str, str]) -> SessionOrigin:
     """Who makes the session: what was asked for, else who is there already, else we do."""
     if remote is not None:
         return SessionOrigin.REMOTE
@@ -125,7 +125,7 @@ def environment(
     they see only the environment, not this process's sys.path.
     """
     path = [str(code), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
-    said = {
+    variables = {
         "JAVA_HOME": str(java_home),
         "PYSPARK_DRIVER_PYTHON": python,
         "PYSPARK_PYTHON": python,
@@ -134,5 +134,7 @@ def environment(
         "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
     }
     if is_local(master):
-        said["SPARK_LOCAL_IP"] = "127.0.0.1"  # else it looks up the name of this machine, which may take long
-    return said
+        variables["SPARK_LOCAL_IP"] = (
+            "127.0.0.1"  # else it looks up the name of this machine, which may take long
+        )
+    return variables

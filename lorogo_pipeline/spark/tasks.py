@@ -27,7 +27,7 @@ Spec = Any
 Task = Callable[[Spec], dict[str, Any]]
 _SLOTS_UNKNOWN = 8
 #: PySpark logs what it raises as well, with Java's whole stack in one line
-_ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_ECHOING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SENTENCE_MAX = 600
 _ANSWERS = "number long, answer string, problem string"
 _SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.string()), ("problem", pa.string())])
@@ -49,12 +49,12 @@ def run(
     """
     if not specs:
         return []
-    if small and _is_here(spark):
-        return _at_once(task, specs, what, progress)
+    if small and _is_local(spark):
+        return _run_here(task, specs, what, progress)
     count = min(len(specs), 2 * parallelism(spark)) if small else len(specs)
     tasks = spark.range(0, len(specs), 1, numPartitions=count)
     work = partial(_work, task, [json.dumps(spec) for spec in specs])
-    with told(), watched(spark, what, count, progress):
+    with translated_errors(), watched(spark, what, count, progress):
         rows = tasks.mapInArrow(work, _ANSWERS).collect()
     for row in rows:
         if row["problem"] is not None:
@@ -62,14 +62,16 @@ def run(
     return [json.loads(row["answer"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
 
 
-def _is_here(spark: SparkSession) -> bool:
+def _is_local(spark: SparkSession) -> bool:
     """Whether Spark's workers are processes of this machine: then this process can do what they do."""
     if "connect" in type(spark).__module__:
         return False
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
 
 
-def _at_once(task: Task, specs: Sequence[Spec], what: str, progress: Progress | None) -> list[dict[str, Any]]:
+def _run_here(
+    task: Task, specs: Sequence[Spec], what: str, progress: Progress | None
+) -> list[dict[str, Any]]:
     answers = []
     for number, spec in enumerate(specs):
         if progress is not None:
@@ -81,12 +83,12 @@ def _at_once(task: Task, specs: Sequence[Spec], what: str, progress: Progress | 
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """What Spark raises, as one sentence; the whole of it stays the error's cause."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - heavy
 
-    loggers = [PySparkLogger.getLogger(name) for name in _ECHOES]
+    loggers = [PySparkLogger.getLogger(name) for name in _ECHOING_LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

@@ -21,7 +21,7 @@ _TIERS = ((16 << 20, 64), (1 << 20, 8))
 _MERGE_BYTES = 256 << 20  # of rows, in memory, in one file that several become
 
 
-def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
+def dedupe_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     """Which files the bucket gets, and which it loses, so that the staged ones are part of it."""
     files = LakeFiles(spec["lake"])
     writer = parquet.DataFileWriter(files, tasks.attempt("settle"))

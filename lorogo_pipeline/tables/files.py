@@ -42,7 +42,7 @@ class LakeFiles:
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
         """A new file to write; it has its bytes when the block ends."""
-        with self._told(name):
+        with self._translated_errors(name):
             path = self._path(name)
             if self.local:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,13 +60,13 @@ class LakeFiles:
         part = f"{name}.{os.getpid()}.part"
         with self.create(part) as file:
             file.write(body)
-        with self._told(name):
+        with self._translated_errors(name):
             Path(self._path(part)).replace(self._path(name))
 
     @contextmanager
     def open(self, name: str) -> Iterator[Any]:
         """A file to read and seek in."""
-        with self._told(name):
+        with self._translated_errors(name):
             try:
                 opened = self._fs.open(self._path(name), "rb")
             except FileNotFoundError:
@@ -79,19 +79,19 @@ class LakeFiles:
 
     def read(self, name: str) -> bytes | None:
         """The whole of a small file; None if there is none."""
-        with self._told(name):
+        with self._translated_errors(name):
             try:
                 return bytes(self._fs.cat_file(self._path(name)))
             except FileNotFoundError:
                 return None
 
     def size(self, name: str) -> int:
-        with self._told(name):
+        with self._translated_errors(name):
             return int(self._fs.info(self._path(name))["size"])
 
     def list(self, below: str) -> dict[str, int]:
         """Every file below a folder with its size; none if there is no such folder."""
-        with self._told(below):
+        with self._translated_errors(below):
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(self._path(below), detail=True)
@@ -102,7 +102,7 @@ class LakeFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file; no error if it is gone."""
-        with self._told(name), suppress(FileNotFoundError):
+        with self._translated_errors(name), suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
 
     def require_space(self, wanted: int = FREE_BYTES_MIN) -> None:
@@ -132,7 +132,7 @@ class LakeFiles:
         return f"{root}/{name}" if name else root
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _translated_errors(self, name: str) -> Iterator[None]:
         """Whatever a driver raises becomes one sentence; each of them has errors of its own."""
         try:
             yield

@@ -12,13 +12,13 @@ from lorogo_pipeline.spark.workers import survey
 def main(journal: str, lake: str, remote: str | None = None) -> None:
     with open_session(remote=remote) as spark:
         pipeline = build(spark, Settings(lake=lake, journals=(journal,)))
-        ingested, folded = pipeline.ingest(), pipeline.materialise()
+        ingested, replayed = pipeline.ingest(), pipeline.materialise()
         register(spark)
         records = spark.read.format("lorogo.journal").option("payload", "false").load(journal)
         found = {
             "workers": [asdict(worker) for worker in survey(spark)],
             "updates": ingested.updates,
-            "documents": folded.documents,
+            "documents": replayed.documents,
             "asked": pipeline.sql("select sum(chars) as chars from documents").collect()[0]["chars"],
             "records": records.where("kind = 'update'").count(),
         }

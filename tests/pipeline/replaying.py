@@ -1,4 +1,4 @@
-"""Journals folded by the code of `lorogo restore`: what an audit compares the live system with."""
+"""Journals replayed by the code of `lorogo restore`: what an audit compares the live system with."""
 
 import asyncio
 from collections.abc import Callable

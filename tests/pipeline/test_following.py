@@ -57,7 +57,7 @@ async def test_a_materialise_while_the_stream_is_followed(
 
     def follow() -> None:
         told = lambda done: came.release() if done.updates else None  # noqa: E731 - one line
-        follow_stream(spark, lake, url, every_seconds=0.2, told=told, stopped=stop.is_set)
+        follow_stream(spark, lake, url, every_seconds=0.2, on_batch=told, stopped=stop.is_set)
 
     async with serving(url, tmp_path / "data") as client:
         await write(client, "one", "abc ")

@@ -153,7 +153,7 @@ async def test_following_the_stream_goes_on_where_it_was(
         def follow() -> int:
             before = len(counts)
             pipeline.follow_stream(
-                url, every_seconds=1, told=lambda done: counts.append(done.records), once=True
+                url, every_seconds=1, on_batch=lambda done: counts.append(done.records), once=True
             )
             return sum(counts[before:])
 

@@ -32,9 +32,9 @@ async def test_seeds_come_from_the_environment(tmp_path: Path, monkeypatch: pyte
     async with closed_nats(tmp_path) as closed:
         await _fill(closed, tmp_path / "server")
         with pytest.raises(NotAuthorized):
-            await stream_reader.look(closed.url)
+            await stream_reader.read_bounds(closed.url)
         monkeypatch.setenv("LOROGO_NATS_SEED", closed.seeds["operator"])
-        assert (await stream_reader.look(closed.url)).last == 3
+        assert (await stream_reader.read_bounds(closed.url)).last == 3
         async with live(closed.url) as seen:
             assert await seen.documents() == {"plan"}
 

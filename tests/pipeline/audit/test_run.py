@@ -75,7 +75,7 @@ async def test_a_clean_system_has_no_difference(tmp_path: Path, fresh_nats: Embe
     url, data = fresh_nats.url, tmp_path / "data"
     names = await everything(url, data)
     down = await statuses(url)
-    [trimmed] = [one async for one in live_documents.look(url, ["trimmed"])]
+    [trimmed] = [one async for one in live_documents.read_documents(url, ["trimmed"])]
     assert trimmed.replica is not None
     assert trimmed.replica.shallow
     first = await audited(url, replay(data), again(data))
@@ -129,7 +129,10 @@ async def test_through_servers_every_document_is_asked_of_an_owner(
         report = await audited(url, replayed, again(data), LiveReadSettings(through_servers=True))
         assert (kinds(report), report.skipped) == ({}, ())
         assert report.asked == len(names - {"gone", "erased"})
-        seen = {one.document_id: one async for one in live_documents.look(url, ["plain", "gone", "nowhere"])}
+        seen = {
+            one.document_id: one
+            async for one in live_documents.read_documents(url, ["plain", "gone", "nowhere"])
+        }
     assert seen["plain"].where == "server"
     assert seen["plain"].value() == {"body": "one two "}
     assert seen["gone"].state is LiveState.DELETED
@@ -153,10 +156,10 @@ async def test_an_open_document_whose_owner_is_gone_is_read_as_the_next_one_woul
     report = await audited(url, replay(data), None)
     assert (report.clean, report.asked, report.equal) == (True, 0, 1)
     told: list[tuple[str, int, int]] = []
-    async for one in live_documents.look(url, on_progress=lambda *step: told.append(step)):
+    async for one in live_documents.read_documents(url, on_progress=lambda *step: told.append(step)):
         assert (one.document_id, one.where, one.value()) == ("one", "store", {"body": "abc"})
         assert one.content_hash() == replay(data)["one"].content_hash
-    assert told == [("looking at documents", 1, 1)]
+    assert told == [("reading documents", 1, 1)]
 
 
 async def test_what_happens_meanwhile_is_settled_by_reading_again(

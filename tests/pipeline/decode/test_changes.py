@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from loro import Configure, ExpandType, ExportMode, LoroDoc, LoroMap, LoroText, StyleConfigMap, VersionVector
 
 from lorogo_pipeline.decode.changes import batch_of, change_rows, changes
-from lorogo_pipeline.decode.fold import ReplayRow, fold_document
+from lorogo_pipeline.decode.replay import ReplayRow, replay_document
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol import crdt
-from tests.pipeline.decode.test_fold import base, row, typed
+from tests.pipeline.decode.test_replay import base, row, typed
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session
 
 
 def rows_of(rows: list[ReplayRow]) -> list[dict[str, Any]]:
-    folded = fold_document("doc", rows)
-    assert folded is not None and folded.replica is not None
-    found = change_rows(folded, 8)
+    replayed = replay_document("doc", rows)
+    assert replayed is not None and replayed.replica is not None
+    found = change_rows(replayed, 8)
     assert batch_of(found).schema == CHANGES
     batch_of(found).validate(full=True)
-    ends = dict(crdt.vector_items(folded.replica.version().vector))
+    ends = dict(crdt.vector_items(replayed.replica.version().vector))
     for peer, end in ends.items():
         parts = sorted(
             (one["counter_first"], one["counter_end"]) for one in found if one["peer"] == str(peer)
@@ -128,9 +128,9 @@ def test_a_trimmed_snapshot() -> None:
     author, _ = typed("ab", "cd")
     start = base(author.doc, START, shallow=True)
     later = made("doc", author.type("ef"), START + SECOND, sequence=3)
-    folded = fold_document("doc", [start, row(later)])
-    assert folded is not None
-    found = change_rows(folded, 8)
+    replayed = replay_document("doc", [start, row(later)])
+    assert replayed is not None
+    found = change_rows(replayed, 8)
     assert found[-1]["log_id"] == "log-3" and found[-1]["counter_end"] == 6
     assert sum(one["ops"] for one in found if one["log_id"]) == 2
 
@@ -139,9 +139,9 @@ def test_a_deleted_document_keeps_its_changes() -> None:
     """Who changed what is history, until it is erased."""
     _, updates = typed("ab")
     gone = ReplayRow("deleted", START + SECOND * 9, None, None, 0, None, None, None, 0, None, None, None)
-    folded = fold_document("doc", [row(updates[0]), gone])
-    assert folded is not None and folded.deleted
-    assert [(one["log_id"], one["inserted"]) for one in change_rows(folded, 8)] == [("log-1", 2)]
+    replayed = replay_document("doc", [row(updates[0]), gone])
+    assert replayed is not None and replayed.deleted
+    assert [(one["log_id"], one["inserted"]) for one in change_rows(replayed, 8)] == [("log-1", 2)]
 
 
 # --- kinds ----------------------------------------------------------------------------------------

@@ -81,12 +81,12 @@ def test_an_ingest_that_brings_it(
 def test_a_materialise_that_brings_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was folded before the erasure is not committed after it."""
+    """What was replayed before the erasure is not committed after it."""
     jobs(spark, tmp_path, "before", *written("a", 1)).ingest()
     job = jobs(spark, tmp_path, "journal", *written("secret", 2))
     job.materialise()
     job.ingest()
-    meanwhile(monkeypatch, "folding", lambda: job.erase(["secret"]))
+    meanwhile(monkeypatch, "replaying", lambda: job.erase(["secret"]))
     with pytest.raises(LakeBusy):
         job.materialise()
     job.materialise()

@@ -13,7 +13,7 @@ from lorogo_pipeline.jobs import export as exporting
 from lorogo_pipeline.jobs.export import export, file_name, markdown
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.records import DeletedRecord
-from tests.pipeline.decode.test_fold import typed
+from tests.pipeline.decode.test_replay import typed
 from tests.pipeline.journals import SECOND, START, Journal, made, session, texts
 from tests.pipeline.lakes import documents_of
 
@@ -237,14 +237,14 @@ def test_hostile_ids_end_to_end(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 def row_of(doc: LoroDoc) -> dict[str, Any]:
-    from lorogo_pipeline.decode.fold import FoldOptions, document_row, fold_document  # noqa: PLC0415 - one helper
-    from tests.pipeline.decode.test_fold import row  # noqa: PLC0415
+    from lorogo_pipeline.decode.replay import ReplayOptions, document_row, replay_document  # noqa: PLC0415 - one helper
+    from tests.pipeline.decode.test_replay import row  # noqa: PLC0415
 
     doc.commit()
     one = made("doc", doc.export(ExportMode.Updates(VersionVector())), START, sequence=1)
-    folded = fold_document("doc", [row(one)])
-    assert folded is not None
-    return document_row(folded, FoldOptions(None, 1)) | {"as_of": _Moment()}
+    replayed = replay_document("doc", [row(one)])
+    assert replayed is not None
+    return document_row(replayed, ReplayOptions(None, 1)) | {"as_of": _Moment()}
 
 
 class _Moment:

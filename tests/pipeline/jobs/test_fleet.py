@@ -81,7 +81,7 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
     assert await world.all_down(names)
     assert world.journalled() == dict.fromkeys(names, 5)
     assert told[-1].stage == "purging"
-    assert {progress.stage for progress in told} == {"looking", "folding", "purging"}
+    assert {progress.stage for progress in told} == {"looking", "compacting", "purging"}
     async with world.server() as server:
         for name in names[:20]:
             head = await server.context.snapshots.head(name)
@@ -424,7 +424,7 @@ async def test_killed_at_any_point_and_run_again(world: World) -> None:
         await world.write(names, 4)
     rng = random.Random(7)
     killed = 0
-    for stage, at in [("looking", 5), ("folding", 3), ("folding", 20), ("purging", 0), ("folding", 30)]:
+    for stage, at in [("looking", 5), ("compacting", 3), ("folding", 20), ("purging", 0), ("folding", 30)]:
         killed += await _run_and_kill(world, stage, at)
         some = rng.sample(names, 10)
         async with world.server("other"):

@@ -1,4 +1,4 @@
-"""Documents as of now and as of a time: equal to what was really typed, and folded only where it changed."""
+"""Documents as of now and as of a time: equal to what was really typed, replayed where it changed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from lorogo_pipeline.decode.bucket_rows import bucket_rows
-from lorogo_pipeline.decode.fold import FoldOptions, fold
+from lorogo_pipeline.decode.replay import ReplayOptions, replay
 from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake
 from lorogo_pipeline.jobs.materialise import label_of
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
@@ -15,7 +15,7 @@ from lorogo_pipeline.tables import parquet as parquet_file
 from lorogo_pipeline.tables.lake import Lake
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol.records import DeletedRecord, ErasedRecord
-from tests.pipeline.decode.test_fold import typed as words
+from tests.pipeline.decode.test_replay import typed as words
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, texts
 from tests.pipeline.lakes import documents_of, files_of, on_workers, rows_of
 from tests.pipeline.traced import Traced, concurrent, typed
@@ -56,7 +56,7 @@ def check_trace(spark: "SparkSession", tmp_path: Path, traced: Traced) -> None:
     assert len(traced.texts) >= 20
     for at_ns, text in traced.texts.items():
         batches = bucket_rows(lake.files, inputs[0], inputs[1])
-        (found,) = fold(batches, FoldOptions(at_ns, 1, snapshots=False))
+        (found,) = replay(batches, ReplayOptions(at_ns, 1, snapshots=False))
         assert found["text"].to_pylist() == [text]
     middle = sorted(traced.texts)[9]
     pipeline.materialise(as_of_ns=middle)
@@ -144,7 +144,7 @@ def test_problems_are_told(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 def test_only_what_changed(spark: "SparkSession", tmp_path: Path) -> None:
-    """Buckets whose input has not changed are not folded again, and keep their files."""
+    """Buckets whose input has not changed are not replayed again, and keep their files."""
     updates = session(8, 60)
     pipeline = lake_of(spark, tmp_path, updates)
     first = pipeline.materialise()

@@ -7,7 +7,7 @@ import pytest
 
 from lorogo_pipeline.sources import stream_reader
 from lorogo_pipeline.sources.errors import StreamBehind
-from lorogo_pipeline.sources.stream_reader import NoWal, exact, seen
+from lorogo_pipeline.sources.stream_reader import NoWal, bounds_of, exact
 from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import RequestTimeout
@@ -82,14 +82,14 @@ async def test_what_is_seen() -> None:
     """The first and last sequence of the WAL, and the epoch that is recorded; 1 if none is."""
     transport, stream = await memory_wal(("d", pieces(update(), f"l{number}", 1)[0]) for number in range(4))
     await stream.delete(1)
-    found = await seen(transport)
+    found = await bounds_of(transport)
     assert (found.epoch, found.first, found.last) == (1, 2, 4)
     record = b'{"epoch":7,"sequence":4,"time_ns":5,"created_ns":6}'
     await transport.stream(STATUS_STREAM).append(EPOCH_KEY, record)
-    assert (await seen(transport)).epoch == 7
+    assert (await bounds_of(transport)).epoch == 7
 
 
 async def test_no_wal() -> None:
     """A NATS on which no server ever ran is told by a sentence."""
     with pytest.raises(NoWal, match=f"stream '{WAL_STREAM}' does not exist on this NATS"):
-        await seen(MemoryNats().connect())
+        await bounds_of(MemoryNats().connect())

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lorogo_pipeline.tables import parquet
-from lorogo_pipeline.tables.bucket_merge import settle_bucket
+from lorogo_pipeline.tables.bucket_merge import dedupe_bucket
 from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile
 from lorogo_pipeline.tables.schemas import EVENTS
@@ -44,7 +44,7 @@ class Bucket:
 
     def settle(self, there: list[DataFile], staged: list[DataFile]) -> tuple[list[DataFile], dict[str, Any]]:
         """The files of the bucket afterwards, and what was answered."""
-        answer = settle_bucket(
+        answer = dedupe_bucket(
             {
                 "lake": self.files.root,
                 "bucket": 3,

@@ -1,4 +1,4 @@
-"""Updates folded into documents: whole where the records allow it, and what is missing is said."""
+"""Updates replayed into documents: whole where the records allow it, and what is missing is said."""
 
 import json
 import random
@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import ExportMode, LoroDoc, LoroList, LoroMap, LoroText, VersionVector
 
-from lorogo_pipeline.decode import fold as folding
-from lorogo_pipeline.decode.fold import (
+from lorogo_pipeline.decode import replay as replay_module
+from lorogo_pipeline.decode.replay import (
     INPUT,
     DocumentReplay,
-    FoldOptions,
+    ReplayOptions,
     ReplayRow,
     by_document,
     document_row,
-    fold,
-    fold_document,
+    replay,
+    replay_document,
 )
 from lorogo_pipeline.tables.schemas import DOCUMENTS
 from lorogo_protocol.digest import digest
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session, texts
 
-NOW = FoldOptions(None, 8)
+NOW = ReplayOptions(None, 8)
 
 
 def row(one: Made, **other: Any) -> ReplayRow:
@@ -72,15 +72,15 @@ def typed(*words: str, peer: int = 1) -> tuple[Author, list[Made]]:
     return author, found
 
 
-def text_of(folded: DocumentReplay | None) -> str:
-    assert folded is not None and folded.replica is not None
-    return str(folded.replica.settled().get_text("text").to_string())
+def text_of(replayed: DocumentReplay | None) -> str:
+    assert replayed is not None and replayed.replica is not None
+    return str(replayed.replica.settled().get_text("text").to_string())
 
 
 def state_of(rows: list[ReplayRow], as_of_ns: int | None = None) -> dict[str, Any]:
-    folded = fold_document("doc", rows, as_of_ns)
-    assert folded is not None
-    return document_row(folded, FoldOptions(as_of_ns, 8))
+    replayed = replay_document("doc", rows, as_of_ns)
+    assert replayed is not None
+    return document_row(replayed, ReplayOptions(as_of_ns, 8))
 
 
 def batches(updates: list[Made], rows: int = 7) -> Iterator[pa.RecordBatch]:
@@ -102,7 +102,7 @@ def named(one: ReplayRow) -> dict[str, Any]:
 
 def test_nothing() -> None:
     """Of nothing comes nothing."""
-    assert list(fold([], NOW)) == [] and fold_document("doc", []) is None
+    assert list(replay([], NOW)) == [] and replay_document("doc", []) is None
 
 
 def test_one_update() -> None:
@@ -125,7 +125,7 @@ def test_a_session_in_batches() -> None:
     """Many documents in many batches: each is what its updates make it, however they are cut."""
     updates = session(6, 120)
     for rows in (1, 7, 1000):
-        (found,) = fold(batches(updates, rows), NOW)
+        (found,) = replay(batches(updates, rows), NOW)
         assert found.schema == DOCUMENTS
         found.validate(full=True)
         assert dict(zip(found["document_id"].to_pylist(), found["text"].to_pylist(), strict=True)) == texts(
@@ -137,7 +137,7 @@ def test_batches_may_lack_columns() -> None:
     """A fold that needs no spans is not given any."""
     updates = session(2, 10)
     lean = (batch.drop_columns(["spans", "vector"]) for batch in batches(updates))
-    (found,) = fold(lean, NOW)
+    (found,) = replay(lean, NOW)
     assert dict(zip(found["document_id"].to_pylist(), found["text"].to_pylist(), strict=True)) == texts(
         updates
     )
@@ -159,9 +159,9 @@ def test_one_document_in_memory() -> None:
 
 def test_batches_of_documents_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are given a few at a time."""
-    monkeypatch.setattr(folding, "_ROWS_OUT", 2)
+    monkeypatch.setattr(replay_module, "_ROWS_OUT", 2)
     updates = session(5, 50)
-    assert [batch.num_rows for batch in fold(batches(updates), NOW)] == [2, 2, 1]
+    assert [batch.num_rows for batch in replay(batches(updates), NOW)] == [2, 2, 1]
 
 
 def test_times_that_run_against_dependencies() -> None:
@@ -221,7 +221,7 @@ def test_as_of() -> None:
     """As of a time: what was accepted until then, that moment included."""
     _, updates = typed("a", "b", "c")
     rows = [row(one) for one in updates]
-    assert fold_document("doc", rows, START) is None, "it was not there yet"
+    assert replay_document("doc", rows, START) is None, "it was not there yet"
     assert state_of(rows, START + SECOND)["text"] == "a"
     assert state_of(rows, START + 2 * SECOND - 1)["text"] == "a"
     assert state_of(rows, START + 2 * SECOND)["text"] == "ab"
@@ -319,8 +319,8 @@ def test_erased() -> None:
     """An erased document is not there, nor was it ever."""
     _, updates = typed("a")
     rows = [row(updates[0]), event("erased", START + 10 * SECOND)]
-    assert fold_document("doc", rows) is None
-    assert fold_document("doc", rows, START + 5 * SECOND) is None
+    assert replay_document("doc", rows) is None
+    assert replay_document("doc", rows, START + 5 * SECOND) is None
 
 
 # --- the quick way and the careful one ------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_quickly_and_carefully(seed: int, count: int, peers: int, disorder: bool
         updates = [replace(one, at_ns=one.at_ns + rng.randint(-5, 5) * SECOND) for one in updates]
     rows = [row(one) for one in rng.sample(updates, len(updates))]
     as_of_ns = None if as_of is None else START + as_of * SECOND
-    quick = fold_document("doc", rows, as_of_ns)
+    quick = replay_document("doc", rows, as_of_ns)
     there = sorted(
         (one for one in rows if as_of_ns is None or one.accepted_ns <= as_of_ns), key=lambda one: one.order
     )
@@ -350,6 +350,6 @@ def test_quickly_and_carefully(seed: int, count: int, peers: int, disorder: bool
         assert quick is None
         return
     assert quick is not None
-    careful = folding._carefully("doc", there)
-    options = FoldOptions(as_of_ns, 8, snapshots=False)
+    careful = replay_module._rebuild("doc", there)
+    options = ReplayOptions(as_of_ns, 8, snapshots=False)
     assert document_row(quick, options) == document_row(careful, options)

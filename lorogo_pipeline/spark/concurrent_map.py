@@ -8,7 +8,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def each(items: AsyncIterator[S], work: Callable[[S], Awaitable[T]], at_once: int) -> AsyncIterator[T]:
+async def concurrent_map(
+    items: AsyncIterator[S], work: Callable[[S], Awaitable[T]], at_once: int
+) -> AsyncIterator[T]:
     """What `work` makes of each item, as it is done; so many at once, and no more waiting."""
     running: set[asyncio.Task[T]] = set()
     try:
@@ -28,7 +30,7 @@ async def each(items: AsyncIterator[S], work: Callable[[S], Awaitable[T]], at_on
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def over(items: Iterable[S]) -> AsyncIterator[S]:
-    """The items, for `each`."""
+async def as_async(items: Iterable[S]) -> AsyncIterator[S]:
+    """The items, for `concurrent_map`."""
     for item in items:
         yield item

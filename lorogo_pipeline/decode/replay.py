@@ -1,4 +1,4 @@
-"""Updates folded into documents: a pure function from Arrow batches to Arrow batches.
+"""Updates replayed into documents: a pure function from Arrow batches to Arrow batches.
 
 What comes in is sorted by document; one document is in memory at a time. Spark calls this on its workers,
 and so can a plain loop. `as_of` means the server's time of acceptance: clients' clocks are not trusted.
@@ -94,7 +94,7 @@ class DocumentReplay:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldOptions:
+class ReplayOptions:
     """What to fold, as of when."""
 
     as_of_ns: int | None  # nothing accepted later counts; None: everything does
@@ -102,15 +102,15 @@ class FoldOptions:
     snapshots: bool = True
 
 
-def fold(batches: Iterable[pa.RecordBatch], options: FoldOptions) -> Iterator[pa.RecordBatch]:
+def replay(batches: Iterable[pa.RecordBatch], options: ReplayOptions) -> Iterator[pa.RecordBatch]:
     """Records of INPUT, sorted by document, as rows of DOCUMENTS."""
     rows: list[dict[str, Any]] = []
     size = 0
     for document_id, records in by_document(batches):
-        folded = fold_document(document_id, records, options.as_of_ns)
-        if folded is None:
+        replayed = replay_document(document_id, records, options.as_of_ns)
+        if replayed is None:
             continue
-        row = document_row(folded, options)
+        row = document_row(replayed, options)
         rows.append(row)
         size += len(row["snapshot"] or b"") + len(row["json"] or "")
         if len(rows) >= _ROWS_OUT or size >= _BYTES_OUT:
@@ -147,7 +147,7 @@ def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[R
 _row = cast("Callable[[tuple[Any, ...]], ReplayRow]", partial(tuple.__new__, ReplayRow))
 
 
-def fold_document(
+def replay_document(
     document_id: str, records: list[ReplayRow], as_of_ns: int | None = None
 ) -> DocumentReplay | None:
     """One document of its records; None if it was erased, or not there yet."""
@@ -158,49 +158,49 @@ def fold_document(
     if not rows:
         return None
     if all(row.kind == "update" and row.digest_ok for row in rows):
-        replica = _quickly(rows)
+        replica = _import_all(rows)
         if replica is not None:
             generation = max(row.generation or 0 for row in rows)
             return DocumentReplay(document_id, replica, rows[-1].accepted_ns, rows, generation)
-    return _carefully(document_id, rows)
+    return _rebuild(document_id, rows)
 
 
-def _quickly(rows: list[ReplayRow]) -> Replica | None:
+def _import_all(rows: list[ReplayRow]) -> Replica | None:
     try:
         return crdt.replayed([row.payload or b"" for row in rows])
     except CrdtError:
         return None
 
 
-def _carefully(document_id: str, rows: list[ReplayRow]) -> DocumentReplay:
+def _rebuild(document_id: str, rows: list[ReplayRow]) -> DocumentReplay:
     """What restoring from journals makes of it, and what it says is missing."""
     found = restore.gather([(row.accepted_ns, place) for place, row in enumerate(rows)], _fetch(rows))
     updates = [row for row in rows if row.kind == "update" and row.digest_ok]
     last_ns = max((row.accepted_ns for row in rows if row.kind != "base"), default=rows[-1].accepted_ns)
-    folded = DocumentReplay(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
+    replayed = DocumentReplay(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
     try:
         rebuilt = restore.rebuild(found, _fetch(rows), now_ns=last_ns)
     except CrdtError as error:
-        folded.problems.append(f"{UNREADABLE}: {error}")
+        replayed.problems.append(f"{UNREADABLE}: {error}")
     else:
-        folded.replica = rebuilt.replica  # of a deleted one, too: its changes are history
-        folded.problems += [f"{why} ({count})" for why, count in sorted(rebuilt.left.items())]
-    if folded.deleted:
-        folded.problems.clear()  # it has no content that could lack something
-    return folded
+        replayed.replica = rebuilt.replica  # of a deleted one, too: its changes are history
+        replayed.problems += [f"{why} ({count})" for why, count in sorted(rebuilt.left.items())]
+    if replayed.deleted:
+        replayed.problems.clear()  # it has no content that could lack something
+    return replayed
 
 
 def _fetch(rows: list[ReplayRow]) -> restore.Fetch:
     def fetch(place: int) -> DocumentRecord | None:
         row = rows[place]
         epoch, sequence, generation = row.epoch or 0, row.sequence or 0, row.generation or 0
-        told, payload = row.digest or "", row.payload or b""
+        digest, payload = row.digest or "", row.payload or b""
         match row.kind:
             case "update":
-                return UpdateRecord(epoch, sequence, row.log_id or "", told, 0, generation, (), payload)
+                return UpdateRecord(epoch, sequence, row.log_id or "", digest, 0, generation, (), payload)
             case "base":
                 vector = row.vector or crdt.nothing_known()
-                return BaseRecord(epoch, sequence, 0, generation, told, vector, b"", payload)
+                return BaseRecord(epoch, sequence, 0, generation, digest, vector, b"", payload)
             case "deleted":
                 return DeletedRecord(0, generation, max(1, row.accepted_ns))
             case "restored":
@@ -213,15 +213,15 @@ def _fetch(rows: list[ReplayRow]) -> restore.Fetch:
     return fetch
 
 
-def document_row(folded: DocumentReplay, options: FoldOptions) -> dict[str, Any]:
+def document_row(replayed: DocumentReplay, options: ReplayOptions) -> dict[str, Any]:
     """The row of DOCUMENTS."""
-    updates, problems = folded.updates, list(folded.problems)
+    updates, problems = replayed.updates, list(replayed.problems)
     row: dict[str, Any] = {
-        "document_id": folded.document_id,
-        "as_of": (folded.last_ns if options.as_of_ns is None else options.as_of_ns) // 1000,
+        "document_id": replayed.document_id,
+        "as_of": (replayed.last_ns if options.as_of_ns is None else options.as_of_ns) // 1000,
         "latest": options.as_of_ns is None,
-        "state": "deleted" if folded.deleted else "live",
-        "generation": folded.generation,
+        "state": "deleted" if replayed.deleted else "live",
+        "generation": replayed.generation,
         "updates": len(updates),
         "update_bytes": sum(update.size or 0 for update in updates),
         "first_at": updates[0].accepted_ns // 1000 if updates else None,
@@ -231,11 +231,11 @@ def document_row(folded: DocumentReplay, options: FoldOptions) -> dict[str, Any]
         "snapshot_bytes": 0,
         "snapshot": None,
         "json": None,
-        "bucket": bucket_of(folded.document_id, options.buckets),
+        "bucket": bucket_of(replayed.document_id, options.buckets),
     }
-    if folded.replica is not None and not folded.deleted:
+    if replayed.replica is not None and not replayed.deleted:
         try:
-            row |= _state(folded.replica, snapshots=options.snapshots)
+            row |= _state(replayed.replica, snapshots=options.snapshots)
         except (CrdtError, TooDeep) as error:
             problems.append(f"{UNREADABLE}: {error}")
     row["complete"] = not problems
