@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """The same door as `lorogo pipeline`; the only place here that knows the command line."""
+    """Run `lorogo pipeline`; the only module of the package that imports the command line."""
     from lorogo_cli.app import run  # noqa: PLC0415 - the command line is above the pipeline
 
     return run(["pipeline", *sys.argv[1:]])

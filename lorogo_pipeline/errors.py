@@ -1,51 +1,51 @@
-"""What a job says when it cannot do its work: one sentence each.
+"""Errors of the jobs; each message is one sentence.
 
 LorogoError
 └── PipelineError
-    ├── NoLake              there is no lake where one was named
-    ├── OtherVersion        the lake was written by a version that this one does not understand
-    ├── LakeBusy            another job writes there (retriable)
-    ├── DamagedJournal      a segment cannot be read, and the job was told to stop at that
-    ├── BadOption           a value that makes no sense
-    └── JobFailed           a task failed; the text is what it said
+    ├── NoLake              the folder or URL has no lake.
+    ├── OtherVersion        another schema version wrote the lake.
+    ├── LakeBusy            another job writes to the lake (retriable).
+    ├── DamagedJournal      a segment cannot be read, and the job runs with damaged=fail.
+    ├── BadOption           an invalid value.
+    └── JobFailed           a task failed on a worker; the message is the task's.
 """
 
 from lorogo_protocol.errors import LorogoError
 
 
 class PipelineError(LorogoError):
-    """A job cannot go on."""
+    """A job cannot continue."""
 
     code = "pipeline"
 
 
 class NoLake(PipelineError):
-    """There is no lake where one was named."""
+    """The folder or URL has no lake."""
 
     code = "no-lake"
 
 
 class OtherVersion(PipelineError):
-    """The lake's tables are of a version that this lorogo cannot read."""
+    """This lorogo cannot read the schema version of the lake's tables."""
 
     code = "other-version"
 
 
 class LakeBusy(PipelineError):
-    """Another job writes to this lake, or did so meanwhile."""
+    """Another job writes to this lake, or committed to it during this job."""
 
     code = "lake-busy"
     retriable = True
 
 
 class DamagedJournal(PipelineError):
-    """A segment has bytes that do not check, and the job was told to fail at that."""
+    """A segment fails its checksum, and the job runs with damaged=fail."""
 
     code = "damaged-journal"
 
 
 class BadOption(PipelineError):
-    """A value that makes no sense here."""
+    """An invalid value."""
 
     code = "bad-option"
 

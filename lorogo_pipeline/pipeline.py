@@ -1,12 +1,11 @@
-"""The jobs on one lake and one Spark session that somebody else made.
+"""The jobs on one lake and one Spark session; the caller makes the session.
 
     pipeline = build(spark, Settings(lake="lake", journals=(".lorogo/server",)))
     pipeline.ingest()
     pipeline.materialise()
     pipeline.dataframe("documents").show()
 
-Nothing here makes a session: that is the door's (`lorogo_pipeline.spark.session`), or a notebook's, or a
-cluster's.
+The command makes its session with `lorogo_pipeline.spark.session`; a notebook or a cluster has its own.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where things are."""
+    """The lake, the journals, and what to do about damage."""
 
     lake: str
     journals: tuple[str, ...] = ()
-    buckets: int | None = None  # of a lake that is made now
-    makes_lake: bool = False  # where there is none; with journals it is made anyway
+    buckets: int | None = None  # of a new lake
+    makes_lake: bool = False  # create a missing lake; implied by journals
     damaged: str = SKIP
 
     def check(self) -> None:
-        """Raise what is plainly wrong, before anybody starts a Spark for it."""
+        """Validate before Spark starts. Raises BadOption, NoSource, NoLake."""
         if self.damaged not in {FAIL, SKIP}:
-            raise BadOption(f"damaged is {FAIL} or {SKIP}, not {self.damaged!r}")
+            raise BadOption(f"damaged is {self.damaged!r}; it must be {FAIL} or {SKIP}")
         if self.buckets is not None and not 1 <= self.buckets <= BUCKETS_MAX:
-            raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {self.buckets}")
+            raise BadOption(f"buckets is {self.buckets}; it must be 1 to {BUCKETS_MAX}")
         for place in self.journals:
             if "://" not in place and not Path(place).is_dir():
                 raise NoSource(f"{place} is not a folder")
@@ -72,7 +71,7 @@ class Settings:
                     raise
 
 
-#: below this, compiling a question and cutting its answer into parts takes Spark longer than answering it
+#: below this, code generation and shuffle partitions cost Spark more time than the query itself
 _ROWS_SMALL = 1_000_000
 _FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -83,7 +82,7 @@ _FEW_ROWS = {
 
 @contextmanager
 def _few_rows(spark: SparkSession) -> Iterator[None]:
-    """While the block runs, the session is set for questions about few rows."""
+    """Configure the session for queries over few rows while the block runs."""
     before = {name: spark.conf.get(name, None) for name in _FEW_ROWS}
     try:
         for name, value in _FEW_ROWS.items():
@@ -98,7 +97,7 @@ def _few_rows(spark: SparkSession) -> Iterator[None]:
 
 
 class Pipeline:
-    """One lake, one session."""
+    """The jobs, on one lake and one session."""
 
     def __init__(self, spark: SparkSession, settings: Settings, progress: Progress | None) -> None:
         self.spark = spark
@@ -106,11 +105,11 @@ class Pipeline:
         self._progress = progress
 
     def lake(self, *, create: bool = False) -> Lake:
-        """The lake. Raises NoLake, OtherVersion."""
+        """Open the lake. Raises NoLake, OtherVersion."""
         return Lake.open(self.settings.lake, create=create, buckets=self.settings.buckets if create else None)
 
     def ingest(self) -> IngestReport:
-        """Journals into `updates`, `events` and `answers`."""
+        """Read journals into the tables `updates`, `events` and `answers`."""
         return ingesting.ingest(
             self.spark,
             self.lake(create=True),
@@ -126,7 +125,7 @@ class Pipeline:
         documents: Sequence[str] | None = None,
         tables: Sequence[str] = materialising.TARGETS,
     ) -> MaterialiseReport:
-        """`updates` into `documents` and `changes`."""
+        """Replay `updates` into the tables `documents` and `changes`."""
         return materialising.materialise(
             self.spark,
             self.lake(),
@@ -137,17 +136,17 @@ class Pipeline:
         )
 
     def erase(self, documents: Sequence[str] = (), *, unknown: bool = False) -> ErasureReport:
-        """Documents out of every table and every file; with `unknown` also such as are not in the lake."""
+        """Remove documents from every table and file; `unknown` allows ids that the lake does not have."""
         return erasing.erase(self.spark, self.lake(), documents, unknown=unknown, progress=self._progress)
 
     def ingest_stream(self, nats: str) -> IngestReport:
-        """What JetStream holds now into `updates`."""
+        """Read the current content of the WAL stream into `updates`."""
         return live_ingest.ingest_stream(self.spark, self.lake(create=True), nats, progress=self._progress)
 
     def follow_stream(
         self, nats: str, *, every_seconds: float, on_batch: Callable[[IngestReport], None], once: bool = False
     ) -> None:
-        """What comes into JetStream, as it comes; until it is interrupted."""
+        """Read new messages of the WAL stream into `updates` until interrupted."""
         live_ingest.follow_stream(
             self.spark,
             self.lake(create=True),
@@ -160,7 +159,7 @@ class Pipeline:
     def report(
         self, *, now: datetime, tz: str = "UTC", problems: Sequence[str] = (), name: str = ""
     ) -> tuple[str, dict[str, Any]]:
-        """The page, and its totals; `problems`: what could not be read, in sentences."""
+        """Return the HTML page and its totals; `problems`: sentences about unreadable segments."""
         lake = self.lake()
         tables = {name: table for name in TABLES if (table := lake.table(name)).version >= 0}
         shown = {name: dataframe(self.spark, lake, name) for name in tables}
@@ -172,7 +171,7 @@ class Pipeline:
         return page.render(facts), {"totals": asdict(facts.totals)}
 
     def audit(self, nats: str, *, through_servers: bool = False, scratch: Path | None = None) -> AuditReport:
-        """Everything that the journals hold against everything that is served."""
+        """Compare every document of the journals with the live system."""
         return run_audit(
             self.spark,
             self.settings.journals,
@@ -190,16 +189,16 @@ class Pipeline:
         as_of_ns: int | None = None,
         documents: Sequence[str] | None = None,
     ) -> ExportReport:
-        """Documents out of the lake, replayed first where they are not."""
+        """Export documents; replay those that are not up to date first."""
         self.materialise(
             as_of_ns=as_of_ns, documents=documents if as_of_ns is not None else None, tables=("documents",)
         )
         return exporting.export(self.lake(), out, format=format, documents=documents, as_of_ns=as_of_ns)
 
     def answer(self, query: str, rows_max: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The columns and the first rows of what a question gives; times are UTC, records are dicts.
+        """Return the columns and first rows of a query; times are UTC, structs are dicts.
 
-        Raises BadOption for what is no question, JobFailed with Spark's own words.
+        Raises BadOption if the query writes, JobFailed with Spark's message.
         """
         with tasks.translated_errors():
             open_views(self.spark, self.lake())
@@ -209,15 +208,15 @@ class Pipeline:
             return found.columns, [questions.plain(row, found.schema) for row in rows]
 
     def dataframe(self, table: str) -> DataFrame:
-        """The table's newest version."""
+        """The newest version of a table."""
         return dataframe(self.spark, self.lake(), table)
 
     def sql(self, query: str) -> DataFrame:
-        """A question about the tables, by their names."""
+        """Run a query over the tables, by their names."""
         open_views(self.spark, self.lake())
         return self.spark.sql(query)
 
 
 def build(spark: SparkSession, settings: Settings, *, progress: Progress | None = None) -> Pipeline:
-    """The jobs, on a session that is yours: make it and stop it where you like."""
+    """Return the jobs on the caller's session; the caller stops it."""
     return Pipeline(spark, settings, progress)

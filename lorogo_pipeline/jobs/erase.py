@@ -1,7 +1,7 @@
-"""A document leaves every table, and every file that ever held it; and how to see that it has.
+"""Erase documents from every table and every file, and verify that nothing is left.
 
-What the journals call erased goes, and what is named. That it was erased stays known (one row in `events`
-with nothing but its id), so that no journal brings it back at the next ingest.
+Erased are the named documents and those with an erasure record in the journals. One row in `events` with
+the id remains, so that the next ingest does not restore the document from a journal.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from lorogo_protocol.ids import check_document_id
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SMALL_BYTES = 16 << 20  # of all tables: reading them takes less time than starting workers
+_SMALL_BYTES = 16 << 20  # of all tables; below this, reading them takes less time than starting workers
 TABLES = ("updates", "events", "changes", "documents")
 
 
 @dataclass(slots=True)
 class TableErasure:
-    """What happened to one table."""
+    """The effect on one table."""
 
     rows_before: int = 0  # of the erased documents
-    rows_after: int = 0  # found again by reading every file that is left
+    rows_after: int = 0  # counted by reading every remaining file
     files_rewritten: int = 0
     files_removed: int = 0
     files_checked: int = 0
@@ -46,7 +46,7 @@ class TableErasure:
 
 @dataclass(slots=True)
 class ErasureReport:
-    """What an erasure did, and its proof."""
+    """The result of an erasure, and its verification."""
 
     documents: list[str] = field(default_factory=list)
     tables: dict[str, TableErasure] = field(default_factory=dict)
@@ -68,10 +68,10 @@ def erase(
     unknown: bool = False,
     progress: Progress | None = None,
 ) -> ErasureReport:
-    """Erase what is named, and what the journals said is erased. Raises BadOption, LakeBusy, JobFailed.
+    """Erase the named documents and those that journals erased. Raises BadOption, LakeBusy, JobFailed.
 
-    Of a document that is named the lake must have something, or it is taken for a slip of the pen; with
-    `unknown` it need not: it is kept out from now on.
+    A named document without rows in the lake is taken for a typing error; with `unknown` it is accepted, and
+    later ingests leave it out.
     """
     for document_id in documents:
         check_document_id(document_id)
@@ -79,7 +79,7 @@ def erase(
         known = _known(lake)
         for document_id in documents:
             if not unknown and document_id not in known and not _holds(lake, document_id):
-                raise BadOption(f"there is nothing of {document_id!r} in this lake; nothing was erased")
+                raise BadOption(f"the lake has no rows of {document_id!r}; nothing was erased")
         ids = sorted({*documents, *known})
         done = ErasureReport(ids, {name: TableErasure() for name in TABLES})
         if not ids:
@@ -117,7 +117,7 @@ def _known(lake: Lake) -> set[str]:
 
 
 def _remember(lake: Lake, documents: Sequence[str]) -> None:
-    """Note that they are erased, before anything of them goes: an ingest must not bring them back."""
+    """Record the erasures before removing rows, so that no ingest restores them."""
     new = sorted(set(documents) - _known(lake))
     if not new:
         return
@@ -142,9 +142,10 @@ def _remember(lake: Lake, documents: Sequence[str]) -> None:
 
 
 def _rewrite_all(spark: SparkSession, lake: Lake, done: ErasureReport, progress: Progress | None) -> None:
-    """A new version of every table, also where nothing goes.
+    """Commit a new version of every table, even of unchanged ones.
 
-    Where no lock keeps it away, a job that began before may be about to bring rows: its commit fails now.
+    Without a lock (object stores), a job that began earlier may be about to add rows: this makes its commit
+    fail.
     """
     buckets = {bucket_of(document_id, lake.buckets) for document_id in done.documents}
     tables = {name: lake.table(name) for name in TABLES}
@@ -171,10 +172,10 @@ def _rewrite_all(spark: SparkSession, lake: Lake, done: ErasureReport, progress:
 
 
 def _remove_files(lake: Lake, done: ErasureReport, old: set[str]) -> None:
-    """Every old file that no table names: the versions of before, and what jobs that died left behind.
+    """Remove every old file that no table names: replaced versions and files of crashed jobs.
 
-    Not newer ones: they may be of a job that commits them in a moment. One that wrote before our commits
-    cannot commit any more.
+    Newer files may belong to a job that has yet to commit them. A job that wrote before our commits can no
+    longer commit.
     """
     for name in TABLES:
         named = {f"{name}/{file.path}" for file in lake.table(name).list()}
@@ -185,7 +186,7 @@ def _remove_files(lake: Lake, done: ErasureReport, old: set[str]) -> None:
 
 
 def _prove(spark: SparkSession, lake: Lake, done: ErasureReport, progress: Progress | None) -> None:
-    """Read every file that is left below the tables, named or not, and every entry of the logs."""
+    """Count rows of the documents in every remaining file, named or not, and in the Delta logs."""
     specs = [
         {"lake": lake.files.root, "table": name, "path": path, "documents": done.documents}
         for name in TABLES
@@ -208,7 +209,7 @@ def _prove(spark: SparkSession, lake: Lake, done: ErasureReport, progress: Progr
 
 
 def rewrite_file(spec: dict[str, Any]) -> dict[str, Any]:
-    """The same file without the documents; `rows`: how many went."""
+    """Write the file without the documents; `rows` counts the removed ones."""
     files, table, file = LakeFiles(spec["lake"]), spec["table"], DataFile.from_json(spec["file"])
     answer: dict[str, Any] = {"table": table, "file": spec["file"], "rows": 0, "added": []}
     columns = ["document_id", "kind"] if table == "events" else ["document_id"]
@@ -223,14 +224,16 @@ def rewrite_file(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_rows(spec: dict[str, Any]) -> dict[str, Any]:
-    """How many rows of the documents a file holds."""
+    """Count the rows of the documents in a file."""
     columns = ["document_id", "kind"] if spec["table"] == "events" else ["document_id"]
     with LakeFiles(spec["lake"]).open(spec["path"]) as opened:
         try:
             rows = pq.ParquetFile(opened).read(columns=columns)
             mask = _of_documents(spec["table"], rows, spec["documents"])
         except (pa.ArrowException, KeyError) as error:
-            raise PipelineError(f"{spec['path']} cannot be read, so nothing is proved: {error}") from None
+            raise PipelineError(
+                f"{spec['path']} cannot be read, the erasure is unverified: {error}"
+            ) from None
     return {"table": spec["table"], "rows": int(mask.sum())}
 
 

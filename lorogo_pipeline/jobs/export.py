@@ -1,4 +1,4 @@
-"""Documents out of a lake: JSON lines, a folder of Markdown, or one Parquet file. Whole, or not there."""
+"""Export documents as JSON lines, a folder of Markdown, or one Parquet file; atomic."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lorogo_pipeline.tables.lake import Lake
 from lorogo_pipeline.tables.schemas import DOCUMENTS
 
 FORMATS = ("jsonl", "markdown", "parquet")
-_NAME_MAX = 200  # of a file: most disks take 255
+_NAME_MAX = 200  # of a file name: most file systems allow 255
 _COLUMNS = [name for name in DOCUMENTS.names if name not in {"bucket", "snapshot"}]
 
 
 @dataclass(slots=True)
 class ExportReport:
-    """What was written."""
+    """The result of an export."""
 
     format: str
     out: str
@@ -52,11 +52,11 @@ def export(
     documents: Sequence[str] | None = None,
     as_of_ns: int | None = None,
 ) -> ExportReport:
-    """Write what `materialise` made. Deleted documents are left out. Raises BadOption."""
+    """Write the table `documents`, without deleted ones. Raises BadOption."""
     if format not in FORMATS:
-        raise BadOption(f"the format is one of {', '.join(FORMATS)}, not {format!r}")
+        raise BadOption(f"format is {format!r}; it must be one of {', '.join(FORMATS)}")
     if format == "markdown" and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadOption(f"{out} is there already: name a new or an empty folder")
+        raise BadOption(f"{out} exists: name a new or an empty folder")
     if format != "markdown" and out.is_dir():
         raise BadOption(f"{out} is a folder: name a file")
     done = ExportReport(format, str(out))
@@ -85,14 +85,14 @@ def export(
 
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
-    """A place to write to, which becomes `out` when all of it is there, and is gone if it never is."""
+    """Yield a temporary path; rename it to `out` on success, remove it on failure."""
     part = out.parent / f".{out.name}.{os.getpid()}.part"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         _clear(part)
         yield part
         if out.is_dir():
-            out.rmdir()  # empty: looked at before
+            out.rmdir()  # empty: checked by the caller
         part.replace(out)
     except OSError as error:
         raise BadOption(f"{out} cannot be written: {error.strerror or error}") from error
@@ -140,7 +140,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_name(document_id: str) -> str:
-    """The Markdown file of a document. Ids are tame; what else a journal may hold must not lead elsewhere."""
+    """Return the Markdown file name of a document; a key of a forged journal must not leave the folder."""
     name = quote(document_id, safe="=")
     if len(name) > _NAME_MAX:
         name = f"{name[:_NAME_MAX]}~{xxhash.xxh64_hexdigest(document_id.encode())}"
@@ -148,7 +148,7 @@ def file_name(document_id: str) -> str:
 
 
 def markdown(row: dict[str, Any]) -> str:
-    """A document for people: its texts as they are, everything else as JSON."""
+    """Render a document as Markdown: texts as they are, everything else as JSON."""
     lines = [
         "---",
         f"document: {_scalar(row['document_id'])}",
@@ -174,5 +174,5 @@ def markdown(row: dict[str, Any]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Text as YAML takes it in one line."""
+    """Quote text for one line of YAML."""
     return text if text.replace("-", "").replace("_", "").isalnum() else json.dumps(text)

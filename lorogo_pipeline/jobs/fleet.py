@@ -1,11 +1,11 @@
-"""Compacts documents that nobody has opened for long, as a server that nobody asks (docs/decisions/0014).
+"""Compact cold documents in batches; the job is a server that accepts no clients (docs/decisions/0014).
 
-    look     which documents have messages in the WAL, and how old the newest is
-    fold     a batch of cold ones: take the lease, load, journal, store a snapshot, read it back
-    purge    one purge for all that lies below the first message that must stay; the rest one by one
-    let go   every document of the batch is DOWN again
+    survey   list documents with messages in the WAL, and the age of the newest message
+    compact  a batch of cold ones: acquire the lease, load, journal, store a snapshot, read it back
+    purge    one prefix purge up to the first message that must stay; single purges for the rest
+    release  set every document of the batch DOWN again
 
-A document that somebody opens meanwhile is served until its batch is done.
+A document that a client opens meanwhile is served until its batch is done.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ log = get_logger(__name__)
 
 _READS_AT_ONCE = 64
 _LISTING_SECONDS = 60.0
-_PLANS_MAX = 3  # a document that changes hands makes the plan void
+_PLANS_MAX = 3  # a lost lease makes the plan invalid
 _FOR_EVER_SECONDS = 365 * 86400.0
-_NEVER_BYTES = 1 << 60  # the most that a setting takes
+_NEVER_BYTES = 1 << 60  # the maximum of the setting
 _STALE_MARGIN_SECONDS = 0.25
 _AWAY_SECONDS = 30.0  # without NATS, before the job gives up
 _AWAY_POLL_SECONDS = 0.1
@@ -64,10 +64,10 @@ async def compact_fleet(
     *,
     keys: KeySource | None = None,
 ) -> FleetReport:
-    """Compact every cold document; says what was done. Safe beside servers and other jobs.
+    """Compact every cold document. Safe beside servers and other jobs.
 
-    It owns documents for a while, as servers do: on a closed NATS it needs a server's seed, in the
-    environment, and `keys`, which verify the tokens of those who ask it meanwhile.
+    The job owns documents for a while, as servers do. On a NATS with accounts it needs a server's seed in
+    the environment, and `keys` to verify the tokens of clients that call it meanwhile.
 
     Raises FleetStopped, HomeInUse, HomeUnusable, JournalStopped, TransportError, SecretUnusable.
     """
@@ -77,8 +77,8 @@ async def compact_fleet(
             settings = replace(
                 options.settings,
                 server_id=server_id,
-                idle_seconds=_FOR_EVER_SECONDS,  # a batch is let go as a whole
-                compact_wal_bytes=_NEVER_BYTES,  # we say when
+                idle_seconds=_FOR_EVER_SECONDS,  # a batch is released as a whole
+                compact_wal_bytes=_NEVER_BYTES,  # the job decides when
                 compact_every_seconds=_FOR_EVER_SECONDS,
                 documents_max=max(options.settings.documents_max, options.batch_documents),
             )
@@ -127,7 +127,7 @@ class _Fleet:
         self._options = options
         self._on_progress = on_progress
         self._report = FleetReport()
-        self._retried: dict[str, float] = {}  # documents that may be free a little later
+        self._retried: dict[str, float] = {}  # owned documents: seconds until a stale lease shows
         self._compacted = 0
 
     async def run(self) -> FleetReport:
@@ -148,7 +148,7 @@ class _Fleet:
     # --- look -------------------------------------------------------------------------------------
 
     async def _survey_documents(self) -> ColdDocuments:
-        """Which are cold: what NATS counts first, and a closer look at those that have enough."""
+        """Select cold documents: count messages by subject, then read the newest message of candidates."""
         options, report = self._options, self._report
         found = await self._context.wal.subjects(subjects.wal("*"), timeout=_LISTING_SECONDS)
         counts = {subjects.document_of(subject): messages for subject, messages in found.items()}
@@ -193,13 +193,13 @@ class _Fleet:
             await _each(documents, compact, at_once=self._options.concurrency)
             await self._purge(held)
         except OutcomeUnknown as error:
-            # The purge was made or not; both are allowed, and the next run sees which.
-            log.warning("a purge was not confirmed", problem=str(error))
+            # Both outcomes are safe; the next run sees which one it is.
+            log.warning("purge not confirmed", problem=str(error))
         finally:
             await self._release([one.host for one in held.values()])
 
     async def _compact(self, document_id: str) -> PurgeCandidate | None:
-        """Take it, and store a snapshot of it; None: it is not ours, and the report says why."""
+        """Acquire the document and store a snapshot; None if not acquired, with the reason in the report."""
         report = self._report
         await self._until_ready()
         host: Host | None = None
@@ -228,7 +228,7 @@ class _Fleet:
         return None
 
     async def _until_ready(self) -> None:
-        """A connection that was lost comes back, or the job ends. Raises FleetStopped."""
+        """Wait for a lost connection. Raises FleetStopped."""
         try:
             async with asyncio.timeout(_AWAY_SECONDS):
                 while not self._server.ready:
@@ -245,16 +245,19 @@ class _Fleet:
         journal = self._server.journal
         problem = problem or ((journal.stopped or journal.full) if journal is not None else "")
         if problem:
-            why = f"its journal stopped ({problem}): see to the disk of {self._options.home}"
+            why = f"its journal stopped ({problem}): free or repair the disk of {self._options.home}"
         else:
             why = "NATS does not answer"
-        return f"fleet compaction cannot go on, {why}, then run it again; {self._report.compacted} are done"
+        return (
+            f"fleet compaction stopped: {why}, then run it again;"
+            f" {self._report.compacted} documents are compacted"
+        )
 
     async def _release(self, hosts: Iterable[Host]) -> None:
-        """Say DOWN for all of them; whoever has one open asks for it elsewhere."""
+        """Set all of them DOWN; their clients find another server."""
         hosts = list(hosts)
         for host in hosts:
-            if host.must_store and host.is_up:  # the stream lost what only we have now
+            if host.must_store and host.is_up:  # the stream lost updates: memory holds the only copy
                 await _store_again(host)
             host.stop("compacted")
         try:
@@ -262,10 +265,10 @@ class _Fleet:
                 for host in hosts:
                     await host.closed.wait()
         except TimeoutError:
-            log.warning("documents did not close in time", documents=len(hosts))
+            log.warning("documents not closed in time", documents=len(hosts))
 
     async def _retry(self) -> None:
-        """Once more those that seemed to be in somebody's hands: if nobody moved since, nobody is there."""
+        """Try owned documents again after the staleness time: a lease that was not renewed is stale."""
         if not self._retried:
             return
         self._on_progress(FleetProgress("waiting", 0, len(self._retried)))
@@ -276,12 +279,12 @@ class _Fleet:
     # --- purge ------------------------------------------------------------------------------------
 
     async def _purge(self, held: dict[str, PurgeCandidate]) -> None:
-        """Remove what the stored snapshots cover, with as few purges as possible."""
+        """Purge the WAL behind the stored snapshots, with as few purges as possible."""
         options, report = self._options, self._report
         usable = dict(held)
         for tries_left in reversed(range(_PLANS_MAX)):
             prefix, removable = await self._removable(usable)
-            if not tries_left:  # whose they are changes too often: everybody's own purge
+            if not tries_left:  # leases change too often for a prefix purge: purge one by one
                 prefix = PurgePrefix({})
             purges = plan(prefix, removable, messages_min=options.messages_min, bytes_min=options.bytes_min)
             if not purges.prefix or await self._purge_prefix(usable, prefix):
@@ -291,13 +294,13 @@ class _Fleet:
                 return
 
     async def _purge_prefix(self, usable: dict[str, PurgeCandidate], prefix: PurgePrefix) -> bool:
-        """Purge it; False: some document changed hands, which is not among the usable any more."""
+        """Purge the prefix; False if a lease was lost: that document is removed from `usable`."""
         report = self._report
         self._on_progress(FleetProgress("purging", 0, 1))
         try:
             purged = await purge_prefix(self._context, usable, before=prefix.before, removed=prefix.messages)
         except PurgeRefused as error:
-            log.info("planned again", problem=str(error))
+            log.info("purge planned again", problem=str(error))
             for name in error.documents:
                 usable.pop(name, None)
             return False
@@ -308,7 +311,7 @@ class _Fleet:
     async def _removable(
         self, held: dict[str, PurgeCandidate]
     ) -> tuple[PurgePrefix, dict[str, PurgeEstimate]]:
-        """How far a prefix reaches, and what each document could lose by itself."""
+        """Return the removable prefix, and the effect of a single purge of each document."""
         wal = self._context.wal
         keep: dict[str, int] = {}
         removable: dict[str, PurgeEstimate] = {}
@@ -341,7 +344,7 @@ class _Fleet:
             try:
                 report.single_messages += await purge_one(held[name])
                 report.single_purges += 1
-            except LeaseLost:  # whoever has it now compacts it in time
+            except LeaseLost:  # its new owner compacts it
                 report.left_documents += 1
             except LorogoError as error:  # its snapshot is stored, the next run purges it
                 report.fail(name, f"compacted, but not purged: {error}")
@@ -351,11 +354,11 @@ async def _store_again(host: Host) -> None:
     try:
         await compaction.compact(host)
     except LorogoError as error:
-        host.log.warning("what the stream lost could not be stored", problem=str(error))
+        host.log.warning("updates lost by the stream were not stored", problem=str(error))
 
 
 async def _each(names: Sequence[str], work: Callable[[str], Awaitable[None]], *, at_once: int) -> None:
-    """Do it for every name, so many at a time; the first error ends all."""
+    """Run `work` for every name, `at_once` at a time; the first error cancels the rest."""
     todo = iter(names)
 
     async def worker() -> None:

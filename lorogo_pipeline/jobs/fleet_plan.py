@@ -1,8 +1,8 @@
-"""Which documents are cold, and what of the WAL may go: decided here, done in `fleet.py`.
+"""Decide which documents are cold, and which part of the WAL to purge; `fleet.py` executes it.
 
-The stream is one line of messages of many documents. A prefix of it can be dropped at once:
+The stream is one sequence of messages of many documents. One purge can remove a prefix of it:
 
-    d1 d2 d1 d1 d2 d3 d1 d3 ...          d1, d2 held and covered, d3 somebody else's
+    d1 d2 d1 d1 d2 d3 d1 d3 ...          d1, d2 held and covered; d3 has another owner
     ────────── X                         X = the first message that must stay
 
 A message must stay if its document is not held, if it is not covered, or if it is the newest of its subject.
@@ -15,12 +15,12 @@ from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Failed
 
 WARM = "edited not long ago"
-FAILED = "in ERROR, until a person resets it"
+FAILED = "in ERROR, until an operator resets it"
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentActivity:
-    """What NATS says of a document without loading it."""
+    """WAL usage and status of one document, read without loading it."""
 
     document_id: str
     messages: int
@@ -31,17 +31,17 @@ class DocumentActivity:
 
 @dataclass(frozen=True, slots=True)
 class ColdDocuments:
-    """The documents to compact, coldest first, and why others are not."""
+    """The documents to compact, coldest first, and the reasons of the skipped ones."""
 
     cold: tuple[str, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def choose(seen: Iterable[DocumentActivity], *, now_ns: int, cold_ns: int) -> ColdDocuments:
-    """Those whose newest message is old enough.
+    """Select the documents whose newest message is old enough.
 
-    Who owns one is not judged here: a status that says UP may be of a server that is gone. Whoever takes
-    the document finds out (lorogo_protocol/lease.py).
+    Ownership is not decided here: the status UP may belong to a crashed server. The acquisition finds out
+    (lorogo_protocol/lease.py).
     """
     cold: list[DocumentActivity] = []
     skipped: dict[str, str] = {}
@@ -57,12 +57,12 @@ def choose(seen: Iterable[DocumentActivity], *, now_ns: int, cold_ns: int) -> Co
 
 
 def keep_from(unneeded_before: int, newest: int) -> int:
-    """The lowest sequence of a held document that must stay: what is not covered, and its newest message."""
+    """Return the lowest sequence to keep of a held document: uncovered messages and the newest one."""
     return min(unneeded_before, newest)
 
 
 class PurgePrefix:
-    """Grows along the stream, message by message, up to the first one that must stay."""
+    """The prefix of the stream up to the first message that must stay."""
 
     def __init__(self, keep: Mapping[str, int]) -> None:
         """`keep`: the held documents, each with the lowest of its sequences that must stay."""
@@ -73,7 +73,7 @@ class PurgePrefix:
         self._keep = keep
 
     def take(self, sequence: int, document_id: str, size: int) -> bool:
-        """The next message of the stream; False if it must stay, and the prefix ends before it."""
+        """Add the next message of the stream; False if it must stay and the prefix ends before it."""
         if self.ended:
             return False
         if sequence >= self._keep.get(document_id, 0):
@@ -87,7 +87,7 @@ class PurgePrefix:
 
 @dataclass(frozen=True, slots=True)
 class PurgeEstimate:
-    """What a purge of one document alone would remove, at most."""
+    """The most that a single purge of one document can remove."""
 
     messages: int
     bytes: int
@@ -95,20 +95,20 @@ class PurgeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class PurgePlan:
-    """Whether the prefix is purged, and which documents are purged one by one."""
+    """The purges to make: the prefix or not, and single documents."""
 
     prefix: bool
     one_by_one: tuple[str, ...]
-    left: Mapping[str, PurgeEstimate]  # not worth a purge of their own
+    left: Mapping[str, PurgeEstimate]  # too small for a single purge
 
 
 def plan(
     prefix: PurgePrefix, removable: Mapping[str, PurgeEstimate], *, messages_min: int, bytes_min: int
 ) -> PurgePlan:
-    """The fewest purges: the prefix where it spares at least one document its own.
+    """Plan the fewest purges; the prefix is purged if it saves at least one single purge.
 
-    `removable`: of each held document, what could go if there were no prefix. A document is worth a purge
-    of its own if more than `messages_min` messages would stay (its newest among them), or the others
+    `removable`: what a single purge of each held document removes without the prefix. A single purge is
+    worthwhile if more than `messages_min` messages would stay (the newest included), or the removable ones
     have more than `bytes_min` bytes.
     """
 

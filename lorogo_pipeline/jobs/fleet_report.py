@@ -1,4 +1,4 @@
-"""What fleet compaction is told, tells while it runs, and says in the end."""
+"""Options, progress and report of fleet compaction."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -7,34 +7,34 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_server import ServerSettings
 from lorogo_server.settings import DAY_SECONDS
 
-HOME = "worker-compact"  # below DATA, beside the workers of a server, which then look after its journal
+HOME = "worker-compact"  # below DATA, beside a server's workers, which then retain its journal
 
 
 class InvalidOptions(LorogoError):
-    """An option that cannot work; says which and why."""
+    """An invalid option; the message has its name and the reason."""
 
     code = "invalid-settings"
 
 
 class FleetStopped(LorogoError):
-    """The job cannot go on; what it did until then is whole. Says what to do."""
+    """The job cannot continue; its finished work is complete. The message has the remedy."""
 
     code = "failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetOptions:
-    """What to compact, and how gently."""
+    """The documents to compact, and the load that the job may cause."""
 
     data: Path  # the job's own folder is data/worker-compact: server id, journal
     cold_seconds: float = DAY_SECONDS  # since the newest message of a document
-    messages_min: int = 1  # a document with no more messages than this is left alone
-    bytes_min: int = 64 * 1024  # what stays of one is purged alone if it is more than this, or messages_min
-    batch_documents: int = 500  # held at once, until one purge is made for all
+    messages_min: int = 1  # documents with at most this many messages are skipped
+    bytes_min: int = 64 * 1024  # a single purge needs more than this, or than messages_min
+    batch_documents: int = 500  # owned at once, until their common purge
     concurrency: int = 16  # documents loaded and stored at once
     documents: tuple[str, ...] = ()  # only these; empty: all
-    dry_run: bool = False  # look, and take nothing
-    settings: ServerSettings = field(default_factory=ServerSettings)  # of the server that the job is
+    dry_run: bool = False  # survey only
+    settings: ServerSettings = field(default_factory=ServerSettings)  # of the job as a server
 
     def __post_init__(self) -> None:
         problems = [
@@ -54,22 +54,22 @@ class FleetOptions:
 
     @property
     def home(self) -> Path:
-        """Where the job keeps its id and its journal."""
+        """The folder of the job's server id and journal."""
         return self.data / HOME
 
 
 @dataclass(frozen=True, slots=True)
 class FleetProgress:
-    """How far the job is."""
+    """The state of a running job."""
 
-    stage: str  # looking, folding, purging, waiting
+    stage: str  # looking, compacting, purging, waiting
     done: int
     total: int
 
 
 @dataclass(slots=True)
 class FleetReport:
-    """What was found and done."""
+    """The result of a run."""
 
     documents: int = 0  # with messages in the WAL
     cold: int = 0
@@ -85,15 +85,15 @@ class FleetReport:
     prefix_messages: int = 0
     single_purges: int = 0
     single_messages: int = 0
-    left_documents: int = 0  # compacted, but what stays was not worth a purge of its own
+    left_documents: int = 0  # compacted, but too small for a single purge
     left_messages: int = 0
 
     def skip(self, reason: str) -> None:
-        """One more was not compacted, for that reason."""
+        """Count a skipped document."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def fail(self, document_id: str, problem: str) -> None:
-        """That one could not be compacted; nothing of it was purged."""
+        """Record a document that was not compacted; none of its messages are purged."""
         self.failures.append((document_id, problem))
 
     def as_dict(self) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""Journals into the tables `updates`, `events` and `answers`: each fact once, however often this runs.
+"""Read journals into the tables `updates`, `events` and `answers`; idempotent, each record once.
 
-1. Find segments that the table has not read (sealed ones are read once, the open end each time).
-2. Tasks read them and write new data files, a few per bucket. Nobody sees these yet.
-3. Tasks look at each bucket that got files: what stands there twice, or is erased, is written anew without.
-4. One commit per table; that of `updates` comes last and notes what was read.
+1. Find segments that are not ingested yet (sealed ones are read once, the open end each time).
+2. Tasks read them and write new data files, a few per bucket, which no table version names yet.
+3. Tasks deduplicate each bucket with new files: repeated rows and rows of erased documents are dropped.
+4. One commit per table; that of `updates` comes last and records the positions.
 
-A job that dies leaves files that no version names, and the next one does the same work again.
+A crashed job leaves files that no version names; the next job repeats its work.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGETS = ("events", "answers", "updates")  # in the order of their commits
-_FLUSH_BYTES = 192 << 20  # of rows, in memory of one task: more than a task reads, so it writes once
-_TASK_BYTES = 128 << 20  # that one task should read
+_FLUSH_BYTES = 192 << 20  # of rows in memory of one task: above its input, so it writes once
+_TASK_BYTES = 128 << 20  # input of one task
 _TASK_BYTES_MIN = 8 << 20
-_SMALL_BYTES = 16 << 20  # of journals in all: reading them takes less time than starting workers
+_SMALL_BYTES = 16 << 20  # of journals; below this, reading them takes less time than starting workers
 
 
 @dataclass(slots=True)
 class IngestReport:
-    """What an ingest did."""
+    """The result of an ingest."""
 
-    segments: int = 0  # that were read
-    known: int = 0  # that had been read before
+    segments: int = 0  # read now
+    known: int = 0  # read by an earlier ingest
     bytes: int = 0
     records: int = 0
     updates: int = 0  # new in the table
     events: int = 0
     answers: int = 0
-    repeated: int = 0  # records of facts that the tables had, or that stood there twice
+    repeated: int = 0  # records whose row the tables already had
     erased: int = 0  # rows of erased documents, left out
-    unknown: int = 0  # records of kinds that this version does not know
-    malformed: int = 0  # records that are none
+    unknown: int = 0  # records of kinds that this version cannot read
+    malformed: int = 0  # records that do not parse
     damage: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
-        """Whether the tables have anything new, or something is wrong."""
+        """True if the tables have new rows, or damage was found."""
         return bool(self.updates or self.events or self.answers or self.damage)
 
     def __add__(self, other: IngestReport) -> IngestReport:
-        """Both together."""
+        """The sum of two results."""
         mine, theirs = asdict(self), asdict(other)
         return IngestReport(**{name: mine[name] + theirs[name] for name in mine})
 
@@ -85,9 +85,9 @@ def ingest(
     damaged: str = SKIP,
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Read what is new in the journals. Raises NoSource, DamagedJournal, LakeBusy, JobFailed."""
+    """Ingest new records of the journals. Raises NoSource, DamagedJournal, LakeBusy, JobFailed."""
     if damaged not in {FAIL, SKIP}:
-        raise BadOption(f"damaged is {FAIL} or {SKIP}, not {damaged!r}")
+        raise BadOption(f"damaged is {damaged!r}; it must be {FAIL} or {SKIP}")
     with lake.writing("ingest"):
         done = _ingest(spark, lake, find_segments(journals), damaged, progress)
         lake.sweep()
@@ -105,7 +105,7 @@ def _ingest(
     tables = open_targets(lake)
     holes = gaps(segments)
     if holes and damaged == FAIL:
-        raise DamagedJournal(f"{holes[0]}: bring it back (`lorogo log repair`), or go on (--damaged skip)")
+        raise DamagedJournal(f"{holes[0]}: restore it (`lorogo log repair`), or pass --damaged skip")
     new = [one for one in segments if not _known(tables["updates"], one)]
     done.segments, done.known = len(new), len(segments) - len(new)
     lake.files.require_space(2 * sum(one.bytes for one in new))
@@ -130,9 +130,10 @@ def _ingest(
 
 
 def open_targets(lake: Lake) -> dict[str, LakeTable]:
-    """The tables, to be opened before anything is staged: who erases meanwhile makes the commit fail.
+    """Open the tables before staging, so that a concurrent erasure makes the commit fail.
 
-    Events last: an erasure that `updates` does not show yet then fails our commit, any other is seen.
+    `events` opens last: an erasure is then either visible in `events`, or changes `updates` after it was
+    opened, and our commit fails.
     """
     return {name: lake.table(name) for name in reversed(TARGETS)}
 
@@ -147,7 +148,7 @@ def commit_staged(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Make staged files part of the tables, without what they have already."""
+    """Commit staged files to the tables, without rows that the tables already have."""
     there = {name: table.list() for name, table in tables.items()}
     specs = list(_bucket_specs(lake, there, staged))
     added: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
@@ -163,7 +164,7 @@ def commit_staged(
             setattr(done, name, getattr(done, name) + count)
         done.repeated += answer["repeated"]
         done.erased += answer["erased"]
-    for name in TARGETS:  # `updates` last: its commit says what was read
+    for name in TARGETS:  # `updates` last: its commit records the positions
         tables[name].commit(
             added[name],
             removed[name],
@@ -188,13 +189,13 @@ def _known(updates: LakeTable, one: SegmentFacts) -> bool:
 
 
 def _resumed(updates: LakeTable, one: SegmentFacts) -> SegmentFacts:
-    """With the frame that was the last one when the segment was read before."""
+    """Set the last frame that the previous ingest read."""
     at, checksum = updates.position(one.tail), updates.position(one.tail_checksum)
     return one if at is None or checksum is None else replace(one, resume=(at, checksum))
 
 
 def _packed(segments: Sequence[SegmentFacts], slots: int) -> Iterator[list[dict[str, Any]]]:
-    """Segments put together so that a task has enough to do and every slot has a task."""
+    """Group segments so that every slot has a task of sufficient size."""
     total = sum(one.bytes for one in segments)
     limit = max(_TASK_BYTES_MIN, min(_TASK_BYTES, total // max(1, slots) + 1))
     pack: list[dict[str, Any]] = []
@@ -212,7 +213,7 @@ def _packed(segments: Sequence[SegmentFacts], slots: int) -> Iterator[list[dict[
 def _bucket_specs(
     lake: Lake, there: dict[str, list[DataFile]], staged: dict[str, list[DataFile]]
 ) -> Iterator[dict[str, Any]]:
-    """One per bucket that something came into."""
+    """One specification for each bucket with staged files."""
     for bucket in sorted({file.bucket for files in staged.values() for file in files}):
         yield {
             "lake": lake.files.root,
@@ -230,7 +231,7 @@ def _json(files: Iterable[DataFile], bucket: int) -> list[list[object]]:
 
 
 def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
-    """Read some segments and write what is in them as data files of their buckets."""
+    """Read segments and write their records as data files, by bucket."""
     writer = parquet.DataFileWriter(LakeFiles(spec["lake"]), tasks.attempt("ingest"))
     staging = Staging(writer, spec["buckets"])
     damage: list[str] = []
@@ -256,7 +257,7 @@ def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 class Staging:
-    """Rows on their way into data files; at most about `_FLUSH_BYTES` of them in memory."""
+    """Buffer rows by table and bucket; write them at about `_FLUSH_BYTES`."""
 
     def __init__(self, writer: parquet.DataFileWriter, buckets: int, source: str = "journal") -> None:
         self._writer = writer
@@ -264,10 +265,10 @@ class Staging:
         self._source = source
         self._rows: dict[tuple[str, int], list[pa.Table]] = {}  # by table and bucket
         self._bytes = 0
-        self.kinds: Counter[str] = Counter()  # of the records that came
+        self.kinds: Counter[str] = Counter()  # of all records
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Records of a journal."""
+        """Add records of a journal."""
         counts = records["kind"].value_counts()
         for kind, count in zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True):
             self.kinds[kind] += count
@@ -279,7 +280,7 @@ class Staging:
             self.flush()
 
     def counts(self) -> dict[str, int]:
-        """How many records there were, and how many of no use."""
+        """Count all records, and the unusable ones."""
         return {
             "records": self.kinds.total(),
             "unknown": self.kinds["unknown"],
@@ -287,8 +288,8 @@ class Staging:
         }
 
     def flush(self) -> None:
-        """Write what is there."""
-        while self._rows:  # what is written is let go of
+        """Write the buffered rows."""
+        while self._rows:  # frees each piece once it is written
             (name, bucket), pieces = self._rows.popitem()
             self._writer.put_pieces(name, bucket, pieces)
         self._bytes = 0

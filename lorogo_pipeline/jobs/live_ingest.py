@@ -1,8 +1,8 @@
-"""The live stream into the table `updates`: now, or as it grows (Structured Streaming).
+"""Read the WAL stream into the table `updates`, once or continuously (Structured Streaming).
 
-Journals say what was accepted; the stream has what is newer than they are. An update that comes from both
-counts once. What an owner refused may stand in the stream for a moment, too: rows of the stream say
-`source = 'stream'`, and become rows of the journal when that is ingested.
+Journals contain accepted updates only; the stream also has updates that no ingested journal has yet. An
+update from both counts once. The stream may contain an update that its owner refuses: rows from the stream
+have `source = 'stream'`, and the journal's row replaces them when it is ingested.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCHEMA = pa.schema([("answer", pa.string())])
 def ingest_stream(
     spark: SparkSession, lake: Lake, nats: str, *, progress: Progress | None = None
 ) -> IngestReport:
-    """Everything that the stream holds now. Raises LakeBusy, JobFailed."""
+    """Ingest the current content of the stream. Raises LakeBusy, JobFailed."""
     register(spark)
     with lake.writing("ingest"), tasks.translated_errors():
         records = spark.read.format("lorogo.stream").option("nats", nats).load()
@@ -54,9 +54,9 @@ def follow_stream(
     once: bool = False,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Micro-batches, until `stopped` says so; `once`: until everything that is there now was taken.
+    """Run micro-batches until `stopped()`; with `once`, until the current end of the stream.
 
-    What was taken stands in a checkpoint below the lake: the next run goes on there.
+    The position is a checkpoint below the lake; the next run resumes there.
     """
     if "connect" in type(spark).__module__:
         raise BadOption("--follow with --nats needs a session of its own: leave out --remote")
@@ -95,8 +95,8 @@ def follow_stream(
 
 
 _LOOK_SECONDS = 1
-_TURN_SECONDS = 3600.0  # of another job: one that takes longer has died, or will see us fail
-_FOLLOW_LOCK = "follow.lock"  # whoever follows the stream is alone with its checkpoint
+_TURN_SECONDS = 3600.0  # wait for another job; after that the query fails
+_FOLLOW_LOCK = "follow.lock"  # one query at a time may use the checkpoint
 
 
 def ingest_records(
@@ -107,7 +107,7 @@ def ingest_records(
     source: str = "stream",
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Rows of the schema RECORDS, from any source, into the tables; the caller holds the lake's lock."""
+    """Commit rows of the schema RECORDS to the tables; the caller holds the lake's lock."""
     done = IngestReport()
     tables = open_targets(lake)
     work = partial(stage_rows, lake.files.root, lake.buckets, source)
@@ -126,7 +126,7 @@ def ingest_records(
 def stage_rows(
     root: str, buckets: int, source: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: rows into data files of their buckets; one row about them."""
+    """On a worker: write rows as data files, by bucket; yield one row about the files."""
     writer = parquet.DataFileWriter(LakeFiles(root), tasks.attempt(source))
     staging = Staging(writer, buckets, source)
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Updates replayed into the tables `documents` and `changes`, bucket by bucket, as of now or as of a time.
+"""Replay updates into the tables `documents` and `changes`, bucket by bucket, latest or as of a time.
 
-A bucket whose input has not changed since it was last replayed is not replayed again: the names of its files
-carry a fingerprint of the files they were made of.
+A bucket with unchanged input is skipped: the names of its output files contain a fingerprint of the input
+files.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 TARGETS = ("documents", "changes")
-_OUT_BYTES = 8 << 20  # in memory of one task, before they are written
+_OUT_BYTES = 8 << 20  # buffered by one task
 _OUT_ROWS = 50_000
-_SMALL_BYTES = 4 << 20  # of updates in all: folding them takes less time than starting workers
+_SMALL_BYTES = 4 << 20  # of updates; below this, replaying them takes less time than starting workers
 
 
 @dataclass(slots=True)
 class MaterialiseReport:
-    """What a run did."""
+    """The result of a run."""
 
     as_of: str = LATEST
-    documents: int = 0  # replayed now
+    documents: int = 0  # replayed in this run
     updates: int = 0  # in them
     deleted: int = 0
     incomplete: int = 0
     changes: int = 0
-    buckets: int = 0  # replayed now
-    unchanged: int = 0  # that were replayed before, from the same files
+    buckets: int = 0  # replayed in this run
+    unchanged: int = 0  # buckets that an earlier run replayed from the same files
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)  # of the first incomplete documents
 
@@ -58,7 +58,7 @@ class MaterialiseReport:
 
 
 def label_of(as_of_ns: int | None) -> str:
-    """What files as of a time are called."""
+    """Return the label of files as of a time."""
     return LATEST if as_of_ns is None else f"asof{as_of_ns}"
 
 
@@ -71,13 +71,13 @@ def materialise(
     tables: Sequence[str] = TARGETS,
     progress: Progress | None = None,
 ) -> MaterialiseReport:
-    """Fold what changed. Some `documents` only with `as_of_ns`: the latest state is kept of all of them."""
+    """Replay changed buckets; `documents` needs `as_of_ns`, because the latest state covers all documents."""
     if not tables or set(tables) - set(TARGETS):
-        raise BadOption(f"what can be made is {' and '.join(TARGETS)}")
+        raise BadOption(f"tables must be some of {' and '.join(TARGETS)}")
     if documents is not None and as_of_ns is None:
-        raise BadOption("some documents only: say as of when (--as-of), the latest state is kept of all")
+        raise BadOption("a choice of documents needs --as-of: the latest state covers all documents")
     if as_of_ns is not None:
-        tables = ("documents",)  # changes are of all times
+        tables = ("documents",)  # changes have no as-of time
     began = time.monotonic()
     with lake.writing("materialise"):
         done = _materialise(spark, lake, as_of_ns, documents, tables, progress)
@@ -153,7 +153,7 @@ def _buckets(lake: Lake, documents: Sequence[str] | None) -> list[int]:
 
 
 def _fingerprint(spec: dict[str, Any]) -> str:
-    """The files that a bucket is made of, and of which documents; all of them, unless some are named."""
+    """Hash the names of the input files, and the chosen documents if any."""
     parts = [file[0] for name in ("updates", "events") for file in spec[name]]
     parts += [f"only {document_id}" for document_id in spec["documents"] or ()]
     return xxhash.xxh64_hexdigest("\0".join(sorted(parts)).encode())
@@ -167,7 +167,7 @@ def _made_of(files: Sequence[DataFile], bucket: int, fingerprint: str) -> list[D
 
 
 def replay_bucket(spec: dict[str, Any]) -> dict[str, Any]:
-    """Fold the documents of one bucket and write them."""
+    """Replay the documents of one bucket and write their rows."""
     files = LakeFiles(spec["lake"])
     writer = parquet.DataFileWriter(files, tasks.attempt(spec["fingerprint"]))
     options = ReplayOptions(spec["as_of_ns"], spec["buckets"])
@@ -214,7 +214,7 @@ def replay_bucket(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Out:
-    """Rows on their way into files; documents come in order, so files are sorted."""
+    """Buffer rows and write them in the order of documents, so that files are sorted."""
 
     def __init__(self, into: Mapping[str, Callable[[pa.Table], None]]) -> None:
         self._into = into

@@ -1,6 +1,6 @@
-"""What people may ask of the tables in SQL: anything that only reads; and the answer as plain values.
+"""Check that SQL only reads, and convert result rows to plain values.
 
-Views look writable to Spark: `insert overwrite table updates ...` would remove a file that the lake names.
+Spark would accept `insert overwrite table updates ...` on a view and remove a data file of the lake.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _SHOWING = re.compile(r"\s*(show|describe|desc|explain)\b", re.IGNORECASE)  # co
 
 
 def check(spark: SparkSession, query: str) -> None:
-    """BadOption if it is more than a question; Spark's own error if it is not even SQL. Nothing is run."""
+    """Raise BadOption if the query writes, Spark's error if it does not parse; run nothing."""
     from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - heavy
 
     if _SHOWING.match(query):
         return
     try:
-        # What is no query cannot stand in brackets. Connect looks at it when the columns are wanted.
+        # Only a query can be a subquery. Connect parses it when the columns are read.
         _ = spark.sql(f"select * from (\n{query.rstrip().removesuffix(';')}\n)").columns  # noqa: S608 - theirs
     except ParseException:
-        spark.sql(f"explain {query}")  # raises if it is a slip of the pen
+        spark.sql(f"explain {query}")  # raises if the syntax is wrong
         raise BadOption(
-            "only questions (select, with, show, describe, explain) are asked here: the jobs write the tables"
+            "only select, with, show, describe and explain are allowed: the jobs write the tables"
         ) from None
     except AnalysisException:
-        return  # it is a query; Spark says what is wrong with it when it is asked as it was typed
+        return  # it is a query; Spark reports the error when it runs as typed
 
 
 def plain(row: Row, schema: StructType) -> tuple[Any, ...]:
-    """The values of a row: times with their zone, records by name."""
+    """Return the values of a row: times in UTC, structs as dicts."""
     from pyspark.sql.types import TimestampType  # noqa: PLC0415 - heavy
 
     return tuple(
-        # PySpark gives it in the zone of this process, and does not say so
+        # PySpark returns local time without a zone
         value.astimezone(UTC) if isinstance(field.dataType, TimestampType) and value else _named(value)
         for value, field in zip(row, schema.fields, strict=True)
     )

@@ -1,4 +1,4 @@
-"""One bucket put in order, on a worker: no fact twice, nothing erased, not too many small files."""
+"""Merge staged files into one bucket, on a worker: deduplicate, drop erased rows, merge small files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lorogo_pipeline.tables.dedupe import columns_of, losers, repeated
 from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile
 
-#: (files smaller than so many bytes, how many of a bucket there may be before they become one): whoever
-#: folds reads them all side by side, and whoever merges writes them again
+#: (size limit of a small file, number of small files that a bucket may have). A replay reads all files of
+#: a bucket in parallel; a merge rewrites them.
 _TIERS = ((16 << 20, 64), (1 << 20, 8))
-_MERGE_BYTES = 256 << 20  # of rows, in memory, in one file that several become
+_MERGE_BYTES = 256 << 20  # of rows in memory, of one merged file
 
 
 def dedupe_bucket(spec: dict[str, Any]) -> dict[str, Any]:
-    """Which files the bucket gets, and which it loses, so that the staged ones are part of it."""
+    """Return the files to add to and remove from the bucket, so that it includes the staged ones."""
     files = LakeFiles(spec["lake"])
     writer = parquet.DataFileWriter(files, tasks.attempt("settle"))
     there = {name: [DataFile.from_json(one) for one in found] for name, found in spec["there"].items()}
@@ -50,12 +50,12 @@ def dedupe_bucket(spec: dict[str, Any]) -> dict[str, Any]:
         answer["repeated"] += again
         answer["erased"] += sum(map(len, drops)) - again
         came = sum(file.rows - len(drop) for file, drop in zip(new, drops[len(old) :], strict=True))
-        answer["new"][name] = came - sum(map(len, repeats[: len(old)]))  # those took the place of old ones
+        answer["new"][name] = came - sum(map(len, repeats[: len(old)]))  # these replaced old rows
     return answer
 
 
 def _too_many(found: Sequence[DataFile]) -> list[DataFile]:
-    """Files that should become one."""
+    """Return the small files to merge into one."""
     for size, most in _TIERS:
         small = [file for file in found if file.bytes < size]
         if len(small) > most:
@@ -64,7 +64,7 @@ def _too_many(found: Sequence[DataFile]) -> list[DataFile]:
 
 
 def _erased(files: LakeFiles, events: Sequence[DataFile]) -> list[str]:
-    """Documents of the bucket that are erased for good."""
+    """Return the erased documents of the bucket."""
     found: set[str] = set()
     for file in events:
         rows = parquet.read(files, "events", file, ["document_id", "kind"])
@@ -75,7 +75,7 @@ def _erased(files: LakeFiles, events: Sequence[DataFile]) -> list[str]:
 def _drops(
     files: LakeFiles, name: str, found: Sequence[DataFile], erased: list[str]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Of each file the rows that go because they repeat; and all that go, those of erased documents, too."""
+    """Return for each file its repeated rows, and all rows to drop (repeated or of erased documents)."""
     identities = [parquet.read(files, name, file, ["identity"])["identity"].to_numpy() for file in found]
     candidates = repeated(identities)
     drops = [np.empty(0, np.int64) for _ in found]
@@ -95,7 +95,7 @@ def _with_erased(
     columns = ["document_id", "kind"] if name == "events" else ["document_id"]
     rows = parquet.read(files, name, file, columns)
     mask = pc.is_in(rows["document_id"], pa.array(erased, pa.string()))
-    if name == "events":  # that it was erased stays known
+    if name == "events":  # keep the record of the erasure itself
         mask = pc.and_(mask, pc.not_equal(rows["kind"], "erased"))
     return np.union1d(drop, np.flatnonzero(mask.to_numpy(zero_copy_only=False)))
 
@@ -108,7 +108,7 @@ def _rewrite(
     changed: Sequence[tuple[DataFile, np.ndarray]],
     small: Sequence[DataFile],
 ) -> None:
-    """Files with rows to drop, and small ones, together as few new ones."""
+    """Write files with rows to drop, and small files, as few new files."""
     pieces: list[pa.Table] = []
     size = 0
     nothing = np.empty(0, np.int64)

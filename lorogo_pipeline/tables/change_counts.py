@@ -1,14 +1,14 @@
-"""How many changes each of many updates holds, read from the bytes without decoding them.
+"""Count the changes of many updates from their bytes, without decoding them.
 
-Asking Loro (`crdt.change_count`) costs more than the rest of what ingest does with an update. An update
-begins with 22 bytes (a mark, a checksum, a mode), then come blocks; each says its length, and in its first
-numbers how many changes it holds (all numbers are varints):
+`crdt.change_count` costs more than everything else that ingest does with an update. An update begins with
+22 bytes (magic, checksum, mode); blocks follow, each with its length and, among its first numbers, its
+number of changes (all numbers are varints):
 
     "loro"  16 bytes  00 04  (length  first-counter counters first-lamport lamports CHANGES  more bytes)*
 
-Whatever does not look exactly so is asked of Loro: other modes, blocks that do not end where the update
-does. Both ways say the same of bytes that Loro made. Of damaged and of forged ones only Loro can tell: so the
-caller says which are `accepted`, the very bytes that a server took in.
+Loro counts everything else: other modes, and updates whose last block does not end with the update. Both
+ways agree on bytes that Loro wrote. Only Loro can detect damaged or forged bytes, so the caller marks the
+updates that are `accepted`: byte for byte what a server accepted.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import pyarrow as pa
 from lorogo_protocol import crdt
 
 _MARK = int.from_bytes(b"loro")
-_MODE = 4  # updates, and no snapshot
+_MODE = 4  # updates, not a snapshot
 _MODE_AT = 20
 _BLOCKS_AT = 22
-_BEFORE = 4  # numbers of a block before that of its changes
-_ROOM = 64  # behind the end: a length and five numbers, each of 10 bytes at most
+_BEFORE = 4  # numbers of a block before its number of changes
+_ROOM = 64  # padding: a length and five numbers of at most 10 bytes each
 _STOPS = np.uint64(0x8080808080808080)
 _ONE, _SEVEN = np.uint64(1), np.uint64(7)
 
 
 def change_counts(updates: pa.BinaryArray, accepted: np.ndarray) -> pa.Array:
-    """Of each update how many changes it holds; null if it does not decode."""
+    """Return the number of changes of each update; null if it does not decode."""
     counts, sure = _counted(updates)
     sure &= accepted
     found = pa.array(counts)
@@ -43,7 +43,7 @@ def change_counts(updates: pa.BinaryArray, accepted: np.ndarray) -> pa.Array:
 
 
 def _counted(updates: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """The counts, and of which rows they are sure."""
+    """Return the counts, and a mask of the rows with an exact count."""
     count = len(updates)
     _, offsets, data = updates.buffers()
     ends = np.frombuffer(offsets, np.int32, count + 1, updates.offset * 4).astype(np.int64)
@@ -53,7 +53,7 @@ def _counted(updates: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     if size:
         room[:size] = np.frombuffer(data, np.uint8, size, first)
     at, end = ends[:-1] - first, ends[1:] - first
-    words = np.ndarray(len(room) - 7, "<u8", room, 0, (1,))  # the eight bytes from each byte on
+    words = np.ndarray(len(room) - 7, "<u8", room, 0, (1,))  # the eight bytes at each offset
     marks = np.ndarray(len(room) - 3, ">u4", room, 0, (1,))
     modes = np.ndarray(len(room) - 1, ">u2", room, 0, (1,))
     sure = (end - at > _BLOCKS_AT) & (marks[at] == _MARK) & (modes[at + _MODE_AT] == _MODE)
@@ -76,7 +76,7 @@ def _counted(updates: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _varint(words: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The number that begins there, where the next one does, and whether it has at most four bytes."""
+    """Return the number at each offset, the offset behind it, and a mask of numbers of at most four bytes."""
     word = words[at].astype(np.uint64)
     stops = ~word & _STOPS
     size = (np.bitwise_count((stops & -stops) - _ONE) >> 3) + 1

@@ -1,4 +1,4 @@
-"""Which rows of several files say the same fact, and which one of them counts: pure.
+"""Find repeated rows in several files, and choose the one to keep: pure.
 
 Candidates are found by the 64-bit `identity`; equality of the key columns decides. The result does not
 depend on the order in which files were written.
@@ -16,19 +16,19 @@ from lorogo_pipeline.tables.table_rows import BEST, KEYS
 
 
 def columns_of(table: str) -> list[str]:
-    """What `losers` must see of a file."""
+    """Return the columns that `losers` needs of a file."""
     return list(dict.fromkeys(["identity", *KEYS[table], *(name for name, _ in BEST[table])]))
 
 
 def repeated(identities: Sequence[np.ndarray]) -> np.ndarray:
-    """Identities that stand in more than one row."""
+    """Return the identities of more than one row."""
     everything = np.concatenate(identities) if identities else np.empty(0, np.int64)
     everything.sort()
     return np.unique(everything[1:][everything[1:] == everything[:-1]])
 
 
 def losers(table: str, files: Sequence[pa.Table], candidates: np.ndarray) -> list[np.ndarray]:
-    """Of each file the rows that do not count, given `columns_of` each file and what is `repeated`."""
+    """Return the rows to drop of each file, given its `columns_of` and the `repeated` identities."""
     if not len(candidates):
         return [np.empty(0, np.int64) for _ in files]
     wanted = pa.array(candidates, pa.int64())

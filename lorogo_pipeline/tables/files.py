@@ -1,4 +1,4 @@
-"""The files of a lake, on any storage that fsspec knows: the pipeline's border to fsspec."""
+"""The files of a lake, on any storage that fsspec supports; the only module that imports fsspec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lorogo_pipeline.errors import PipelineError
 
 _LOCAL = "file://"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
-#: below this no job begins: Spark and Parquet would fail somewhere in the middle
+#: a job needs at least this much free space: Spark and Parquet would fail halfway
 FREE_BYTES_MIN = 64 << 20
 
 
@@ -34,14 +34,14 @@ class LakeFiles:
         return f"{self.root}/{name}" if name else self.root
 
     def spark_uri(self, name: str) -> str:
-        """As Spark (Hadoop) spells it."""
+        """The URI in the form that Spark (Hadoop) expects."""
         if self.local:
             return _LOCAL + self.at(name)
         return self.at(name).replace("s3://", "s3a://", 1)
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
-        """A new file to write; it has its bytes when the block ends."""
+        """Open a new file for writing; it is complete when the block ends."""
         with self._translated_errors(name):
             path = self._path(name)
             if self.local:
@@ -52,8 +52,8 @@ class LakeFiles:
                 yield file
 
     def put(self, name: str, body: bytes) -> None:
-        """A small file, there whole or not at all."""
-        if not self.local:  # an object is there when it is written
+        """Write a small file atomically."""
+        if not self.local:  # object stores write atomically
             with self.create(name) as file:
                 file.write(body)
             return
@@ -65,20 +65,20 @@ class LakeFiles:
 
     @contextmanager
     def open(self, name: str) -> Iterator[Any]:
-        """A file to read and seek in."""
+        """Open a file for reading and seeking."""
         with self._translated_errors(name):
             try:
                 opened = self._fs.open(self._path(name), "rb")
             except FileNotFoundError:
                 raise PipelineError(
-                    f"{self.at(name)} is gone: if another job erased meanwhile, run it again; if somebody"
-                    " removed it, bring it back or ingest into a new lake"
+                    f"{self.at(name)} is gone: if another job erased meanwhile, run it again; else restore"
+                    " the file, or ingest into a new lake"
                 ) from None
             with opened as file:
                 yield file
 
     def read(self, name: str) -> bytes | None:
-        """The whole of a small file; None if there is none."""
+        """Return the content of a small file; None if it does not exist."""
         with self._translated_errors(name):
             try:
                 return bytes(self._fs.cat_file(self._path(name)))
@@ -90,7 +90,7 @@ class LakeFiles:
             return int(self._fs.info(self._path(name))["size"])
 
     def list(self, below: str) -> dict[str, int]:
-        """Every file below a folder with its size; none if there is no such folder."""
+        """Return every file below a folder with its size; empty if the folder does not exist."""
         with self._translated_errors(below):
             self._fs.invalidate_cache()
             try:
@@ -101,12 +101,12 @@ class LakeFiles:
         return {path[prefix:]: int(facts["size"] or 0) for path, facts in found.items()}
 
     def remove(self, name: str) -> None:
-        """Remove a file; no error if it is gone."""
+        """Remove a file; a missing one is no error."""
         with self._translated_errors(name), suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
 
     def require_space(self, wanted: int = FREE_BYTES_MIN) -> None:
-        """Raise if a local disk has less room than a job needs at the very least."""
+        """Raise PipelineError if a local disk has less free space than a job needs."""
         if not self.local:
             return
         place = Path(self.root)
@@ -115,8 +115,8 @@ class LakeFiles:
         free = shutil.disk_usage(place).free
         if free < max(wanted, FREE_BYTES_MIN):
             raise PipelineError(
-                f"{self.root} has {free >> 20} MiB left and this job needs about"
-                f" {max(wanted, FREE_BYTES_MIN) >> 20} MiB: make room, or name another lake"
+                f"{self.root} has {free >> 20} MiB of free space and this job needs about"
+                f" {max(wanted, FREE_BYTES_MIN) >> 20} MiB: free disk space, or name another lake"
             )
 
     @property
@@ -133,14 +133,14 @@ class LakeFiles:
 
     @contextmanager
     def _translated_errors(self, name: str) -> Iterator[None]:
-        """Whatever a driver raises becomes one sentence; each of them has errors of its own."""
+        """Raise PipelineError for the errors of any fsspec driver."""
         try:
             yield
         except (PipelineError, FileNotFoundError, GeneratorExit):
             raise
         except OSError as error:
             if error.errno in _NO_SPACE:
-                raise PipelineError(f"the disk of {self.root} is full: make room and run it again") from None
+                raise PipelineError(f"the disk of {self.root} is full: free space and run it again") from None
             raise PipelineError(f"{self.at(name)} cannot be used: {error.strerror or error}") from error
         except (ImportError, ValueError) as error:
             raise PipelineError(f"{self.root} cannot be used here: {error}") from error

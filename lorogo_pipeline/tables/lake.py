@@ -1,4 +1,4 @@
-"""A lake: a folder of tables, each a set of Parquet files that a Delta log names. The border to deltalake.
+"""A lake: a folder of tables, each a set of Parquet files that a Delta log names.
 
     {lake}/lake.json                                     version of the schemas, number of buckets
     {lake}/lake.lock                                     held (flock) by the job that writes, on local disks
@@ -6,8 +6,8 @@
     {lake}/{table}/_delta_log/                           which files count
     {lake}/{table}/data/{bucket}-{label}-{run}.parquet   one bucket each
 
-A file that no committed version names is no part of the table. A commit expects the version that was
-read: of two jobs that write at once one fails, and has changed nothing.
+A file that no committed version names does not belong to the table. A commit expects the version that was
+read: of two concurrent writers one fails and changes nothing. Only this module imports deltalake.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ BUCKETS_MAX = 4096
 LITTER_SECONDS = 86_400.0
 _FACTS = "lake.json"
 LOCK = "lake.lock"
-_ODD = frozenset("*?[]{}\\%")  # in a path: patterns to Spark, escapes to Delta
-#: old versions of the log stay readable: a lake is small beside its documents. A job that follows commits
-#: often: what it reads to open a table is a checkpoint and a few entries
+_ODD = frozenset("*?[]{}\\%")  # in a path: glob patterns for Spark, escapes for Delta
+#: old versions stay readable: the log is small compared with the data. `--follow` commits often: opening
+#: a table then reads one checkpoint and a few entries
 _LOG = {"delta.logRetentionDuration": "interval 36500 days", "delta.checkpointInterval": "20"}
 
 
@@ -59,7 +59,7 @@ class DataFile:
 
     @property
     def label(self) -> str:
-        """What the file is for: of `documents`, as of when."""
+        """The purpose of the file; for `documents` its as-of time."""
         return self.path.rpartition("/")[2].split("-", 2)[1]
 
     def to_json(self) -> builtins.list[object]:
@@ -77,7 +77,7 @@ def file_name(bucket: int, label: str, run: str) -> str:
 
 
 class LakeTable:
-    """One version of a table, as it was when it was opened."""
+    """One version of a table: the newest at the time of opening."""
 
     def __init__(self, files: LakeFiles, name: str) -> None:
         self.name = name
@@ -93,7 +93,7 @@ class LakeTable:
 
     @property
     def version(self) -> int:
-        """-1: there is none yet."""
+        """The version of the table; -1 before the first commit."""
         return -1 if self._delta is None else int(self._delta.version())
 
     def list(self) -> builtins.list[DataFile]:
@@ -115,7 +115,7 @@ class LakeTable:
         return sum(file.rows for file in self.list())
 
     def position(self, of: str) -> int | None:
-        """How far something was read into this table (see `commit`); None: not at all."""
+        """Return a position that `commit` recorded; None if there is none."""
         if self._delta is None:
             return None
         found = self._delta.transaction_version(of)
@@ -129,7 +129,7 @@ class LakeTable:
         positions: Mapping[str, int] | None = None,
         facts: Mapping[str, str] | None = None,
     ) -> None:
-        """Make the next version, all of it or nothing. Raises LakeBusy if another job made it meanwhile."""
+        """Commit the next version atomically. Raises LakeBusy if another job committed first."""
         now = time.time_ns() // 1_000_000
         actions: builtins.list[AddAction | RemoveAction] = [
             AddAction(file.path, file.bytes, {}, now, True, json.dumps({"numRecords": file.rows}))
@@ -190,18 +190,18 @@ class Lake:
 
     @classmethod
     def open(cls, place: str, *, create: bool = False, buckets: int | None = None) -> Lake:
-        """Raises NoLake, OtherVersion. With `create`, an empty place becomes a lake."""
+        """Open the lake; `create` makes one in an empty place. Raises NoLake, OtherVersion, BadOption."""
         if not place:
             raise BadOption("name a lake: a folder, or a URL such as s3://bucket/lake")
         files = LakeFiles(place)
         if odd := sorted(set(files.root) & _ODD if files.local else ()):
             raise BadOption(
-                f"{files.root} has {odd[0]!r} in it, which Spark and Delta read otherwise: rename it"
+                f"{files.root} contains {odd[0]!r}, which Spark or Delta interprets: rename the folder"
             )
         raw = files.read(_FACTS)
         if raw is None:
             if not create:
-                raise NoLake(f"there is no lake in {files.root}: `lorogo pipeline ingest` makes one")
+                raise NoLake(f"there is no lake in {files.root}: `lorogo pipeline ingest` creates one")
             return cls._create(files, BUCKETS if buckets is None else buckets)
         try:
             facts = json.loads(raw)
@@ -209,26 +209,26 @@ class Lake:
         except (ValueError, KeyError, TypeError):
             version = there = 0
         if not 1 <= there <= BUCKETS_MAX:
-            raise NoLake(f"{files.at(_FACTS)} is not what a lake has there")
+            raise NoLake(f"{files.at(_FACTS)} does not parse: restore it, or ingest into a new lake")
         if version != VERSION:
             raise OtherVersion(
-                f"the lake in {files.root} has tables of version {version}, this lorogo knows version"
+                f"the lake in {files.root} has tables of version {version}, this lorogo reads version"
                 f" {VERSION}: use the lorogo that wrote it, or ingest into a new lake"
             )
         if buckets is not None and buckets != there:
-            raise BadOption(f"the lake in {files.root} has {there} buckets: that cannot be changed")
+            raise BadOption(f"the lake in {files.root} has {there} buckets: their number cannot change")
         return cls(files, there)
 
     @classmethod
     def _create(cls, files: LakeFiles, buckets: int) -> Lake:
         if not 1 <= buckets <= BUCKETS_MAX:
-            raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {buckets}")
+            raise BadOption(f"buckets is {buckets}; it must be 1 to {BUCKETS_MAX}")
         if files.local and Path(files.root).is_file():
             raise BadOption(f"{files.root} is a file: a lake is a folder")
-        strangers = [name for name in files.list("") if name != LOCK and not name.startswith(_FACTS)]
-        if strangers:
+        others = [name for name in files.list("") if name != LOCK and not name.startswith(_FACTS)]
+        if others:
             raise BadOption(
-                f"{files.root} is no lake and not empty ({strangers[0]}, ...): name an empty or a new folder"
+                f"{files.root} is not a lake and not empty ({others[0]}, ...): name an empty or a new folder"
             )
         files.require_space()
         files.put(_FACTS, json.dumps({"version": VERSION, "buckets": buckets}).encode())
@@ -238,10 +238,10 @@ class Lake:
         return LakeTable(self.files, name)
 
     def sweep(self, *, older_seconds: float = LITTER_SECONDS) -> int:
-        """Remove data files that no table names and that are older than a day; gives how many.
+        """Remove data files that no table names and that are older than a day; return their number.
 
-        They were replaced, or a job that died left them. Whoever reads an older version has that long. Only
-        on a local disk, where the caller holds the lock: elsewhere a job under way may be their owner.
+        They were replaced, or a crashed job left them. Readers of an older version have until then. Only on a
+        local disk, where the caller holds the lock: elsewhere they may belong to a running job.
         """
         if not self.files.local:
             return 0
@@ -257,7 +257,7 @@ class Lake:
 
     @contextmanager
     def writing(self, job: str, *, lock: str = LOCK) -> Iterator[None]:
-        """Be the only job that writes here. On a local disk at once; elsewhere the commit decides."""
+        """Hold the writers' lock on a local disk; elsewhere the commit detects a concurrent writer."""
         if not self.files.local:
             yield
             return

@@ -1,4 +1,4 @@
-"""Data files of a lake: written sorted and whole, read back column by column."""
+"""Data files of a lake: written sorted and atomically, read column by column."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lorogo_pipeline.tables.lake import DataFile, file_name
 from lorogo_pipeline.tables.schemas import TABLES
 from lorogo_pipeline.tables.table_rows import ORDER
 
-_GROUP_BYTES = 8 << 20  # of a row group: what a reader holds of each file
+_GROUP_BYTES = 8 << 20  # of a row group: what a reader holds in memory of each file
 _GROUP_ROWS_MAX = 65_536
 _ZSTD_LEVEL = 1
 _READ_BYTES = 256 << 10  # of a column, read ahead
 _PIECE_ROWS = 4096
-#: columns whose values repeat; of others a dictionary would be built and thrown away
+#: columns with repeated values; for others a dictionary would be built and discarded
 _DICTIONARY = [
     "document_id",
     "kind",
@@ -48,7 +48,7 @@ _DICTIONARY = [
 
 
 class DataFileWriter:
-    """New data files of one task. A name is used once: `run` must be the task attempt's own."""
+    """Write the new data files of one task attempt; `run` makes their names unique."""
 
     def __init__(self, files: LakeFiles, run: str) -> None:
         self._files = files
@@ -57,13 +57,13 @@ class DataFileWriter:
         self.written: dict[str, list[DataFile]] = {}
 
     def put(self, table: str, bucket: int, rows: pa.Table, *, label: str = "all") -> None:
-        """One more file; rows are of one bucket, in the table's order. None if there are no rows."""
+        """Write rows of one bucket, in the table's order, as a file; no rows, no file."""
         with self.growing(table, bucket, label=label) as add:
             add(rows)
 
     @contextmanager
     def growing(self, table: str, bucket: int, *, label: str = "all") -> Iterator[Callable[[pa.Table], None]]:
-        """One more file, as long as the block adds rows to it, in the table's order. None if it adds none."""
+        """Open a file to which the block adds rows in the table's order; no rows, no file."""
         name = file_name(bucket, label, f"{self._run}.{next(self._numbers)}")
         schema = TABLES[table]
         opened: pq.ParquetWriter | None = None
@@ -87,7 +87,7 @@ class DataFileWriter:
             self.written.setdefault(table, []).append(DataFile(name, total, size))
 
     def put_pieces(self, table: str, bucket: int, pieces: Sequence[pa.Table]) -> None:
-        """One more file of rows of one bucket in any order."""
+        """Sort rows of one bucket and write them as a file."""
         rows = pa.concat_tables(pieces).combine_chunks()
         order = [(name, "ascending") for name in ORDER[table]]
         self.put(table, bucket, rows.take(pc.sort_indices(rows, sort_keys=order)))
@@ -105,13 +105,13 @@ def _parquet(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def read(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-    """Some columns of a whole file."""
+    """Read a file, or some of its columns."""
     with files.open(f"{table}/{file.path}") as opened:
         return pq.ParquetFile(opened).read(columns=list(columns) if columns else None)
 
 
 def groups(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The file, row group by row group."""
+    """Yield the row groups of a file."""
     with files.open(f"{table}/{file.path}") as opened:
         source = pq.ParquetFile(opened)
         for number in range(source.num_row_groups):
@@ -119,7 +119,7 @@ def groups(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str])
 
 
 def pieces(files: LakeFiles, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The file, at most a row group and some thousand rows at a time; little more of it is in memory."""
+    """Yield a file in pieces of some thousand rows; memory holds little more than one piece."""
     with files.open(f"{table}/{file.path}") as opened:
         source = pq.ParquetFile(opened, buffer_size=_READ_BYTES, pre_buffer=False)
         for number in range(source.num_row_groups):

@@ -7,11 +7,11 @@ import pyarrow as pa
 ROWS_MAX = 4096
 BYTES_MAX = 8 * 1024 * 1024
 
-Row = Mapping[str, object]  # a column that is left out is null
+Row = Mapping[str, object]  # missing columns are null
 
 
 class RowBatch:
-    """Rows on their way to Spark: `add()` says when `take()` is due."""
+    """Buffer rows for Spark: `add()` returns True when `take()` is due."""
 
     __slots__ = ("_bytes", "_rows", "_schema")
 
@@ -24,7 +24,7 @@ class RowBatch:
         return len(self._rows)
 
     def add(self, row: Row) -> bool:
-        """Keep a row; True when it is time to take them."""
+        """Buffer a row; True when the batch is full."""
         self._rows.append(row)
         payload = row.get("payload")
         if isinstance(payload, bytes):
@@ -32,7 +32,7 @@ class RowBatch:
         return len(self._rows) >= ROWS_MAX or self._bytes >= BYTES_MAX
 
     def take(self) -> pa.RecordBatch:
-        """What was kept; a new batch begins."""
+        """Return the buffered rows and start a new batch."""
         rows, self._rows, self._bytes = self._rows, [], 0
         arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,13 +1,13 @@
-"""What the tables hold, written out: Arrow schemas, their version, and how they look to Spark.
+"""Arrow schemas of the tables, their version, and their conversion to Spark.
 
-    records     what the source `lorogo.journal` gives: one row per record of a journal
+    records     output of the source `lorogo.journal`: one row per record of a journal
     updates     every accepted update, once
-    events      bases, deletions, restorations, erasures: what else a journal says of a document
-    changes     who changed how much, when
+    events      the other records of a document: bases, deletions, restorations, erasures
+    changes     size, author and time of each change
     documents   the state of every document as of a time
-    answers     how quickly servers said ACK, and why they said NACK, by the minute
+    answers     ACK latencies and NACK reasons of servers, by the minute
 
-A change that old readers would not understand raises VERSION; a new column at the end does not.
+A change that old readers cannot read raises VERSION; a new column at the end does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIME = pa.timestamp("us", tz="UTC")
 _SPANS = pa.list_(
     pa.struct(
         [
-            pa.field("peer", pa.string(), nullable=False),  # a u64: no number of Spark holds it
+            pa.field("peer", pa.string(), nullable=False),  # a u64: Spark has no unsigned 64-bit type
             pa.field("first", pa.int64(), nullable=False),
             pa.field("end", pa.int64(), nullable=False),
         ]
@@ -43,7 +43,7 @@ RECORDS = pa.schema(
         _field("kind", pa.string()),  # update, base, deleted, restored, erased, answers, unknown, malformed
         _field("accepted_at", TIME),
         _field("accepted_ns", pa.int64()),
-        _field("log", pa.string()),  # which log it stood in
+        _field("log", pa.string()),  # id and partition of the log
         _field("log_sequence", pa.int64()),
         pa.field("epoch", pa.int64()),
         pa.field("sequence", pa.int64()),
@@ -112,9 +112,9 @@ CHANGES = pa.schema(
         _field("counter_first", pa.int64()),
         _field("counter_end", pa.int64()),
         _field("lamport", pa.int64()),
-        pa.field("client_time", TIME),  # the client's own clock; null if it did not say
-        pa.field("accepted_at", TIME),  # null: it came with a snapshot
-        pa.field("log_id", pa.string()),  # of the update that brought it
+        pa.field("client_time", TIME),  # the client's clock; null if not recorded
+        pa.field("accepted_at", TIME),  # null: part of a snapshot, not of an update
+        pa.field("log_id", pa.string()),  # of the update that contained it
         pa.field("message", pa.string()),
         _field("ops", pa.int64()),
         _field("inserted", pa.int64()),  # characters and list items
@@ -139,11 +139,11 @@ CHANGES = pa.schema(
 DOCUMENTS = pa.schema(
     [
         _field("document_id", pa.string()),
-        _field("as_of", TIME),  # the time asked for; of the latest state: when its last record was accepted
+        _field("as_of", TIME),  # --as-of; of the latest state: when its last record was accepted
         _field("latest", pa.bool_()),
         _field("state", pa.string()),  # live, deleted
         _field("generation", pa.int64()),
-        _field("complete", pa.bool_()),  # False: `problem` says what is missing
+        _field("complete", pa.bool_()),  # False: see `problem`
         pa.field("problem", pa.string()),
         _field("updates", pa.int64()),
         _field("update_bytes", pa.int64()),
@@ -197,28 +197,28 @@ TABLES = {
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same for Spark."""
+    """Convert an Arrow schema to Spark's."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - heavy, and not needed by readers
 
     return from_arrow_schema(schema)
 
 
-# What the source `lorogo.snapshots` gives: the current snapshot of each document.
+# Output of the source `lorogo.snapshots`: the current snapshot of each document.
 SNAPSHOTS = pa.schema(
     [
         _field("document_id", pa.string()),
         pa.field("revision", pa.int64()),  # null: the metadata does not parse
         pa.field("size", pa.int64()),
         pa.field("digest", pa.string()),  # as the ObjectStore writes it
-        pa.field("deleted_at", TIME),  # null: it lives
+        pa.field("deleted_at", TIME),  # null: not deleted
         _field("erased", pa.bool_()),
         pa.field("generation", pa.int64()),
         pa.field("lease", pa.int64()),
         pa.field("epoch", pa.int64()),
-        pa.field("sequence", pa.int64()),  # of the WAL: everything up to here is in it
+        pa.field("sequence", pa.int64()),  # of the WAL: the snapshot includes everything up to here
         pa.field("frontiers", pa.binary()),
-        pa.field("trim", pa.binary()),  # version vector before which history is gone
+        pa.field("trim", pa.binary()),  # version vector: history before it was removed
         pa.field("payload", pa.binary()),
-        pa.field("problem", pa.string()),  # damaged: what is wrong
+        pa.field("problem", pa.string()),  # description of the damage
     ]
 )

@@ -1,4 +1,4 @@
-"""Records as rows of the tables `updates`, `events` and `answers`: pure, Arrow in and Arrow out."""
+"""Convert records to rows of the tables `updates`, `events` and `answers`: pure, Arrow to Arrow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from lorogo_pipeline.tables.schemas import ANSWERS, EVENTS, UPDATES
 
 _SIGN = 1 << 63
 _EVENTS = ("base", "deleted", "restored", "erased")
-#: which of several rows with one identity counts: (column, ascending), the most important first. Two
-#: journals may say the same time and sequence of an update: all that can differ decides, no file's name
+#: sort order that chooses among rows with one identity: (column, ascending), the first column decides. Two
+#: journals may have the same time and sequence of an update: every column that can differ takes part, so
+#: that the order of files does not matter
 BEST = {
     "updates": (
         ("digest_ok", False),
-        ("source", True),  # a journal before the stream: it says what was accepted
+        ("source", True),  # a journal before the stream: it contains accepted updates only
         ("accepted_ns", True),
         ("epoch", True),
         ("sequence", True),
@@ -39,13 +40,13 @@ BEST = {
     ),
     "answers": (("acked", False), ("refused", False), ("until", False)),
 }
-#: what an identity is made of: equal in all of them means the same fact
+#: columns of an identity: rows with equal values record the same fact
 KEYS = {
     "updates": ("document_id", "log_id", "digest"),
     "events": ("document_id", "kind", "generation", "digest"),
     "answers": ("server", "since", "until"),
 }
-#: how the rows of a file are sorted
+#: sort order of the rows of a file
 ORDER = {
     "updates": ("document_id", "accepted_ns", "epoch", "sequence", "log_id"),
     "events": ("document_id", "accepted_ns", "kind", "generation", "digest"),
@@ -56,15 +57,15 @@ ORDER = {
 
 
 def bucket_of(document_id: str, buckets: int) -> int:
-    """Where the rows of a document are."""
+    """Return the bucket of a document."""
     return xxhash.xxh64_intdigest(document_id.encode()) % buckets
 
 
 def rows_of(batch: pa.RecordBatch, buckets: int, *, source: str = "journal") -> dict[str, pa.RecordBatch]:
-    """The rows of each table that a batch of RECORDS gives; tables without rows are left out."""
+    """Convert a batch of RECORDS to the rows of each table; tables without rows are left out."""
     kinds = batch["kind"]
     found = {
-        # what does not even decode was never accepted: it stands in the stream for a moment
+        # an update that does not decode was never accepted; the stream holds it until its owner removes it
         "updates": _updates(
             _where(batch, pc.and_(pc.equal(kinds, "update"), pc.is_valid(batch["spans"]))), buckets, source
         ),
@@ -75,7 +76,7 @@ def rows_of(batch: pa.RecordBatch, buckets: int, *, source: str = "journal") -> 
 
 
 def by_bucket(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each bucket, in their order."""
+    """Yield the rows of each bucket, in their order."""
     buckets = rows["bucket"].to_numpy()
     order = np.argsort(buckets.astype(np.uint16), kind="stable")
     there, starts = np.unique(buckets[order], return_index=True)
@@ -86,7 +87,7 @@ def by_bucket(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
-    """The rows; nothing is copied if it is all of them, or none."""
+    """Filter rows; all or none are returned without a copy."""
     match mask.true_count:
         case 0:
             return batch.slice(0, 0)
@@ -102,7 +103,7 @@ def _updates(batch: pa.RecordBatch, buckets: int, source: str) -> pa.RecordBatch
     offsets = pc.subtract(spans.offsets, spans.offsets[0]) if count else spans.offsets
     lengths = pc.subtract(flat.field("end"), flat.field("first"))
     totals = np.concatenate([[0], np.cumsum(lengths.to_numpy())])[offsets.to_numpy()]
-    # what stands in the stream was perhaps not accepted, or never will be
+    # rows of the stream may not be accepted yet, or never
     accepted = batch["digest_ok"].to_numpy(zero_copy_only=False).astype(bool) & (source == "journal")
     made = {
         "peers": pa.ListArray.from_arrays(offsets, flat.field("peer")),
@@ -117,7 +118,7 @@ def _updates(batch: pa.RecordBatch, buckets: int, source: str) -> pa.RecordBatch
 
 
 def _events(batch: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
-    # a snapshot that is not what its digest says is as good as none: another journal may have it whole
+    # drop a snapshot with the wrong digest: another journal may have an intact one
     spoilt = pc.fill_null(pc.invert(batch["digest_ok"]), False)
     made = {
         "bytes": pc.if_else(spoilt, pa.scalar(0, pa.int64()), batch["bytes"]),
@@ -154,7 +155,7 @@ def _answer(value: bytes) -> dict[str, Any] | None:
 
 
 def identity(*parts: str) -> int:
-    """The hash by which the same fact is found again; equal hashes are compared in full."""
+    """Hash the key columns of a row; rows with equal hashes are compared in full."""
     value: int = xxhash.xxh64_intdigest("\0".join(parts).encode(errors="surrogatepass"))
     return value - (value & _SIGN) * 2
 

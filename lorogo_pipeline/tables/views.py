@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: a view of every table; `documents` shows the latest state, `documents_as_of` all that were made
+#: the view `documents` has the latest state only, `documents_as_of` every materialised state
 VIEWS = (*TABLES, "documents_as_of")
 
 
 def dataframe(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
-    """The table's newest version; without rows if it was never written."""
+    """Return the newest version of a table; without rows if it was never written."""
     schema = spark_schema(TABLES[name])
     paths = [lake.files.spark_uri(f"{name}/{file.path}") for file in lake.table(name).list()]
     if not paths:
@@ -25,7 +25,7 @@ def dataframe(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
 
 
 def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows; Spark sees that before it runs anything, which of `createDataFrame` it does not."""
+    """Return an empty DataFrame that Spark optimises away, unlike one of `createDataFrame`."""
     from pyspark.sql import functions as F  # noqa: PLC0415, N812 - heavy; its name everywhere
 
     columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
@@ -33,7 +33,7 @@ def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def open_views(spark: SparkSession, lake: Lake) -> None:
-    """Make every view known to the session."""
+    """Create every view in the session."""
     for name in TABLES:
         rows = dataframe(spark, lake, name)
         if name == "documents":
