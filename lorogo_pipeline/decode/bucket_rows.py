@@ -1,4 +1,4 @@
-"""The records of one bucket, sorted by document, from the data files of two tables."""
+"""Read the records of one bucket, sorted by document, from the data files of two tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bucket_rows(
     documents: Sequence[str] | None = None,
     spans: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """What the fold needs of every record of the bucket, or of some documents."""
+    """Yield the records of the bucket, or of some documents, as the replay needs them."""
     wanted = None if documents is None else pa.array(sorted(documents), pa.string())
     schema = INPUT if spans else INPUT.remove(INPUT.get_field_index("spans"))
     found = [("updates", file) for file in updates] + [("events", file) for file in events]
@@ -46,10 +46,10 @@ def bucket_rows(
 
 
 def _side_by_side(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """Rows of sorted files: with those of one document come those that the other files have of it.
+    """Merge sorted files piece by piece: all rows of a document are in one table.
 
-    Of each file one piece is in memory. Nothing behind the least of their last documents is given: another
-    file may still have rows before it.
+    One piece of each file is in memory. Each step yields the rows up to the least of the pieces' last
+    documents: rows behind it may still follow in another file.
     """
     held = [(piece, source) for source in sources if (piece := next(source, None)) is not None]
     while held:
@@ -68,7 +68,7 @@ def _side_by_side(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
 def _pieces(
     files: LakeFiles, name: str, file: DataFile, schema: pa.Schema, wanted: pa.Array | None
 ) -> Iterator[pa.Table]:
-    """A file's rows in the fold's own form, piece by piece."""
+    """Yield a file's rows in the schema of the replay, piece by piece."""
     columns = [*_UPDATES, "bytes", "payload"] if name == "updates" else [*_EVENTS, "content"]
     if name == "updates" and "spans" in schema.names:
         columns.append("spans")
@@ -79,7 +79,7 @@ def _pieces(
 
 
 def formed(name: str, rows: pa.Table, schema: pa.Schema = INPUT) -> pa.Table:
-    """Rows of `updates` or `events` in the fold's own form."""
+    """Convert rows of `updates` or `events` to the schema of the replay."""
     if name == "updates":
         rows = rows.append_column("kind", pa.repeat(pa.scalar("update", pa.string()), rows.num_rows))
     else:

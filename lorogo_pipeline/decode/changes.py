@@ -1,7 +1,7 @@
-"""Who changed how much: the changes in a document's history, cut where updates begin and end. Pure.
+"""Split the changes in a document's history at the borders of updates. Pure.
 
-Loro joins what one peer typed into long changes; a row here is a part of one that a single update brought,
-so that it has one time of acceptance. What came with a snapshot has none.
+Loro merges consecutive edits of one peer into long changes. A row here is the part of a change that one
+update contained, so it has one time of acceptance. Changes from a snapshot have none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lorogo_protocol.crdt import Replica
 
 
 class UpdateSpan(NamedTuple):
-    """A range of one peer's operations, and the update that brought it."""
+    """A range of one peer's operations, and the update that contained it."""
 
     first: int
     end: int
@@ -32,7 +32,7 @@ class UpdateSpan(NamedTuple):
 
 
 class Op(NamedTuple):
-    """Operations of one kind, one after another, on one container."""
+    """Consecutive operations of one kind on one container."""
 
     counter: int
     length: int
@@ -42,7 +42,7 @@ class Op(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryChange:
-    """A run of one peer's operations."""
+    """Consecutive operations of one peer."""
 
     peer: str
     first: int
@@ -57,7 +57,7 @@ class HistoryChange:
 
 
 def change_rows(replayed: DocumentReplay, buckets: int) -> list[dict[str, Any]]:
-    """Rows of CHANGES of one document. Raises CrdtError."""
+    """Return the rows of CHANGES of one document. Raises CrdtError."""
     if replayed.replica is None:
         return []
     brought = _brought(replayed)
@@ -74,7 +74,7 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def changes(replica: Replica) -> Iterator[HistoryChange]:
-    """Every change that the replica's history has, oldest first of each peer."""
+    """Yield every change in the replica's history; oldest first for each peer."""
     body = json.loads(crdt.history_json(replica))
     peers = body.get("peers")
     for raw in body["changes"]:
@@ -107,7 +107,7 @@ def _container(text: str, peers: list[str] | None) -> str:
 
 
 def _length(op: dict[str, Any]) -> int:
-    """How many counters an operation takes."""
+    """Return the number of counters of an operation."""
     match op["type"]:
         case "insert" if "text" in op:
             return len(op["text"])
@@ -120,7 +120,7 @@ def _length(op: dict[str, Any]) -> int:
 
 
 def _brought(replayed: DocumentReplay) -> dict[str, list[UpdateSpan]]:
-    """Of each peer what every update brought, in order; the first to bring something counts."""
+    """Return by peer the ranges of each update, in order; the first update with an operation counts."""
     found: dict[str, list[UpdateSpan]] = {}
     for update in replayed.updates:
         for span in update.spans or ():
@@ -130,7 +130,7 @@ def _brought(replayed: DocumentReplay) -> dict[str, list[UpdateSpan]]:
 
 
 def _bring(parts: list[UpdateSpan], new: UpdateSpan) -> None:
-    """Add what none of the parts has yet; they stay in order and apart."""
+    """Insert the parts of `new` that no other part covers; the list stays sorted and disjoint."""
     place = bisect_right(parts, new.first, key=lambda part: part.first)
     first = max(new.first, parts[place - 1].end) if place else new.first
     while first < new.end:
@@ -146,7 +146,7 @@ def _bring(parts: list[UpdateSpan], new: UpdateSpan) -> None:
 
 
 def _parts(change: HistoryChange, brought: list[UpdateSpan]) -> Iterator[tuple[UpdateSpan, list[Op]]]:
-    """The change, cut at the borders of updates."""
+    """Split the change at the borders of updates."""
     at, ops = change.first, iter(change.ops)
     op = next(ops, None)
     while op is not None:
@@ -165,7 +165,7 @@ def _parts(change: HistoryChange, brought: list[UpdateSpan]) -> Iterator[tuple[U
 
 
 def _at(brought: list[UpdateSpan], counter: int, end: int) -> UpdateSpan:
-    """What brought an operation: an update; or nothing that we know of, up to the next that we do."""
+    """Return the update of an operation, or an unknown range up to the next known one."""
     place = bisect_right(brought, counter, key=lambda part: part.first) - 1
     if place >= 0 and counter < brought[place].end:
         found = brought[place]
@@ -205,5 +205,9 @@ def _row(
     }
 
 
-_SEQUENCES = (":Text", ":List", ":MovableList")  # what has characters and items; keys and nodes are neither
-_YEAR_9999 = 253_402_300_800  # a client's clock may say anything; a timestamp cannot
+_SEQUENCES = (
+    ":Text",
+    ":List",
+    ":MovableList",
+)  # containers with characters or items; not map keys or tree nodes
+_YEAR_9999 = 253_402_300_800  # a client's clock may have any value; a timestamp may not

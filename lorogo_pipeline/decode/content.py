@@ -1,14 +1,14 @@
-"""What a document says, in one form: its value as JSON, the hash of that, and its texts.
+"""Canonical content of a document: its value as JSON, the hash of the JSON, and its texts.
 
     value = read(replica)          plain Python values; no document is too deep for the process
     canonical(value)               {"notes":"abc","todo":[{"done":true}]}: keys sorted, no spaces
-    content_hash(value)            SHA-256 of it, in hex: the same for two documents that read the same
+    content_hash(value)            SHA-256 of the canonical JSON, in hex
 
-JSON has no bytes and no infinities, and Loro has both: b"ab" is written as {"$bytes": "YWI="}, and
-numbers that are none as "NaN", "Infinity", "-Infinity".
+JSON has no bytes and no infinities, Loro has both: b"ab" becomes {"$bytes": "YWI="}, and non-finite numbers
+become "NaN", "Infinity" and "-Infinity".
 
-A root container that is empty is not part of the content: Loro shows it or not depending on how a
-replica came to its version (one that was checked out shows the roots of its future, empty).
+Empty root containers are not part of the content: whether Loro shows them depends on how the replica reached
+its version (a replica that was checked out shows the roots of its future, empty).
 """
 
 import base64
@@ -27,17 +27,17 @@ _LINE_BREAK = "hard_break"
 
 
 def read(replica: Replica) -> dict[str, object]:
-    """The document's content as plain Python values. Raises TooDeep, CrdtError."""
+    """Return the document's content as plain Python values. Raises TooDeep, CrdtError."""
     return filled(document_value.document_value(replica.settled()))
 
 
 def filled(value: dict[str, object]) -> dict[str, object]:
-    """The same without empty roots: an empty text, list, map or tree, a counter at zero."""
+    """Remove empty roots: an empty text, list, map or tree, a counter at zero."""
     return {name: root for name, root in value.items() if root not in ("", [], {}, 0)}
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """The value with nothing in it that JSON cannot say. Raises TooDeep."""
+    """Replace everything that JSON cannot represent. Raises TooDeep."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -56,7 +56,7 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def canonical(value: object) -> str:
-    """The value as JSON, written in the one way that is hashed. Raises TooDeep."""
+    """Return the value as canonical JSON. Raises TooDeep."""
     return json.dumps(plain(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -66,14 +66,14 @@ def content_hash(value: object) -> str:
 
 
 def hash_of(text: str) -> str:
-    """SHA-256, in hex, of JSON that is canonical already."""
+    """SHA-256 of canonical JSON, in hex."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def text(value: dict[str, object]) -> str:
-    """The document's text as its readers see it, one block or text a line. Raises TooDeep.
+    """Return the document's text as readers see it, one block or text per line. Raises TooDeep.
 
-    The editor keeps the names of authors beside its text; they are not part of it.
+    Names of authors, which the editor stores beside its text, are left out.
     """
     edited = _is_editor_node(value.get(_EDITOR_ROOT))
     seen = {name: root for name, root in value.items() if not (edited and name == _AUTHORS)}
@@ -81,10 +81,10 @@ def text(value: dict[str, object]) -> str:
 
 
 def texts(value: object, depth: int = 0) -> list[str]:
-    """Every text in it that people wrote, in order: lists as they are, maps by key. Raises TooDeep.
+    """Return every text of the value, in order: lists as they are, maps by key. Raises TooDeep.
 
-    Not what stands there for Loro, for JSON or for an editor: the ids and positions of a tree's nodes,
-    bytes, the names and attributes of an editor's nodes.
+    Structural strings are left out: ids and positions of tree nodes, bytes, names and attributes of an
+    editor's nodes.
     """
     if depth > DEPTH_MAX:
         raise TooDeep
@@ -110,7 +110,7 @@ def _is_editor_node(value: object) -> bool:
 
 
 def _blocks(children: object, depth: int) -> list[str]:
-    """The texts below an editor's node: the pieces of one block joined, a hard break as a newline."""
+    """Return the texts below an editor's node: one per block, a hard break as a newline."""
     found, block = [], ""
     for child in children if isinstance(children, list | tuple) else ():
         match child:

@@ -1,8 +1,8 @@
-"""Update records read from a whole column of msgpack at once: every field of all rows, then the next field.
+"""Parse a column of msgpack update records field by field, all rows at once.
 
 Python objects for each record would cost more than everything else that ingest does (docs/decisions/0013).
-A row that is not exactly as this version's servers write an update is left to whoever reads one by one
-(decoding): another kind or layout, more fields, numbers below zero or above 63 bits, spans that hold nothing.
+A row in any other form than this version's servers write is left to the record-by-record parser (records.py):
+another kind or layout, more fields, numbers below zero or above 63 bits, empty spans.
 
     9a  a1 'u'  01   epoch sequence   log id  digest   lease generation   9n (93 peer first end)*   payload
 """
@@ -20,11 +20,11 @@ _HEAD = int.from_bytes(bytes([0x9A, 0xA1, ord("u"), LAYOUT]))
 _SPANS_MAX = 15  # of a fixarray
 _SPAN = 0x93
 _INT_MAX = np.uint64((1 << 63) - 1)
-#: how far a reader may get behind the end of a value before it is seen to be none
+#: padding: how far a reader can pass the end of a value before the row is rejected
 _BEHIND = 4 + 2 * 9 + 2 * (2 + 255) + 2 * 9 + 1 + _SPANS_MAX * 28 + 5 + 8
 
-# By the first byte of a packed thing: how many bytes of number follow, how many bytes of content there are
-# if that byte says so itself. 9: it is no such thing.
+# By the first byte of a packed value: the number of bytes of its number or length that follow. 9: another
+# type.
 _NO = 9
 _UINT_BYTES = np.full(256, _NO, np.uint8)
 _UINT_BYTES[:0x80] = 0
@@ -38,7 +38,7 @@ _BIN_BYTES[[0xC4, 0xC5, 0xC6]] = [1, 2, 4]
 
 @dataclass(slots=True)
 class PackedUpdates:
-    """The fields of some update records; numbers are signed, texts are bytes that nobody has checked."""
+    """The fields of update records; numbers are signed, texts are not checked for UTF-8."""
 
     epoch: np.ndarray
     sequence: np.ndarray
@@ -54,7 +54,7 @@ class PackedUpdates:
 
 
 def read(values: pa.BinaryArray) -> tuple[PackedUpdates, np.ndarray]:
-    """The update records among the values, and which rows they are."""
+    """Return the update records among the values, and their row numbers."""
     reader = _Reader(values)
     reader.expect(_HEAD)
     epoch, sequence = reader.uint(), reader.uint()
@@ -87,12 +87,12 @@ def read(values: pa.BinaryArray) -> tuple[PackedUpdates, np.ndarray]:
     ), rows
 
 
-_Piece = tuple[np.ndarray, np.ndarray]  # where each begins and ends
+_Piece = tuple[np.ndarray, np.ndarray]  # start and end offsets
 _Span = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # rows, peers, firsts, ends
 
 
 class _Reader:
-    """Where every row's reading stands, and whether the row is still good."""
+    """The parse position of every row, and a mask of valid rows."""
 
     def __init__(self, values: pa.BinaryArray) -> None:
         count = len(values)
@@ -105,13 +105,13 @@ class _Reader:
             room[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
         self._bytes = room
         size = len(room) - 7
-        self._words = np.ndarray(size, ">u8", room, 0, (1,))  # the eight bytes from each byte on
+        self._words = np.ndarray(size, ">u8", room, 0, (1,))  # the eight bytes at each offset
         self._at = at[:-1] - first
         self._end = at[1:] - first
         self._good = np.ones(count, bool)
 
     def expect(self, head: int) -> None:
-        """The four bytes that each begins with."""
+        """Check the first four bytes of each row."""
         self._good &= self._words[self._at] >> np.uint64(32) == head
         self._at = self._at + 4
 
@@ -122,11 +122,11 @@ class _Reader:
         return value
 
     def text(self) -> _Piece:
-        """A text of at most 255 bytes."""
+        """Read a text of at most 255 bytes."""
         return self.content(_STR_BYTES)
 
     def content(self, sizes: np.ndarray) -> _Piece:
-        """Something with its length before it."""
+        """Read a value with a length prefix."""
         tag = self._bytes[self._at]
         size = sizes[tag]
         length = np.where(size == _NO, 0, self._number(self._at + 1, size))
@@ -140,7 +140,7 @@ class _Reader:
         return start, self._at
 
     def spans(self) -> tuple[np.ndarray, list[_Span]]:
-        """How many each row has; and the first of all rows, the second of those that have it, and so on."""
+        """Return the number of spans of each row, and the first spans of all rows, the second spans, ..."""
         tag = self._bytes[self._at]
         self._good &= tag >> 4 == 0x9
         counts = np.where(self._good, tag & 0x0F, 0)
@@ -162,12 +162,12 @@ class _Reader:
         return counts, found
 
     def finish(self) -> np.ndarray:
-        """The rows that were good up to their very end."""
+        """Return the rows that are valid up to their end."""
         self._good &= self._at == self._end
         return np.flatnonzero(self._good)
 
     def pieces(self, piece: _Piece, rows: np.ndarray) -> pa.BinaryArray:
-        """These bytes of these rows, as a column: each piece and what lies behind it, then every other."""
+        """Return the pieces of these rows as a column: slice at all offsets, then take every second slice."""
         count = len(rows)
         offsets = np.zeros(2 * count + 1, np.int32)
         offsets[0:-1:2], offsets[1::2] = (side[rows] for side in piece)
@@ -185,14 +185,14 @@ class _Reader:
         return value, at + 1 + np.where(good, size, 0), good
 
     def _number(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """A big-endian number of 1 to 8 bytes; anything, where the size is none of these."""
+        """Read a big-endian number of 1 to 8 bytes; undefined for other sizes."""
         shift = (64 - (size.astype(np.uint64) << np.uint64(3))) & np.uint64(63)
         number: np.ndarray = self._words[at].astype(np.uint64) >> shift
         return number
 
 
 def _by_row(spans: list[_Span], rows: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Peers, firsts and ends of the good rows, row by row."""
+    """Return peers, firsts and ends of the valid rows, row by row."""
     total = int(offsets[-1])
     if len(spans) == 1 and len(rows) == len(spans[0][0]) == total:
         return spans[0][1:]

@@ -1,8 +1,8 @@
-"""Frames of a journal as rows of the schema RECORDS: pure, Arrow in and Arrow out.
+"""Convert frames of a journal to rows of the schema RECORDS: pure, Arrow to Arrow.
 
-What is in a record is checked by its types; a record that is none becomes a row of kind `malformed` that
-says why. Nothing is left out here but what was not asked for. Updates are read all at once
-(packed_updates), everything else record by record.
+The types of every field are checked; a record that does not parse becomes a row of kind `malformed` with the
+reason. Every wanted record becomes a row. Updates are parsed by column (packed_updates), everything else
+record by record.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from lorogo_protocol.records import (
 _Fields = tuple[Any, ...]
 _UPDATE = ["u", records.LAYOUT]
 _INT_MAX = (1 << 63) - 1
-_TOO_LARGE = "a number is larger than anything that is counted"
-_WHY_MAX = 200  # characters of a reason: what it quotes may be of any length
+_TOO_LARGE = "a number exceeds 63 bits"
+_WHY_MAX = 200  # characters of a reason, which may quote a long value
 
 KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
 _SPAN = RECORDS.field("spans").type.value_type
 _PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "bytes", "digest_ok")
-_JOIN_BYTES = 4 << 20  # of a journal, decoded at once: each column costs a little by itself
+_JOIN_BYTES = 4 << 20  # of a journal, decoded at once: each batch has a fixed cost
 _WIDE = ("payload", "vector", "frontiers", "problem")
 
 
 def record_rows(
     batches: Iterable[Batch], log: str, wanted: JournalFilter, *, payload: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a segment's frames, as rows."""
+    """Yield the wanted records of a segment's frames as rows."""
     for batch in record_batches(batches, join_bytes=_JOIN_BYTES):
         chosen = _chosen(batch, wanted)
         if chosen.num_rows:
@@ -90,11 +90,11 @@ def _rows(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
 
 
 def _update_rows(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload: bool) -> pa.RecordBatch:
-    """Rows of updates, whose fields are columns already."""
+    """Build rows of updates from their columns."""
     count = batch.num_rows
     try:
         log_id, stated = updates.log_id.cast(pa.string()), updates.digest.cast(pa.string())
-    except pa.ArrowInvalid:  # no UTF-8: one of them is malformed
+    except pa.ArrowInvalid:  # not UTF-8: a record is malformed
         return _rows_one_by_one(batch, log, payload=payload)
     hashes = pa.array(list(map(xxhash.xxh64_intdigest, updates.payload.to_pylist())), pa.uint64())
     peers = pa.array(updates.peers).cast(pa.string())
@@ -108,7 +108,7 @@ def _update_rows(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, pay
         "lease": pa.array(updates.lease),
         "generation": pa.array(updates.generation),
         "bytes": pc.binary_length(updates.payload).cast(pa.int64()),
-        "digest_ok": pc.equal(hashes.cast(pa.string()), stated),  # as `digest` writes it
+        "digest_ok": pc.equal(hashes.cast(pa.string()), stated),  # the format of `digest`
         "payload": updates.payload if payload else pa.nulls(count, pa.binary()),
         "spans": pa.ListArray.from_arrays(
             pa.array(updates.span_offsets), pa.StructArray.from_arrays(spans, fields=list(_SPAN))
@@ -122,12 +122,12 @@ def _rows_one_by_one(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.Re
     try:
         return _columns(batch, log, values, payload=payload)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError):
-        # a record with fields of other types: find out which, one by one
+        # a field has another type: check the records one by one
         return _columns(batch, log, [_checked(fields) for fields in values], payload=payload)
 
 
 def _fields(value: bytes) -> _Fields:
-    """One record, its spans and the size of its numbers not checked yet: see `_Fields`."""
+    """Parse one record; spans and the size of numbers are not checked yet."""
     try:
         fields = msgpack.unpackb(value)
         if fields.__class__ is list and fields[:2] == _UPDATE and fields[1].__class__ is int:
@@ -148,7 +148,7 @@ def _fields(value: bytes) -> _Fields:
 
 
 def _other(value: bytes, fields: Any) -> _Fields:
-    """Whatever is no usual update. Raises MalformedRecord."""
+    """Parse a record that is not an update in the usual form. Raises MalformedRecord."""
     head: _Fields
     match records.decode(fields):
         case None:
@@ -166,14 +166,14 @@ def _other(value: bytes, fields: Any) -> _Fields:
         case DeletedRecord() | RestoredRecord() | ErasedRecord() as it:
             kind = KINDS[fields[0]]
             return (kind, None, None, None, None, None, it.lease, it.generation, 0, None, *[None] * 4)
-        case AnswersRecord() as it:  # about a server, not about a document: its bytes are passed on
+        case AnswersRecord() as it:  # about a server, not a document: its bytes are kept
             if max(it.until_ns, it.acked, sum(it.reasons.values())) > _INT_MAX:
                 return _malformed(_TOO_LARGE)
             return ("answers", None, *[None] * 6, len(value), None, value, None, None, None)
 
 
 def _checked(fields: _Fields) -> _Fields:
-    """The same, or a malformed row if the record's own reader, or a table, cannot take it."""
+    """Return the fields, or a malformed row if the record does not decode or a column cannot store it."""
     kind, spans, epoch, sequence, log_id, stated, lease, generation, _, _, payload, *_ = fields
     numbers = [epoch, sequence, lease, generation]
     try:
@@ -206,7 +206,7 @@ def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payloa
 
 
 def _batch(batch: pa.RecordBatch, log: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Rows of RECORDS: what the log says of each record, and what the record says; the rest is null."""
+    """Build rows of RECORDS from the log's columns and the record's columns; the rest is null."""
     count, times = batch.num_rows, batch["time"]
     columns = {
         "document_id": _texts(batch["key"]),
@@ -223,7 +223,7 @@ def _batch(batch: pa.RecordBatch, log: str, columns: dict[str, pa.Array]) -> pa.
 
 
 def span_column(spans: Sequence[Sequence[Sequence[int]] | None]) -> pa.ListArray:
-    """Lists of (peer, first, end) as a column; peers are unsigned 64 bits, so they become text."""
+    """Build a column from lists of (peer, first, end); peers are unsigned 64 bits, so they become text."""
     offsets: list[int | None] = []
     peers: list[str] = []
     firsts: list[int] = []
@@ -232,9 +232,9 @@ def span_column(spans: Sequence[Sequence[Sequence[int]] | None]) -> pa.ListArray
         offsets.append(None if one is None else len(peers))
         for peer, first, end in one or ():
             if not peer.__class__ is first.__class__ is end.__class__ is int:
-                raise TypeError("a span is three numbers: peer, first, end")
+                raise TypeError("a span must be three integers: peer, first, end")
             if not 0 <= first < end:
-                raise ValueError("a span holds nothing")
+                raise ValueError("a span is empty")
             peers.append(str(peer))
             firsts.append(first)
             ends.append(end)

@@ -1,11 +1,11 @@
-"""Updates replayed into documents: a pure function from Arrow batches to Arrow batches.
+"""Replay updates into documents: a pure function from Arrow batches to Arrow batches.
 
-What comes in is sorted by document; one document is in memory at a time. Spark calls this on its workers,
-and so can a plain loop. `as_of` means the server's time of acceptance: clients' clocks are not trusted.
+The input is sorted by document; one document is in memory at a time. Spark workers or a plain loop call it.
+`as_of` is the server's time of acceptance: clients' clocks are not trusted.
 
-The common case is quick: every update in the order of acceptance, imported at once. Whatever is odd (a
-journal that begins with a snapshot, a gap, a forged update) is left to the code that restores documents
-from journals (lorogo_server.recovery.restore), which tries harder and says what is missing.
+The common case imports all updates of a document at once, in the order of acceptance. All other cases (a
+journal that begins with a snapshot, a gap, a forged update) go to the code that restores documents from
+journals (lorogo_server.recovery.restore), which recovers more and reports what is missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lorogo_protocol.records import (
 from lorogo_server.recovery import restore
 from lorogo_server.values.document_value import TooDeep
 
-#: what the fold needs of a record, wherever it comes from
+#: columns of a record that the replay needs
 INPUT = pa.schema(
     [
         pa.field("document_id", pa.string(), nullable=False),
@@ -53,9 +53,9 @@ INPUT = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
-_ROWS_OUT = 256  # documents in one batch that is given
+_ROWS_OUT = 256  # documents in one output batch
 _BYTES_OUT = 16 << 20
-UNREADABLE = "Loro cannot hold it"
+UNREADABLE = "Loro cannot load it"
 
 
 class ReplayRow(NamedTuple):
@@ -76,18 +76,18 @@ class ReplayRow(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Accepted before, or after."""
+        """Sort key: the order of acceptance."""
         return self.accepted_ns, self.epoch or 0, self.sequence or 0
 
 
 @dataclass(slots=True)
 class DocumentReplay:
-    """A document as its records make it."""
+    """A document rebuilt from its records."""
 
     document_id: str
-    replica: Replica | None  # None: nothing could be made of it
-    last_ns: int  # when its newest record was accepted; that it was loaded from a snapshot is none
-    updates: list[ReplayRow] = field(default_factory=list)  # that count, in order
+    replica: Replica | None  # None: Loro cannot load it
+    last_ns: int  # when its newest record other than a base was accepted
+    updates: list[ReplayRow] = field(default_factory=list)  # usable ones, in order
     generation: int = 0
     deleted: bool = False
     problems: list[str] = field(default_factory=list)
@@ -95,15 +95,15 @@ class DocumentReplay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What to fold, as of when."""
+    """Options of a replay."""
 
-    as_of_ns: int | None  # nothing accepted later counts; None: everything does
+    as_of_ns: int | None  # ignore records accepted later; None: use all
     buckets: int
     snapshots: bool = True
 
 
 def replay(batches: Iterable[pa.RecordBatch], options: ReplayOptions) -> Iterator[pa.RecordBatch]:
-    """Records of INPUT, sorted by document, as rows of DOCUMENTS."""
+    """Replay records of INPUT, sorted by document; yield rows of DOCUMENTS."""
     rows: list[dict[str, Any]] = []
     size = 0
     for document_id, records in by_document(batches):
@@ -121,7 +121,7 @@ def replay(batches: Iterable[pa.RecordBatch], options: ReplayOptions) -> Iterato
 
 
 def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[ReplayRow]]]:
-    """The records of one document after another; batches are sorted by document, and may lack columns."""
+    """Group records by document; batches are sorted by document and may lack columns."""
     current, rows = None, list[ReplayRow]()
     for batch in batches:
         if not batch.num_rows:
@@ -143,16 +143,16 @@ def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[R
         yield current, rows
 
 
-#: `Row._make` without a step in Python for every record
+#: like `_make`, without a Python call for every record
 _row = cast("Callable[[tuple[Any, ...]], ReplayRow]", partial(tuple.__new__, ReplayRow))
 
 
 def replay_document(
     document_id: str, records: list[ReplayRow], as_of_ns: int | None = None
 ) -> DocumentReplay | None:
-    """One document of its records; None if it was erased, or not there yet."""
+    """Replay the records of one document; None if it was erased or did not exist yet."""
     if any(row.kind == "erased" for row in records):
-        return None  # for good: also as of a time when it was there
+        return None  # erased now: no past state is shown either
     there = records if as_of_ns is None else [row for row in records if row.accepted_ns <= as_of_ns]
     rows = sorted(there, key=lambda row: row.order)
     if not rows:
@@ -173,7 +173,7 @@ def _import_all(rows: list[ReplayRow]) -> Replica | None:
 
 
 def _rebuild(document_id: str, rows: list[ReplayRow]) -> DocumentReplay:
-    """What restoring from journals makes of it, and what it says is missing."""
+    """Restore the document as recovery from journals does, and report what is missing."""
     found = restore.gather([(row.accepted_ns, place) for place, row in enumerate(rows)], _fetch(rows))
     updates = [row for row in rows if row.kind == "update" and row.digest_ok]
     last_ns = max((row.accepted_ns for row in rows if row.kind != "base"), default=rows[-1].accepted_ns)
@@ -183,10 +183,10 @@ def _rebuild(document_id: str, rows: list[ReplayRow]) -> DocumentReplay:
     except CrdtError as error:
         replayed.problems.append(f"{UNREADABLE}: {error}")
     else:
-        replayed.replica = rebuilt.replica  # of a deleted one, too: its changes are history
+        replayed.replica = rebuilt.replica  # also of a deleted document: `changes` needs its history
         replayed.problems += [f"{why} ({count})" for why, count in sorted(rebuilt.left.items())]
     if replayed.deleted:
-        replayed.problems.clear()  # it has no content that could lack something
+        replayed.problems.clear()  # a deleted document has no content
     return replayed
 
 
@@ -214,7 +214,7 @@ def _fetch(rows: list[ReplayRow]) -> restore.Fetch:
 
 
 def document_row(replayed: DocumentReplay, options: ReplayOptions) -> dict[str, Any]:
-    """The row of DOCUMENTS."""
+    """Return the row of DOCUMENTS."""
     updates, problems = replayed.updates, list(replayed.problems)
     row: dict[str, Any] = {
         "document_id": replayed.document_id,

@@ -1,7 +1,7 @@
-"""Segments of journals: found below a place, read one at a time, damage told.
+"""Find the segments of journals, and read their frames; damage is reported.
 
-A place is a server's data folder, a journal, or an archive (an fsspec URL). The same segment may be in
-several places (journal, replica, archive): it is one, with several copies.
+A place is a server's data folder, a journal, or an archive (an fsspec URL). A segment may have copies in
+several places (journal, replica, archive).
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ class SegmentCopy:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One segment, wherever its copies are; the first copy is the best one."""
+    """One segment with all its copies, the best copy first."""
 
-    log: str  # id of the log and its partition: what its sequences are counted in
+    log: str  # id of the log and its partition: the scope of its sequences
     first_sequence: int
-    last_sequence: int  # -1: it is open, or nobody can tell
+    last_sequence: int  # -1: open, or unknown
     first_time: int
-    last_time: int  # of an open one: the end of time
+    last_time: int  # of an open one: the largest time
     copies: tuple[SegmentCopy, ...]
-    damage: str = ""  # it cannot be opened, or does not say what it is
-    next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
-    resume: tuple[int, int] | None = None  # place and checksum of the last frame that was read before
-    began: int = 0  # when, as its name says: a journal that was put back uses sequences again
-    checksum: int = 0  # of a sealed one: that of its last frame, as it was written
+    damage: str = ""  # why it cannot be opened or identified
+    next_first: int = 0  # first sequence of the next segment; 0: it is the newest
+    resume: tuple[int, int] | None = (
+        None  # position and checksum of the last frame that an earlier ingest read
+    )
+    began: int = 0  # start time in its name: a journal restored from a backup reuses sequences
+    checksum: int = 0  # of the last frame of a sealed one
 
     @property
     def sealed(self) -> bool:
@@ -61,38 +63,38 @@ class SegmentFacts:
 
     @property
     def position(self) -> str:
-        """The name under which a table notes that it was read, when it is sealed: its `end`."""
+        """The name of the position that a table records for a sealed segment; the value is `end`."""
         return f"segment/{self.log}/{self.first_sequence}"
 
     @property
     def end(self) -> int:
-        """Its last sequence and the checksum there: a journal that was put back uses sequences again."""
+        """Last sequence and its checksum: a journal restored from a backup reuses sequences."""
         return (self.checksum << 31) + self.last_sequence % (1 << 31)
 
     @property
     def tail(self) -> str:
-        """The name under which a table notes the place of the last frame that it read."""
+        """The name under which a table records the position of the last frame that it read."""
         return f"tail/{self.log}/{self.first_sequence}"
 
     @property
     def tail_checksum(self) -> str:
-        """And that frame's checksum: the end of an open segment may be torn off and written again."""
+        """The name for that frame's checksum: the end of an open segment may be truncated and rewritten."""
         return f"tail-checksum/{self.log}/{self.first_sequence}"
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> SegmentFacts:
-        """Back from what `asdict` and JSON made of it."""
+        """Convert back from `asdict` and JSON."""
         resume = raw["resume"]
         copies = tuple(SegmentCopy(**copy) for copy in raw["copies"])
         return cls(**{**raw, "copies": copies, "resume": None if resume is None else tuple(resume)})
 
 
 _END_OF_TIME = (1 << 63) - 1
-_Key = tuple[str, int, int]  # the log, the first sequence, and when it began
+_Key = tuple[str, int, int]  # the log, the first sequence, the start time
 
 
 def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
-    """Every segment at or below the places, in order. Raises NoSource, ArchiveError, BadOption."""
+    """Return every segment at or below the places, in order. Raises NoSource, ArchiveError, BadOption."""
     if not places:
         raise BadOption("name a journal: a server's data folder, a journal, or the URL of an archive")
     found: dict[_Key, list[SegmentFacts]] = {}
@@ -116,9 +118,9 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
 
 
 def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
-    """Segments that are not there although one before and one behind them are."""
+    """Describe missing segments between existing ones."""
     found = []
-    last = -1  # of all before: a journal that was put back has two of the same sequences
+    last = -1  # maximum so far: a restored journal has sequences twice
     for before, behind in pairwise(segments):
         last = max(last, before.last_sequence)
         if before.log != behind.log:
@@ -130,7 +132,7 @@ def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
 
 
 def _with_next_first(segments: list[SegmentFacts]) -> list[SegmentFacts]:
-    """Each with where the next one of its log begins."""
+    """Set the first sequence of each segment's successor."""
     follows = {
         (one.log, one.first_sequence): behind.first_sequence
         for one, behind in pairwise(segments)
@@ -140,7 +142,7 @@ def _with_next_first(segments: list[SegmentFacts]) -> list[SegmentFacts]:
 
 
 def _labelled_by_neighbours(beside: list[SegmentFacts]) -> list[SegmentFacts]:
-    """What does not say whose it is belongs to the log of those beside it, where they agree."""
+    """Assign segments without a readable header to the log of the others in the folder, if it is one log."""
     logs = {one.log for one in beside if not one.damage}
     if len(logs) != 1:
         return beside
@@ -149,7 +151,7 @@ def _labelled_by_neighbours(beside: list[SegmentFacts]) -> list[SegmentFacts]:
 
 
 def _with_unlabelled_copies(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFacts]]:
-    """Copies that do not say whose they are, put to the whole ones that begin as they do."""
+    """Group copies without a readable header with intact copies that begin with the same frame."""
     known = [(key, one.copies[0]) for key, same in found.items() for one in same if not one.damage]
     result: dict[_Key, list[SegmentFacts]] = {}
     for key, same in found.items():
@@ -167,7 +169,7 @@ def _with_unlabelled_copies(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key,
 
 
 def _first_frame_header(copy: SegmentCopy) -> bytes:
-    """The header of the first frame: its checksum covers the segment's own header, so it is no other's."""
+    """Read the first frame's header: its checksum covers the segment header and identifies the segment."""
     try:
         file = _directory(copy.folder).open(copy.name)
         try:
@@ -175,11 +177,11 @@ def _first_frame_header(copy: SegmentCopy) -> bytes:
         finally:
             file.close()
     except (ArchiveError, OSError):
-        return copy.folder.encode()  # like nothing else
+        return copy.folder.encode()  # unique
 
 
 def _is_empty_journal(place: str) -> bool:
-    """A journal that is still empty is no mistake; a place that is not there is."""
+    """True for the folder of an empty journal; False for a place that does not exist."""
     if "://" in place:
         return False
     folder = Path(place)
@@ -215,7 +217,7 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int, bega
 
 
 def _incarnations(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
-    """Those that end alike: a journal that was put back may begin a segment with the same record again."""
+    """Split by end: a restored journal may write a segment with the same first record again."""
     ends = sorted({facts.checksum for facts in same if facts.checksum})
     if len(ends) < 2:
         return [same]
@@ -223,7 +225,7 @@ def _incarnations(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
 
 
 def _merged(same: list[SegmentFacts]) -> SegmentFacts:
-    """One of several copies: a sealed one before an open one, the longest first."""
+    """Merge copies: sealed before open, the longest first."""
     best, *rest = sorted(
         same, key=lambda facts: (not facts.damage, facts.last_sequence, facts.bytes), reverse=True
     )
@@ -243,14 +245,14 @@ def _merged(same: list[SegmentFacts]) -> SegmentFacts:
 
 @dataclass(slots=True)
 class JournalFilter:
-    """Which records of a segment are wanted; the rest is not even decoded where the index tells."""
+    """A filter of records; the index of a segment lets readers skip the rest."""
 
     keys: frozenset[bytes] | None = None  # None: of every document
     since_ns: int | None = None  # accepted at or after
     until_ns: int | None = None  # accepted at or before
 
     def misses(self, facts: SegmentFacts) -> bool:
-        """Whether nothing in the segment can be wanted, by its times alone."""
+        """True if the times of the segment exclude every record."""
         if self.since_ns is not None and facts.last_time < self.since_ns:
             return True
         return self.until_ns is not None and facts.sealed and facts.first_time > self.until_ns
@@ -258,7 +260,7 @@ class JournalFilter:
 
 @dataclass(slots=True)
 class _Seen:
-    """How far one copy was read, and what is wrong with it."""
+    """The read position in one copy, and its damage."""
 
     last: int
     sealed: bool = False
@@ -267,17 +269,17 @@ class _Seen:
 
 @dataclass(slots=True)
 class SegmentReading:
-    """Frames of one segment, and what was wrong with it. Read `batches()` to the end, then look."""
+    """Read the frames of one segment; `damage` is complete after the end of `batches()`."""
 
     facts: SegmentFacts
     wanted: JournalFilter = field(default_factory=JournalFilter)
     damaged: str = SKIP
     damage: list[str] = field(default_factory=list)
-    bytes: int = 0  # that were read
-    _last: tuple[int, int] | None = None  # place and checksum of the last frame
+    bytes: int = 0  # read so far
+    _last: tuple[int, int] | None = None  # position and checksum of the last frame
 
     def positions(self) -> dict[str, int]:
-        """What a table notes of a segment that was read without damage."""
+        """Return the positions that a table records for a segment without damage."""
         if self.facts.sealed:
             return {self.facts.position: self.facts.end}
         if self._last is None:
@@ -285,10 +287,10 @@ class SegmentReading:
         return {self.facts.tail: self._last[0], self.facts.tail_checksum: self._last[1]}
 
     def batches(self) -> Iterator[Batch]:
-        """Every good frame once: those of the best copy, and from the others what it lacks.
+        """Yield every intact frame once: those of the best copy, and its missing ones from the others.
 
-        A sealed copy without damage is enough. The end of an open segment is looked for in all of them: one
-        that was cut off by a crash looks the same as one that is not longer.
+        A sealed copy without damage is enough. For an open segment all copies are read: a copy truncated by a
+        crash is indistinguishable from a complete one.
         """
         given: set[tuple[int, int, int]] | None = set() if len(self.facts.copies) > 1 else None
         seen: list[_Seen] = []
@@ -307,21 +309,21 @@ class SegmentReading:
         self._collect_damage(seen)
 
     def _collect_damage(self, seen: Sequence[_Seen]) -> None:
-        """Note what no copy makes good."""
+        """Record damage that no other copy repairs."""
         last = max([self.facts.last_sequence, *(one.last for one in seen)])
         if all(one.damage or one.last < last for one in seen):
             self.damage += [words for one in seen for words in one.damage]
         if not self.facts.sealed and last + 1 < self.facts.next_first:
             copy = self.facts.copies[0]
-            lost = f"records {last + 1} to {self.facts.next_first - 1} are not in it"
-            self.damage.append(f"{copy.folder}/{copy.name} is cut off: {lost}")
+            lost = f"records {last + 1} to {self.facts.next_first - 1} are missing"
+            self.damage.append(f"{copy.folder}/{copy.name} is truncated: {lost}")
         if self.damage and self.damaged == FAIL:
             raise DamagedJournal(
-                f"{self.damage[0]}: repair it (`lorogo log repair`), or go on without it (--damaged skip)"
+                f"{self.damage[0]}: repair it (`lorogo log repair`), or read without it (--damaged skip)"
             )
 
     def _of(self, copy: SegmentCopy, seen: _Seen) -> Iterator[Batch]:
-        """The good frames of one copy; what is wrong with it is noted."""
+        """Yield the intact frames of one copy, and record its damage."""
         try:
             segment = Segment.open(_directory(copy.folder), copy.name)
         except (LogError, ArchiveError, OSError) as error:
@@ -345,7 +347,7 @@ class SegmentReading:
             segment.close()
 
     def _byte_ranges(self, segment: Segment) -> Iterator[tuple[int, int]]:
-        """(start, end) of what must be read: the index of a sealed segment knows keys and times."""
+        """Yield the ranges (start, end) to read; a sealed segment has an index of keys and times."""
         if (again := self._resume_position(segment)) is not None:
             yield again, segment.end
             return
@@ -363,7 +365,7 @@ class SegmentReading:
         yield from sorted(range_ for range_ in ranges if range_[0] >= start)
 
     def _resume_position(self, segment: Segment) -> int | None:
-        """Where reading can go on: the frame that was the last one is still there, and still the same."""
+        """Return where to resume: the last frame read, if it is unchanged."""
         if self.facts.resume is None:
             return None
         position, checksum = self.facts.resume
@@ -385,7 +387,7 @@ def _frames(segment: Segment, start: int, end: int, damage: list[str]) -> Iterat
             return
         again = find_frame(segment, found.position)
         if again is None and segment.footer is None:
-            return  # nothing more is written there, or it is torn: it was never acknowledged
+            return  # the end, or a torn write that was never acknowledged
         error: CorruptionError = damage_at(segment, found, again)
         damage.append(str(error))
         if again is None or again >= end:

@@ -232,7 +232,7 @@ def count_rows(spec: dict[str, Any]) -> dict[str, Any]:
             mask = _of_documents(spec["table"], rows, spec["documents"])
         except (pa.ArrowException, KeyError) as error:
             raise PipelineError(
-                f"{spec['path']} cannot be read, the erasure is unverified: {error}"
+                f"{spec['path']} cannot be read, so the erasure is not verified: {error}"
             ) from None
     return {"table": spec["table"], "rows": int(mask.sum())}
 

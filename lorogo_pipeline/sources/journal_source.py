@@ -1,11 +1,11 @@
 """`spark.read.format("lorogo.journal").load(path)`: every record of journals, replicas and archives.
 
-One segment is one partition (small ones share). Filters on `document_id`, `accepted_at` and `accepted_ns`
-reach the index of each segment; Spark applies them again, so they need not be exact here. A record that
-stands in two journals comes twice: `dropDuplicates(["document_id", "log_id", "digest"])`, or the table
-`updates`, which has it once.
-Damage is a row of kind `damaged` that says what is wrong where (`damaged=skip`), or an error (`fail`). Such
-rows are of no document: a filter on `document_id` leaves them out.
+One segment is one partition (small ones share one). Filters on `document_id`, `accepted_at` and
+`accepted_ns` are pushed down to the index of each segment; Spark applies them again, so they may be inexact
+here. A record in two journals yields two rows: use `dropDuplicates(["document_id", "log_id", "digest"])`, or
+the table `updates`.
+Damage is a row of kind `damaged` with its place and reason (`damaged=skip`), or an error (`fail`). Such rows
+have no document id: a filter on `document_id` removes them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
 _OPTIONS = {"path", "payload", "damaged", "documents", "since", "until"}
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no"}
 _PACK_BYTES = 32 << 20  # segments below this share a partition
-_MICRO = 1000  # nanoseconds: a timestamp of Spark stands for that many
+_MICRO = 1000  # nanoseconds in the resolution of a Spark timestamp
 _NO_TEXT = "\ufffd"
-_ZONES_NS = 26 * 3600 * 1_000_000_000  # no two zones are further apart
+_ZONES_NS = 26 * 3600 * 1_000_000_000  # the largest distance of two time zones
 
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """What to read, and how."""
+    """Options of a read."""
 
     paths: tuple[str, ...]
     payload: bool
@@ -63,21 +63,19 @@ class JournalOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> JournalOptions:
-    """Raises BadOption for what makes no sense; names are those of the page, in any case."""
+    """Parse Spark's options, whose names are case-insensitive. Raises BadOption."""
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - _OPTIONS):
-        raise BadOption(
-            f"lorogo.journal knows no option {unknown[0]!r}; it knows {', '.join(sorted(_OPTIONS))}"
-        )
+        raise BadOption(f"lorogo.journal has no option {unknown[0]!r}; it has {', '.join(sorted(_OPTIONS))}")
     paths = tuple(part.strip() for part in given.get("path", "").split(",") if part.strip())
     if not paths:
         raise BadOption('name a journal: .load("DATA"), a folder or the URL of an archive')
     payload = given.get("payload", "true").lower()
     if payload not in _TRUE | _FALSE:
-        raise BadOption(f"payload is true or false, not {payload!r}")
+        raise BadOption(f"option payload is {payload!r}; it must be true or false")
     damaged = given.get("damaged", FAIL)
     if damaged not in {FAIL, SKIP}:
-        raise BadOption(f"damaged is {FAIL} or {SKIP}, not {damaged!r}")
+        raise BadOption(f"option damaged is {damaged!r}; it must be {FAIL} or {SKIP}")
     keys = [part.strip().encode() for part in given.get("documents", "").split(",") if part.strip()]
     wanted = JournalFilter(
         frozenset(keys) if keys else None,
@@ -102,7 +100,7 @@ class JournalSource(DataSource):
 
 
 class SegmentPartition(InputPartition):
-    """Segments that one task reads, and what it has to tell of those that are not there."""
+    """The segments of one task, or the descriptions of missing ones."""
 
     def __init__(self, segments: list[SegmentFacts], gaps_found: list[str] | None = None) -> None:
         super().__init__(None)
@@ -111,13 +109,13 @@ class SegmentPartition(InputPartition):
 
 
 class JournalReader(DataSourceReader):
-    """Plans by names, footers and indexes; reads segment by segment."""
+    """Plan by names, footers and indexes; read segment by segment."""
 
     def __init__(self, options: JournalOptions) -> None:
         self.options = options
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Narrow what is read; everything is still filtered by Spark."""
+        """Use the filters to skip data; Spark still applies all of them."""
         self.options = replace(self.options, wanted=narrowed(self.options.wanted, filters))
         return filters
 
@@ -125,7 +123,7 @@ class JournalReader(DataSourceReader):
         segments = find_segments(self.options.paths)
         gaps_found = gaps(segments)
         if gaps_found and self.options.damaged == FAIL:
-            raise DamagedJournal(f"{gaps_found[0]}: bring it back, or read without it (damaged=skip)")
+            raise DamagedJournal(f"{gaps_found[0]}: restore it, or read without it (damaged=skip)")
         wanted = [one for one in segments if not self.options.wanted.misses(one)]
         gap_partition = [SegmentPartition(segments[:1], gaps_found)] if gaps_found else []
         return [*gap_partition, *_packed(wanted)]
@@ -158,7 +156,7 @@ def _packed(segments: Iterable[SegmentFacts]) -> Iterator[SegmentPartition]:
 
 
 def damage_rows(facts: SegmentFacts, damage: list[str]) -> pa.RecordBatch:
-    """What is wrong with a segment, one row each."""
+    """Return one row for each description of damage to a segment."""
     when = max(0, facts.first_time)
     row: dict[str, Any] = {
         "document_id": "",
@@ -172,7 +170,7 @@ def damage_rows(facts: SegmentFacts, damage: list[str]) -> pa.RecordBatch:
 
 
 def narrowed(wanted: JournalFilter, filters: Iterable[Filter]) -> JournalFilter:
-    """What must be read at least, so that Spark finds everything that passes the filters."""
+    """Return a filter of records that includes everything that passes the filters."""
     keys, since, until = wanted.keys, wanted.since_ns, wanted.until_ns
     for one in filters:
         match one:
@@ -197,27 +195,27 @@ def narrowed(wanted: JournalFilter, filters: Iterable[Filter]) -> JournalFilter:
 
 def _both(keys: frozenset[bytes] | None, values: Sequence[str]) -> frozenset[bytes] | None:
     if any(_NO_TEXT in value for value in values):
-        return keys  # of a key that is no text: nobody knows its bytes
+        return keys  # a replacement character: the bytes of the key are unknown
     found = frozenset(value.encode() for value in values)
     return found if keys is None else keys & found
 
 
 def _first_ns(value: object, *, behind: bool = False) -> int | None:
-    """The first nanosecond that a filter's value stands for, or the one behind it all."""
+    """Return the first nanosecond of a filter's value, or the one after its last."""
     if isinstance(value, datetime):
         return datetime_ns(value) - _slack(value) + (_MICRO if behind else 0)
     return value + behind if isinstance(value, int) else None
 
 
 def _last_ns(value: object, *, before: bool = False) -> int | None:
-    """The last nanosecond that a filter's value stands for, or the one before it all."""
+    """Return the last nanosecond of a filter's value, or the one before its first."""
     if isinstance(value, datetime):
         return datetime_ns(value) + _slack(value) + (-1 if before else _MICRO - 1)
     return value - before if isinstance(value, int) else None
 
 
 def _slack(value: datetime) -> int:
-    return 0 if value.tzinfo else _ZONES_NS  # without a zone it is in one that we do not know
+    return 0 if value.tzinfo else _ZONES_NS  # without a zone it may be in any
 
 
 def _latest(one: int | None, other: int | None) -> int | None:

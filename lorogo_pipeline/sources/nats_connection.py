@@ -1,7 +1,7 @@
-"""The pipeline's connections to NATS: as the operator whose seed LOROGO_NATS_SEED(_FILE) gives, or as nobody.
+"""The pipeline's connections to NATS: as operator with the seed of LOROGO_NATS_SEED(_FILE), or anonymous.
 
 The seed comes from the environment, in the driver and in Spark's workers alike. It must not be an option of
-a Spark source: plans, event logs and web pages show those.
+a Spark source: plans, event logs and web pages show options.
 """
 
 from typing import Final
@@ -15,12 +15,12 @@ SEED_ENVIRONMENT: Final = "LOROGO_NATS_SEED"
 
 
 def seed() -> str | None:
-    """Of whom we are to NATS. Raises SecretUnusable."""
+    """Return the nkey seed; None to connect anonymously. Raises SecretUnusable."""
     return read_secret(path=None, environment=SEED_ENVIRONMENT, what="the nkey seed")
 
 
 async def connect(url: str, *, name: str) -> JetStreamTransport:
-    """A connected transport. Raises Unreachable, NotAuthorized, SecretUnusable."""
+    """Connect to NATS. Raises Unreachable, NotAuthorized, SecretUnusable."""
     found = seed()
     prefix = subjects.OPERATOR_INBOX if found is not None else "_INBOX"
     return await connection.connect(url, name=name, seed=found, inbox_prefix=prefix)

@@ -1,7 +1,7 @@
-"""The options of the sources on NATS, read and checked: `.option("nats", ...)` and so on.
+"""Parse and check the options of the sources on NATS: `.option("nats", ...)` and so on.
 
-Spark gives options as text, with names in small letters. A name that nobody knows is refused: a
-misspelt `documents` must not read everything.
+Spark passes options as text, with names in lower case. An unknown name is an error: a misspelt `documents`
+must not read everything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _SEQUENCE_MAX = 2**63 - 1  # what a column of Spark holds
 
 
 def check_names(options: Mapping[str, str], known: Iterable[str], source: str) -> None:
-    """BadSourceOption for a name that the source does not know."""
+    """Raise BadSourceOption for an unknown name."""
     names = list(known)
     unknown = sorted(set(map(str.lower, options)) - {name.lower() for name in names})
     if unknown:
@@ -22,7 +22,7 @@ def check_names(options: Mapping[str, str], known: Iterable[str], source: str) -
 
 
 def number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
-    """A whole number, or None if the option is not given."""
+    """Return a whole number, or None if the option is missing."""
     text = options.get(name.lower())
     if text is None:
         return None
@@ -33,7 +33,7 @@ def number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """True or false."""
+    """Return a boolean."""
     text = options.get(name.lower())
     if text is None:
         return default
@@ -47,7 +47,7 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """One of the words; the first if the option is not given."""
+    """Return one of the allowed words; the first if the option is missing."""
     text = options.get(name.lower(), allowed[0])
     word = text.strip().lower()
     if word not in allowed:
@@ -56,11 +56,11 @@ def one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> s
 
 
 def documents(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The documents asked for, each once; none: all of them. Raises InvalidDocumentId."""
+    """Return the ids in the option, without repetition; empty: all documents. Raises InvalidDocumentId."""
     text = options.get("documents")
     if text is None:
         return ()
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
-        raise BadSourceOption("option documents names none; leave it out to read all of them")
+        raise BadSourceOption("option documents is empty; leave it out to read all documents")
     return tuple(check_document_id(name) for name in names)

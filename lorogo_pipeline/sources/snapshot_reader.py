@@ -1,7 +1,7 @@
-"""Reading the current snapshots from NATS, several at a time, in record batches.
+"""Read the current snapshots from NATS, several at a time, in record batches.
 
-Their heads come with a few requests; then sixteen snapshots are fetched at once, each by one batched direct
-get: 2,000 of 10 kB take 0.2 s. One that is replaced meanwhile is read again from its new head.
+A few requests list their heads; then sixteen snapshots are fetched at once, each by one batched direct get:
+2,000 of 10 kB take 0.2 s. A snapshot that is replaced during the read is read again from its new head.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _SNAPSHOT_BYTES_MAX = 1024 * MIB  # Arrow and Spark hold no more than 2 GiB in a
 
 
 class NoSnapshots(StreamMissing):
-    """No server has ever run on this NATS, or somebody deleted its bucket."""
+    """The bucket is missing: no server has run on this NATS, or the bucket was deleted."""
 
     def __init__(self) -> None:
         super().__init__(subjects.SNAPSHOT_STREAM)
@@ -38,7 +38,7 @@ class NoSnapshots(StreamMissing):
 
 
 async def stored_bytes(url: str) -> int:
-    """How much the bucket holds. Raises Unreachable, NoSnapshots."""
+    """Return the size of the bucket. Raises Unreachable, NoSnapshots."""
     async with await connect(url, name=NAME) as transport:
         try:
             return (await transport.stream(subjects.SNAPSHOT_STREAM).state()).bytes
@@ -49,7 +49,7 @@ async def stored_bytes(url: str) -> int:
 async def read_share(
     options: SnapshotOptions, share: DocumentShare, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """The snapshots of a share of the documents, as batches of `schema`."""
+    """Yield the snapshots of a share of the documents, as batches of `schema`."""
     async with await connect(options.nats, name=NAME) as transport:
         batch = RowBatch(schema)
         async for row in rows(transport, options, share):
@@ -60,7 +60,7 @@ async def read_share(
 
 
 async def rows(transport: Transport, options: SnapshotOptions, share: DocumentShare) -> AsyncIterator[Row]:
-    """The same as rows. Raises SnapshotDamaged if that was asked for."""
+    """Yield the snapshots as rows. Raises SnapshotDamaged with `options.fail`."""
     stream = transport.stream(subjects.SNAPSHOT_STREAM)
     store = SnapshotStore(
         stream, max_payload=transport.bus.max_payload, clock=SystemClock(), new_id=_writes_nothing
@@ -103,10 +103,10 @@ async def _heads(
 
 
 async def _fetched(store: SnapshotStore, heads: list[SnapshotHead], options: SnapshotOptions) -> list[Row]:
-    """Their rows, with bytes; all are fetched at once."""
+    """Fetch the snapshots concurrently; return their rows."""
     results = await asyncio.gather(
         *(_whole(store, head, options) for head in heads), return_exceptions=True
-    )  # waits for all, so that none is left behind
+    )  # waits for all, so that no task is left running
     found: list[Row] = []
     for result in results:
         if isinstance(result, BaseException):
@@ -117,7 +117,7 @@ async def _fetched(store: SnapshotStore, heads: list[SnapshotHead], options: Sna
 
 
 async def _whole(store: SnapshotStore, listed: SnapshotHead, options: SnapshotOptions) -> Row | None:
-    """The row of one document; None if it is gone."""
+    """Fetch one snapshot; None if it was removed."""
     head: SnapshotHead | None = listed
     for pause in (*PAUSES, None):
         try:
@@ -144,16 +144,16 @@ async def _without_bytes(
     counts: Mapping[str, int],
     options: SnapshotOptions,
 ) -> Row | None:
-    """The row of one document; whether all its chunks are there can be told without moving them."""
+    """Return the row without payload; the chunks are counted, not transferred."""
     if counts.get(store.chunk_subject(listed.nuid), 0) == listed.chunks:
         return whole_row(listed, None)
-    head = await store.head(listed.document_id)  # replaced since, or damaged: the leader knows
+    head = await store.head(listed.document_id)  # replaced or damaged: the leader knows
     if head is None:
         return None
     there = await stream.count(store.chunk_subject(head.nuid))
     if there == head.chunks:
         return whole_row(head, None)
-    reason = f"{there} of its {head.chunks} chunks are there"
+    reason = f"{there} of its {head.chunks} chunks exist"
     return _damaged(SnapshotDamaged(head.document_id, reason), head, options)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots as rows: the options, which task reads which, and what a row says. Pure."""
+"""Snapshots as rows: the options, the shares of tasks, and the columns of a row. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead
 PARTITION_BYTES = 256 * MIB
 PARTITIONS_MAX = 1024
 WINDOW_HEADS = 16
-WINDOW_BYTES = 32 * MIB  # and one snapshot more, if it is larger
+WINDOW_BYTES = 32 * MIB  # plus one snapshot, if that is larger
 _NAMES = ("nats", "documents", "payload", "damaged")
 _FAIL, _SKIP = "fail", "skip"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """What the reader was asked for."""
+    """Options of the reader."""
 
     nats: str = source_options.NATS
     documents: tuple[str, ...] = ()  # none: all
     payload: bool = True
-    fail: bool = True  # at a damaged one; else a row that says so
+    fail: bool = True  # at a damaged snapshot; otherwise its row has a problem
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SnapshotOptions":
-        """From Spark's options. Raises BadSourceOption, InvalidDocumentId."""
+        """Parse Spark's options. Raises BadSourceOption, InvalidDocumentId."""
         source_options.check_names(options, _NAMES, "lorogo.snapshots")
         return cls(
             nats=options.get("nats", source_options.NATS),
@@ -43,7 +43,7 @@ class SnapshotOptions:
 
 @dataclass(frozen=True, slots=True)
 class DocumentShare:
-    """The documents of one task, by the hash of their ids: whatever changes meanwhile, each has one task."""
+    """The documents of one task, by the hash of their ids: each document has exactly one task."""
 
     index: int = 0
     of: int = 1
@@ -53,14 +53,14 @@ class DocumentShare:
 
 
 def shares(stream_bytes: int, options: SnapshotOptions) -> list[DocumentShare]:
-    """One task, or as many as there are `PARTITION_BYTES` to move."""
+    """Return one share, or one for every `PARTITION_BYTES` to transfer."""
     moves = options.payload and not options.documents
     count = min(max(1, -(-stream_bytes // PARTITION_BYTES)), PARTITIONS_MAX) if moves else 1
     return [DocumentShare(index, count) for index in range(count)]
 
 
 class FetchWindow:
-    """Heads whose bytes may be fetched together: few, and not too much of them."""
+    """Heads whose snapshots are fetched together, bounded by number and bytes."""
 
     __slots__ = ("_bytes", "_heads")
 
@@ -69,7 +69,7 @@ class FetchWindow:
         self._bytes = 0
 
     def add(self, head: SnapshotHead) -> list[SnapshotHead]:
-        """Keep a head; what is to be fetched first, if there is no room for it."""
+        """Add a head; return the heads to fetch before it if the window is full."""
         full = len(self._heads) >= WINDOW_HEADS or self._bytes + head.size > WINDOW_BYTES
         due = self.take() if self._heads and full else []
         self._heads.append(head)
@@ -77,18 +77,18 @@ class FetchWindow:
         return due
 
     def take(self) -> list[SnapshotHead]:
-        """What was kept."""
+        """Return the heads and empty the window."""
         heads, self._heads, self._bytes = self._heads, [], 0
         return heads
 
 
 def whole_row(head: SnapshotHead, data: bytes | None) -> Row:
-    """The row of a snapshot that is as it was written (or was not looked at)."""
+    """Return the row of an intact snapshot (or of one that was not read)."""
     return _head_row(head) | {"payload": data}
 
 
 def damaged_row(damage: SnapshotDamaged, head: SnapshotHead | None) -> Row:
-    """The row of a damaged one; `problem` says why, and there is no payload."""
+    """Return the row of a damaged snapshot: with `problem`, without payload."""
     row = {"document_id": damage.document_id, "erased": False} if head is None else _head_row(head)
     return row | {"problem": damage.reason}
 

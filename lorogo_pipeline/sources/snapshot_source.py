@@ -16,17 +16,17 @@ _NATS_SECONDS = 30.0
 
 
 class SnapshotSource(DataSource):
-    """What the ObjectStore of snapshots holds now, as rows of `schemas.SNAPSHOTS`.
+    """The current content of the snapshot store, as rows of `schemas.SNAPSHOTS`.
 
-    Deleted and erased documents are there with their tombstones. A snapshot is not the newest state of its
-    document: updates after `sequence` are in the WAL. Damaged ones (a chunk is missing, the digest is
-    another) fail the read, or with `damaged=skip` are rows with a `problem` and no payload; with
-    `payload=false` no bytes are moved, and only missing chunks are noticed.
+    Deleted and erased documents are included with their tombstones. A snapshot is not the newest state of
+    its document: updates after `sequence` are in the WAL. Damaged snapshots (missing chunk, wrong digest)
+    fail the read; with `damaged=skip` they are rows with a `problem` and no payload. With `payload=false` no
+    bytes are transferred, and only missing chunks are detected.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format()`."""
+        """The name for `format()`."""
         return "lorogo.snapshots"
 
     def schema(self) -> StructType:
@@ -34,7 +34,7 @@ class SnapshotSource(DataSource):
         return spark_schema(SNAPSHOTS)
 
     def reader(self, schema: StructType) -> "SnapshotReader":
-        """For `spark.read`: options nats, documents, payload, damaged."""
+        """Return the reader for `spark.read`: options nats, documents, payload, damaged."""
         arrow = to_arrow_schema(schema, timezone="UTC")
         return SnapshotReader(SnapshotOptions.parse(self.options), arrow)
 
@@ -48,18 +48,18 @@ class SharePartition(InputPartition):
 
 
 class SnapshotReader(DataSourceReader):
-    """The snapshots as they are when each is read."""
+    """Read each snapshot in its current state."""
 
     def __init__(self, options: SnapshotOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One, or one for every 256 MiB."""
+        """Return one partition, or one for every 256 MiB."""
         size = once(snapshot_reader.stored_bytes(self._options.nats), seconds=_NATS_SECONDS)
         return [SharePartition(share) for share in shares(size, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor."""
+        """Read a share, on an executor."""
         assert isinstance(partition, SharePartition)
         return pumped(snapshot_reader.read_share(self._options, partition.share, self._schema))

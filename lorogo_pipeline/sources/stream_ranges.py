@@ -1,10 +1,10 @@
-"""Which sequences of the WAL to read: options, ranges, offsets, and what a new epoch means. Pure.
+"""Decide which sequences of the WAL to read: options, ranges, offsets, epochs. Pure.
 
 An offset is `{"epoch": e, "sequence": s, "created": c}`: everything up to sequence `s` of epoch `e` was
-given, and the stream was made at `c` (Unix nanoseconds). JetStream may lose messages in a crash and use
-their sequences again; servers then raise the recorded epoch. A stream that was deleted and made again,
-or that ends before our offset, is seen even before any server notices. Either way the next batch
-begins at the first sequence there is: rows may come again, none stays out.
+read, and the stream was created at `c` (Unix nanoseconds). JetStream may lose messages in a crash and reuse
+their sequences; servers then raise the recorded epoch. A stream that was recreated, or that ends before our
+offset, is detected even before a server does. In both cases the next batch starts at the first existing
+sequence: rows may repeat, none are lost.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _EARLIEST, _LATEST = "earliest", "latest"
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What the reader was asked for."""
+    """Options of the reader."""
 
     nats: str = source_options.NATS
     first: int | None = None
@@ -45,12 +45,12 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "StreamOptions":
-        """From Spark's options. Raises BadSourceOption, InvalidDocumentId."""
+        """Parse Spark's options. Raises BadSourceOption, InvalidDocumentId."""
         source_options.check_names(options, _NAMES, _SOURCE)
         first = source_options.number(options, "first", least=1)
         last = source_options.number(options, "last", least=1)
         if first is not None and last is not None and first > last:
-            raise BadSourceOption(f"option first is {first} and last is {last}: nothing lies between")
+            raise BadSourceOption(f"option first is {first} and last is {last}: first must not exceed last")
         return cls(
             nats=options.get("nats", source_options.NATS),
             first=first,
@@ -64,7 +64,7 @@ class StreamOptions:
         )
 
     def for_batch(self) -> "StreamOptions":
-        """Itself, if it makes sense for `spark.read`."""
+        """Check that all options apply to `spark.read`."""
         if self.starting != _EARLIEST or self.messages_per_trigger is not None:
             raise BadSourceOption(
                 "startingOffset and maxMessagesPerTrigger are options of readStream; use first and last here"
@@ -72,7 +72,7 @@ class StreamOptions:
         return self
 
     def for_stream(self) -> "StreamOptions":
-        """Itself, if it makes sense for `spark.readStream`."""
+        """Check that all options apply to `spark.readStream`."""
         if self.first is not None or self.last is not None:
             raise BadSourceOption("first and last are options of read; use startingOffset with readStream")
         return self
@@ -80,34 +80,34 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class WalBounds:
-    """What the leader says of the WAL, and the status bucket of its epoch."""
+    """The bounds of the WAL from its leader, and its epoch from the status bucket."""
 
     epoch: int
     first: int
-    last: int  # 0: nothing was ever stored
-    created: int  # 0: not known
+    last: int  # 0: nothing stored yet
+    created: int  # 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Everything up to here was given."""
+    """The end of the part of the WAL that was read."""
 
     epoch: int
     sequence: int
     created: int = 0
 
     def as_json(self) -> dict[str, int]:
-        """For Spark's checkpoint."""
+        """The form in Spark's checkpoint."""
         return {"epoch": self.epoch, "sequence": self.sequence, "created": self.created}
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> "StreamOffset":
-        """From Spark's checkpoint."""
+        """Parse an offset of Spark's checkpoint."""
         try:
             return cls(int(value["epoch"]), int(value["sequence"]), int(value.get("created", 0)))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise BadSourceOption(
-                f"the checkpoint's offset {value!r} is none of {_SOURCE}: does it belong to another query?"
+                f"the checkpoint's offset {value!r} is not one of {_SOURCE}: does it belong to another query?"
             ) from None
 
 
@@ -122,20 +122,20 @@ class SequenceRange:
 
 
 def batch_ranges(options: StreamOptions, seen: WalBounds) -> list[SequenceRange]:
-    """The partitions of one batch read; what does not exist yet, or no more, is cut off."""
+    """Return the partitions of one batch read, limited to existing sequences."""
     first = max(options.first or 1, seen.first)
     last = seen.last if options.last is None else min(options.last, seen.last)
     return _cut(SequenceRange(first, last, seen.epoch, seen.created), options.partition_messages)
 
 
 def initial(options: StreamOptions, seen: WalBounds) -> StreamOffset:
-    """Where a new query begins."""
+    """Return the offset of a new query."""
     match options.starting:
         case int(number):
             if number > seen.last + 1:
                 raise BadSourceOption(
-                    f"startingOffset is {number}, and the WAL ends at {seen.last}: "
-                    f"use {seen.last + 1} or 'latest' for what is yet to come"
+                    f"option startingOffset is {number}, and the WAL ends at {seen.last}: "
+                    f"use {seen.last + 1} or 'latest' for new messages only"
                 )
             sequence = number - 1
         case "latest":
@@ -146,10 +146,10 @@ def initial(options: StreamOptions, seen: WalBounds) -> StreamOffset:
 
 
 def latest(start: StreamOffset, seen: WalBounds, *, messages_max: int | None) -> StreamOffset:
-    """How far the next batch goes; `start` itself if there is nothing new."""
+    """Return the end of the next batch; `start` if there is nothing new."""
     epoch = seen.epoch
     if _contradicts(start, seen):
-        epoch = max(epoch, start.epoch + 1)  # as a server will say when it notices
+        epoch = max(epoch, start.epoch + 1)  # the epoch that a server will record when it detects the loss
     epoch = max(epoch, start.epoch)
     before = start.sequence if epoch == start.epoch else 0
     before = max(before, seen.first - 1)
@@ -160,10 +160,10 @@ def latest(start: StreamOffset, seen: WalBounds, *, messages_max: int | None) ->
 def stream_ranges(
     options: StreamOptions, start: StreamOffset, end: StreamOffset, seen: WalBounds
 ) -> list[SequenceRange] | None:
-    """The partitions between two offsets; None if the WAL that `end` speaks of is gone.
+    """Return the partitions between two offsets; None if the WAL of `end` no longer exists.
 
-    Spark plans a batch again after a restart, when the stream may have been made anew: what that batch
-    was to give can no longer be read, and the next one begins the new epoch from its first sequence.
+    Spark plans a batch again after a restart. If the stream was recreated meanwhile, that batch can no longer
+    be read, and the next one starts at the first sequence of the new epoch.
     """
     if _contradicts(end, seen):
         return None
@@ -173,18 +173,18 @@ def stream_ranges(
 
 
 def check_unchanged(given: SequenceRange, seen_last: int, seen_created: int) -> None:
-    """StreamChanged if what was read may not be what was planned."""
+    """Raise StreamChanged if the stream may not be the planned one."""
     if _contradicts(
         StreamOffset(given.epoch, given.last, given.created),
         WalBounds(given.epoch, 1, seen_last, seen_created),
     ):
         raise StreamChanged(
-            f"the WAL was made anew or lost messages while {given.first} to {given.last} was read: try again"
+            f"the WAL was recreated or lost messages while {given.first} to {given.last} was read: try again"
         )
 
 
 def _contradicts(offset: StreamOffset, seen: WalBounds) -> bool:
-    """Whether the stream cannot be the one that the offset speaks of."""
+    """True if the stream cannot be the one of the offset."""
     if seen.last < offset.sequence:
         return True
     return bool(offset.created and seen.created and offset.created != seen.created)

@@ -1,7 +1,7 @@
-"""Reading ranges of the WAL from NATS: exactly what the leader has, in record batches.
+"""Read ranges of the WAL from NATS, complete by the leader's account, in record batches.
 
-By batched direct get: as quick as a consumer (about 45,000 messages/s on one core), and nothing that could
-be left behind. Any replica may answer; where it ends, the leader is asked whether more should have come.
+Batched direct gets are as fast as a consumer (about 45,000 messages/s on one core), and leave no consumer
+behind. Any replica may answer; at its end, a request to the leader checks whether messages are missing.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from lorogo_transport.ports import StoredMessage, Stream, Transport
 
 NAME = "lorogo pipeline"
 NEAR_MESSAGES = 10_000  # chunks of one update are rarely further apart
-PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries that bring nothing new
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries without progress
 
 
 async def read_bounds(url: str) -> WalBounds:
-    """What NATS says of the WAL now. Raises Unreachable, StreamMissing."""
+    """Connect and read the bounds of the WAL. Raises Unreachable, StreamMissing."""
     async with await connect(url, name=NAME) as transport:
         return await bounds_of(transport)
 
 
 async def bounds_of(transport: Transport) -> WalBounds:
-    """What NATS says of the WAL now. Raises StreamMissing."""
-    # The epoch first: if it rises in between, the next look sees it.
+    """Read the bounds of the WAL. Raises StreamMissing."""
+    # The epoch first: if it rises in between, the next call sees it.
     recorded = await epoch.recorded(transport)
     try:
         state = await transport.stream(subjects.WAL_STREAM).state()
@@ -42,7 +42,7 @@ async def bounds_of(transport: Transport) -> WalBounds:
 
 
 class NoWal(StreamMissing):
-    """No server has ever run on this NATS, or somebody deleted its stream."""
+    """The stream is missing: no server has run on this NATS, or the stream was deleted."""
 
     def __init__(self) -> None:
         super().__init__(subjects.WAL_STREAM)
@@ -52,7 +52,7 @@ class NoWal(StreamMissing):
 async def read_range(
     options: StreamOptions, given: SequenceRange, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """The updates that become whole within the range, as batches of `schema`."""
+    """Yield the updates that become complete within the range, as batches of `schema`."""
     async with await connect(options.nats, name=NAME) as transport:
         stream = transport.stream(subjects.WAL_STREAM)
         async for batch in batches(stream, options, given, schema):
@@ -64,7 +64,7 @@ async def read_range(
 async def batches(
     stream: Stream, options: StreamOptions, given: SequenceRange, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """The same from any stream, unchecked."""
+    """Yield the batches of a range of any stream, without the final check."""
     maker = RowMaker(epoch=given.epoch, payload=options.payload)
     updates = RangeAssembler(maker)
     batch = RowBatch(schema)
@@ -105,7 +105,7 @@ async def _look_back(
 
 
 async def exact(stream: Stream, subject: str, first: int, last: int) -> AsyncIterator[StoredMessage]:
-    """The subject's messages of the range, all that the leader has; StreamBehind if they do not come."""
+    """Yield every message of the subject that the leader has in the range. Raises StreamBehind."""
     position = first
     tries = 0
     while position <= last:
@@ -117,7 +117,7 @@ async def exact(stream: Stream, subject: str, first: int, last: int) -> AsyncIte
             expected = await stream.next(subject, position) if position <= last else None
             if expected is None or expected.sequence > last:
                 return
-            problem = f"the replica that answers ends before {expected.sequence}, which its leader has"
+            problem = f"the answering replica ends before {expected.sequence}, which its leader has"
         except (RequestTimeout, Disconnected, NoResponders) as error:
             problem = str(error)
         tries = 0 if position > before else tries + 1

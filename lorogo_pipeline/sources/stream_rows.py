@@ -1,12 +1,12 @@
-"""Messages of the WAL as rows: whole updates, put together from their chunks. Pure.
+"""Assemble messages of the WAL into rows of complete updates. Pure.
 
-A range of sequences cuts through updates. An update belongs to the range in which it becomes whole: that
-of its final chunk, unless a chunk came later than that. `RangeAssembler` takes the messages of a range in order
-and gives what becomes whole within it; what it leaves in `unfinished()` is settled by `LookbackAssembler`, which is
-fed the document's messages from further back. So each update is in one range at least, however it was cut.
+A range of sequences may cut an update. An update belongs to the range in which it becomes complete: that of
+its final chunk, unless another chunk arrived later. `RangeAssembler` takes the messages of a range in order and
+returns the updates that become complete within it. `LookbackAssembler` resolves the `unfinished()` rest: it receives
+the document's messages from before the range. So every update is in at least one range.
 
-Memory is bounded: when too many bytes wait for the rest of their updates, the oldest are forgotten, and
-fetched again by the same looking back.
+Memory is bounded: when incomplete updates hold too many bytes, the oldest are dropped, and the look-back
+fetches them again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from lorogo_protocol.limits import MIB
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.ports import StoredMessage
 
-HELD_BYTES_MAX = 128 * MIB  # in one range, for updates that are not whole yet
+HELD_BYTES_MAX = 128 * MIB  # of incomplete updates in one range
 HELD_UPDATES_MAX = 4096
 Key = tuple[str, str]  # document, log id
 Identity = tuple[str, str, str]  # and digest
@@ -28,7 +28,7 @@ Identity = tuple[str, str, str]  # and digest
 
 @dataclass(slots=True)
 class PartialUpdate:
-    """An update of which this range has some chunks, and not all."""
+    """An update with only some of its chunks in this range."""
 
     document_id: str
     log_id: str
@@ -37,7 +37,7 @@ class PartialUpdate:
 
 @dataclass(frozen=True, slots=True)
 class FinalChunk:
-    """Where the final chunk lies, and what it says."""
+    """Position and headers of a final chunk."""
 
     sequence: int
     time_ns: int
@@ -46,14 +46,14 @@ class FinalChunk:
 
 
 class RowMaker:
-    """Rows of one range: what they all have in common."""
+    """Build the rows of one range."""
 
     def __init__(self, *, epoch: int, payload: bool) -> None:
         self._epoch = epoch
         self._payload = payload
 
     def update(self, document_id: str, log_id: str, payload: bytes, final: FinalChunk) -> Row:
-        """A whole update with the right digest."""
+        """Return the row of a complete update with the right digest."""
         row = self._row(document_id, "update", final.sequence, final.time_ns)
         row |= {"log_id": log_id, "digest": final.digest, "bytes": len(payload), "digest_ok": True}
         try:
@@ -69,12 +69,12 @@ class RowMaker:
     def malformed(
         self, stored: StoredMessage, problem: str, *, log_id: str | None = None, digest: str | None = None
     ) -> dict[str, object]:
-        """A message that cannot be part of an update, or an update that can never be whole."""
+        """Return the row of a message outside of any update, or of an update that can never be complete."""
         row = self._row(subjects.document_of(stored.subject), "malformed", stored.sequence, stored.time_ns)
         return row | {"log_id": log_id, "digest": digest, "bytes": len(stored.data), "problem": problem}
 
     def refused(self, stored: StoredMessage, log_id: str, refusal: AssemblyRejected) -> Row:
-        """An update that an owner refuses as it is."""
+        """Return the row of an update that every owner refuses."""
         problem = f"{refusal.reason}: {refusal.message}"
         row = self.malformed(stored, problem, log_id=log_id, digest=refusal.digest or None)
         if refusal.reason is Reason.DIGEST_MISMATCH:
@@ -82,7 +82,7 @@ class RowMaker:
         return row
 
     def missing(self, opened: PartialUpdate, final: FinalChunk, problem: str) -> Row:
-        """An update whose final chunk is there and others are not."""
+        """Return the row of an update with its final chunk but without some others."""
         row = self._row(opened.document_id, "malformed", final.sequence, final.time_ns)
         return row | {"log_id": opened.log_id, "digest": final.digest or None, "problem": problem}
 
@@ -100,7 +100,7 @@ class RowMaker:
 
 
 class RangeAssembler:
-    """What becomes whole within a range of the WAL."""
+    """Assemble the updates that become complete within a range of the WAL."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class RangeAssembler:
         self.given: set[Identity] = set()
 
     def add(self, stored: StoredMessage) -> Row | None:
-        """Take the next message; a row if it makes an update whole, or is none."""
+        """Take the next message; return a row if it completes an update or is malformed."""
         document_id = subjects.document_of(stored.subject)
         try:
             chunk = parse(stored.headers, stored.data)
@@ -134,23 +134,23 @@ class RangeAssembler:
             case AssemblyRejected(reason=reason) if reason is not Reason.CHUNK_MISSING:
                 self._open.pop(key, None)
                 return self._rows.refused(stored, chunk.log_id, outcome)
-            case _:  # not whole yet, or forgotten for want of room: `LookBack` decides
+            case _:  # incomplete, or dropped for lack of memory: the look-back decides
                 _note(self._open, key, stored, chunk)
                 return None
 
     def unfinished(self) -> Iterator[tuple[str, dict[str, PartialUpdate]]]:
-        """By document, what cannot be settled without looking back; at the end of the range."""
+        """At the end of the range: yield by document the updates that need a look-back."""
         whole = {identity[:2] for identity in self.given}
         by_document: dict[str, dict[str, PartialUpdate]] = {}
         for key, opened in self._open.items():
             if opened.final is None and key in whole:
-                continue  # a resend that nobody had to finish
+                continue  # a second copy of a complete update
             by_document.setdefault(key[0], {})[key[1]] = opened
         yield from by_document.items()
 
 
 class LookbackAssembler:
-    """What a document's earlier messages say of updates that were cut by the begin of a range."""
+    """Complete updates that the begin of a range cut, from the document's earlier messages."""
 
     def __init__(
         self, rows: RowMaker, opens: dict[str, PartialUpdate], given: set[Identity], *, first: int
@@ -163,11 +163,11 @@ class LookbackAssembler:
         self._seen: dict[str, set[int]] = {}
         self._finals: dict[str, FinalChunk] = {}
         self._refusals: dict[str, tuple[StoredMessage, AssemblyRejected]] = {}
-        self._before: set[tuple[str, str]] = set()  # log id, digest: whole before the range began
+        self._before: set[tuple[str, str]] = set()  # log id, digest: complete before the range
 
     @property
     def open_finals(self) -> dict[str, PartialUpdate]:
-        """Updates whose final chunk lies in the range, and that are still not explained."""
+        """Unresolved updates with their final chunk in the range."""
         return {
             log_id: opened
             for log_id, opened in self._opens.items()
@@ -175,11 +175,11 @@ class LookbackAssembler:
         }
 
     def add(self, stored: StoredMessage) -> Row | None:
-        """Take the document's next message; a row if an update becomes whole within the range."""
+        """Take the document's next message; return a row if it completes an update within the range."""
         try:
             chunk = parse(stored.headers, stored.data)
         except MalformedMessage:
-            return None  # the range that holds it tells of it
+            return None  # the range of the message has a row for it
         log_id = chunk.log_id
         if log_id not in self._opens:
             return None
@@ -198,7 +198,7 @@ class LookbackAssembler:
         return None
 
     def give_up(self) -> Iterator[Row]:
-        """Rows about those that will not become whole: nothing is left out in silence."""
+        """Yield a row for each update that stays incomplete."""
         for log_id, opened in self.open_finals.items():
             final = opened.final
             assert final is not None
@@ -210,13 +210,13 @@ class LookbackAssembler:
             yield self._rows.missing(
                 opened,
                 final,
-                f"it is not whole: {there} of its {final.count} chunks are in the stream; "
+                f"incomplete: {there} of its {final.count} chunks are in the stream; "
                 f"the others were purged, or never stored",
             )
 
 
 def _named(chunk: Chunk, key: Key) -> Chunk:
-    """The chunk under a name that is its own among all documents; only one that must wait needs it."""
+    """Make the chunk's log id unique among documents; needed only for updates of several chunks."""
     if chunk.final and chunk.index == 0:
         return chunk
     name = f"{key[0]} {key[1]}"
@@ -237,7 +237,7 @@ def _note(opens: dict[Key, PartialUpdate], key: Key, stored: StoredMessage, chun
 
 
 def _once(given: set[Identity], rows: RowMaker, key: Key, payload: bytes, final: FinalChunk) -> Row | None:
-    """The row of an update, unless this range gave it before: clients send again what was not ACKed."""
+    """Return the row of an update, once per range: clients resend updates without ACK."""
     identity = (*key, final.digest)
     if identity in given:
         return None

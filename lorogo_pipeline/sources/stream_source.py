@@ -1,4 +1,4 @@
-"""`format("lorogo.stream")`: what the live WAL holds, one row per whole update. See `StreamSource`."""
+"""`format("lorogo.stream")`: the live WAL, one row per complete update. See `StreamSource`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,30 +28,29 @@ _NATS_SECONDS = 30.0
 class StreamSource(DataSource):
     """Updates in the stream `loro-wal`, as rows of `schemas.RECORDS`.
 
-    What the WAL holds was stored by JetStream, and *not necessarily accepted*: the owner may have refused it
-    or may yet do so. What compaction purged is no longer there. Journals tell what was accepted.
+    JetStream stored these updates, but they are *not necessarily accepted*: the owner may refuse them.
+    Compaction purges the WAL. Journals have all accepted updates.
 
-    A message whose headers make no sense, and an update that can never be whole, are rows of kind
-    `malformed` with the `problem` in words. An update whose final chunk lies behind the range is
-    not given. One update may be given once per partition, if a client sent it again: `document_id`,
-    `log_id` and `digest` together are its identity.
+    A message with invalid headers, and an update that can never be complete, are rows of kind `malformed`
+    with a `problem`. An update whose final chunk lies behind the range is left out. An update that a client
+    sent again may yield one row per partition: `document_id`, `log_id` and `digest` are its identity.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format()`."""
+        """The name for `format()`."""
         return "lorogo.stream"
 
     def schema(self) -> StructType:
-        """Records, as the journal's source gives them."""
+        """The schema of records, as of the source `lorogo.journal`."""
         return spark_schema(RECORDS)
 
     def reader(self, schema: StructType) -> "StreamReader":
-        """For `spark.read`: options nats, first, last, payload, partition_messages, documents."""
+        """Return the reader for `spark.read`: nats, first, last, payload, partition_messages, documents."""
         return StreamReader(StreamOptions.parse(self.options).for_batch(), _arrow(schema))
 
     def streamReader(self, schema: StructType) -> "StreamFollower":  # noqa: N802  # Spark's name
-        """For `spark.readStream`: startingOffset and maxMessagesPerTrigger in the place of first and last."""
+        """Return the reader for `spark.readStream`: startingOffset, maxMessagesPerTrigger, ..."""
         return StreamFollower(StreamOptions.parse(self.options).for_stream(), _arrow(schema))
 
 
@@ -64,24 +63,24 @@ class RangePartition(InputPartition):
 
 
 class StreamReader(DataSourceReader):
-    """The WAL as it is when the read is planned."""
+    """Read the WAL up to its end at planning time."""
 
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of sequences; what comes later is not read."""
+        """Return ranges of sequences up to the current end."""
         found = stream_ranges.batch_ranges(self._options, _wal_bounds(self._options))
         return [RangePartition(each) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: connects, reads, leaves nothing behind."""
+        """Read a range, on an executor, with a connection of its own."""
         return _read(self._options, partition, self._schema)
 
 
 class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The WAL as it grows: micro-batches by offset."""
+    """Read the growing WAL in micro-batches by offset."""
 
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -89,34 +88,34 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: WalBounds | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name
-        """Where a query without a checkpoint begins."""
+        """Return the offset of a query without a checkpoint."""
         return stream_ranges.initial(self._options, _wal_bounds(self._options)).as_json()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """The end of the next batch."""
+        """Return the end of the next batch."""
         seen = self._target or _wal_bounds(self._options)
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return stream_ranges.latest(StreamOffset.parse(start), seen, messages_max=messages_max).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """By the option maxMessagesPerTrigger."""
+        """Return the limit of the option maxMessagesPerTrigger."""
         most = self._options.messages_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """What is there now is all that this query gives."""
+        """Fix the end of the query to the current end of the WAL."""
         self._target = _wal_bounds(self._options)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Ranges of sequences between two offsets."""
+        """Return ranges of sequences between two offsets."""
         begin, until = StreamOffset.parse(start), StreamOffset.parse(end)
         found = stream_ranges.stream_ranges(self._options, begin, until, _wal_bounds(self._options))
         if found is None:
-            log.warning("the WAL was made anew: the next batch begins at its first message", planned=end)
+            log.warning("WAL recreated; the next batch starts at its first message", planned=end)
         return [RangePartition(each) for each in found or ()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: connects, reads, leaves nothing behind."""
+        """Read a range, on an executor, with a connection of its own."""
         return _read(self._options, partition, self._schema)
 
 
@@ -125,11 +124,11 @@ def _wal_bounds(options: StreamOptions) -> WalBounds:
 
 
 def _read(options: StreamOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, RangePartition):  # Spark's own, where there is nothing to read
+    if not isinstance(partition, RangePartition):  # Spark's own, for an empty batch
         return iter(())
     return pumped(stream_reader.read_range(options, partition.given, schema))
 
 
 def _arrow(schema: StructType) -> pa.Schema:
-    """As Spark wants the batches, to the letter."""
+    """Return the exact schema that Spark expects of batches."""
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,4 @@
-"""Times as options of a source spell them."""
+"""Parse times in options of sources."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_time_ns(text: str) -> int:
-    """Unix nanoseconds of ISO 8601 (without a zone: UTC), or of nanoseconds as they are."""
+    """Parse ISO 8601 (without a zone: UTC) or Unix nanoseconds; return Unix nanoseconds."""
     words = text.strip()
     if words.isascii() and words.isdigit():
         return int(words)
@@ -16,12 +16,12 @@ def parse_time_ns(text: str) -> int:
         moment = datetime.fromisoformat(words)
     except ValueError:
         raise BadOption(
-            f"{text!r} is no time: write 2026-11-16T10:30:00Z, or nanoseconds since 1970"
+            f"{text!r} is not a time: write 2026-11-16T10:30:00Z, or nanoseconds since 1970"
         ) from None
     return datetime_ns(moment)
 
 
 def datetime_ns(moment: datetime) -> int:
-    """Unix nanoseconds; without a zone it is UTC."""
+    """Convert to Unix nanoseconds; without a zone it is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(microseconds=1) * 1000

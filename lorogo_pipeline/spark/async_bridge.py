@@ -1,7 +1,7 @@
-"""Async work from Spark's plain functions: one result, or one batch after another.
+"""Run async work from Spark's synchronous functions: one result, or a stream of batches.
 
-Spark asks for the next batch when it has room for it, which may take minutes. The event loop lives on a
-thread of its own, so that pings are answered meanwhile, and one batch is fetched ahead.
+Spark may take minutes before it requests the next batch. The event loop runs on its own thread, so that
+pings are answered meanwhile, and one batch is fetched ahead.
 """
 
 import asyncio
@@ -17,26 +17,26 @@ from lorogo_protocol.errors import LorogoError
 T = TypeVar("T")
 
 _AHEAD = 1
-_ITEM_SECONDS = 600.0  # far above the deadlines of all that happens within one item
+_ITEM_SECONDS = 600.0  # far above the deadlines within one item
 _CLOSE_SECONDS = 10.0
 
 
 def once(work: Coroutine[Any, Any, T], *, seconds: float) -> T:
-    """The result of the work; a LorogoError if it takes longer."""
+    """Run the coroutine and return its result. Raises LorogoError after the time limit."""
 
     async def limited() -> T:
         try:
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
-            raise LorogoError(f"NATS did not answer all that was asked within {seconds:g} s") from None
+            raise LorogoError(f"NATS did not answer within {seconds:g} s") from None
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(limited())
 
 
 def pumped(source: AsyncGenerator[T, None]) -> Iterator[T]:
-    """What the async generator gives, item by item; it is closed with the iterator."""
+    """Iterate over an async generator, which is closed with the iterator."""
     pump = _Pump(source)
     thread = threading.Thread(target=pump.run, name="lorogo source", daemon=True)
     thread.start()
@@ -67,7 +67,7 @@ class _Ended:
 
 @dataclass(slots=True)
 class _Pump(Generic[T]):
-    """A generator on a loop of its own; what it gives waits in `_out`, never more than a few items."""
+    """An async generator on its own loop; `_out` holds at most a few items."""
 
     source: AsyncGenerator[T, None]
     _out: "queue.SimpleQueue[_Item[T] | _Ended]" = field(default_factory=queue.SimpleQueue)
@@ -78,7 +78,7 @@ class _Pump(Generic[T]):
     _stopped: bool = False
 
     def run(self) -> None:
-        """On the thread, until the generator ends or `stop()`."""
+        """Run on the thread until the generator ends or `stop()`."""
         with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self._feed())
 
@@ -86,10 +86,10 @@ class _Pump(Generic[T]):
         try:
             return self._out.get(timeout=_ITEM_SECONDS)
         except queue.Empty:
-            return _Ended(LorogoError(f"nothing came from NATS for {_ITEM_SECONDS:g} s"))
+            return _Ended(LorogoError(f"no data from NATS for {_ITEM_SECONDS:g} s"))
 
     def more(self) -> None:
-        """There is room for another."""
+        """Allow one more item."""
         with self._lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._room.release)
@@ -111,7 +111,7 @@ class _Pump(Generic[T]):
                     self._out.put(_Item(item))
                     await self._room.acquire()
             self._out.put(_Ended())
-        except Exception as error:  # noqa: BLE001  # it is raised again where the items are wanted
+        except Exception as error:  # noqa: BLE001  # raised again by the consumer
             self._out.put(_Ended(error))
         finally:
             with self._lock:
@@ -120,7 +120,7 @@ class _Pump(Generic[T]):
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
-        import uvloop  # noqa: PLC0415 - where there is one
+        import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:  # Windows
         return asyncio.new_event_loop
     return uvloop.new_event_loop

@@ -1,10 +1,10 @@
-"""A folder of one's own for what is quick to find and cheap to lose: the wrapper around Java, class archives.
+"""The user's cache folder, for the Java wrapper and class archives.
 
     Linux   $XDG_CACHE_HOME/lorogo, else ~/.cache/lorogo
     macOS   ~/Library/Caches/lorogo
 
-What lies here is executed. So the folder must belong to us and nobody else may write to it; otherwise it is
-as if there were none.
+Its files are executed. The folder must belong to this user and must not be writable for others; otherwise it
+is not used.
 """
 
 import os
@@ -19,7 +19,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def place(environ: Mapping[str, str], platform: str) -> Path | None:
-    """Where the folder belongs; None for somebody without a home."""
+    """Return the path of the folder; None without a home directory."""
     named = environ.get("XDG_CACHE_HOME", "")
     if named.startswith("/"):
         return Path(named, "lorogo")
@@ -30,7 +30,7 @@ def place(environ: Mapping[str, str], platform: str) -> Path | None:
 
 
 def folder(environ: Mapping[str, str] | None = None) -> Path | None:
-    """The folder, made if need be; None where none can be had that only we can write to."""
+    """Return the folder, created if needed; None if it is not exclusively writable for this user."""
     path = place(os.environ if environ is None else environ, sys.platform)
     if path is None:
         return None
@@ -42,7 +42,7 @@ def folder(environ: Mapping[str, str] | None = None) -> Path | None:
 
 
 def is_ours(status: os.stat_result) -> bool:
-    """True of a real folder that belongs to this user and that nobody else may write to."""
+    """True for a real folder of this user that is not writable for others."""
     return (
         stat.S_ISDIR(status.st_mode)
         and status.st_uid == os.geteuid()
@@ -51,7 +51,7 @@ def is_ours(status: os.stat_result) -> bool:
 
 
 def put(path: Path, content: bytes, mode: int) -> None:
-    """The file, whole or not at all; several processes may put the same one at once."""
+    """Write a file atomically; several processes may write the same one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:

@@ -1,10 +1,10 @@
-"""Spark's classes, laid out for the JVM to map instead of to load: a session starts in half the time.
+"""A class data archive of Spark's classes, which the JVM maps: a session starts in half the time.
 
     python -m lorogo_pipeline.spark.class_archive  # once; takes half a minute, and 190 MB in the user's cache
 
-Sessions of ours use the archive from then on. It belongs to one Java and one PySpark, and its name carries
-the digest of its bytes: the JVM checks the first, but falls over a damaged one, so we check the second.
-Nobody makes one unasked: the making costs what ten starts save.
+Later sessions of this package use the archive. It belongs to one Java and one PySpark, which the JVM checks.
+The JVM crashes on a damaged archive, so its name contains a digest of its bytes, which we check.
+It is only made on request: making it costs as much as ten starts save.
 """
 
 import hashlib
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAKE_SECONDS = 300.0
-_SILENT = "-Xlog:disable"  # a JVM that does not like the archive would say so on the terminal, and go on
+_SILENT = "-Xlog:disable"  # a JVM that rejects the archive would print a warning and continue
 
 
 class NoArchive(LorogoError):
-    """No archive can be made here; sessions start as they did."""
+    """No archive can be made; sessions start without one."""
 
     code = "no-archive"
 
 
 def name(java: Java, spark: str, digest: str) -> str:
-    """The archive's name: another Java, another Spark or another content has another."""
+    """Return the archive's name, unique by Java, PySpark and content."""
     place = xxhash.xxh64_hexdigest(str(java.home).encode())[:8]
     return f"spark-{spark}-java-{java.version}-{place}-{digest}.jsa"
 
 
 def find(java: Java) -> Path | None:
-    """The archive for this Java and the PySpark here, whole; None if there is none."""
+    """Return the intact archive for this Java and PySpark; None if there is none."""
     folder = cache.folder()
     for path in () if folder is None else folder.glob(name(java, version("pyspark"), "*")):
         with suppress(OSError):
@@ -52,30 +52,30 @@ def find(java: Java) -> Path | None:
 
 
 def flags(java: Java) -> tuple[str, ...]:
-    """What to start this Java with: its archive, if there is one."""
+    """Return the JVM flags for the archive; empty without one."""
     path = find(java)
     return () if path is None else (f"-XX:SharedArchiveFile={path}", "-Xshare:auto", _SILENT)
 
 
 def digest(path: Path) -> str:
-    """xxh3 of the file's bytes: 190 MB in a twentieth of a second, and the JVM wants to read them anyway."""
+    """Return xxh3 of the file: 190 MB take 50 ms, and the JVM reads them anyway."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def make() -> Path:
-    """The archive for this user's Java and PySpark, made anew. Raises NoArchive, NoJava or NoSpark."""
+    """Make the archive for this user's Java and PySpark. Raises NoArchive, NoJava or NoSpark."""
     from lorogo_pipeline.spark import java as javas  # noqa: PLC0415 - it and the session use this module
     from lorogo_pipeline.spark.session import open_session  # noqa: PLC0415 - the same
 
     java = javas.find()
     folder = cache.folder()
     if folder is None:
-        raise NoArchive(
-            "there is no cache folder of your own to keep the archive in: set XDG_CACHE_HOME to one"
-        )
+        raise NoArchive("no cache folder is exclusively writable for this user: set XDG_CACHE_HOME to one")
     if not (java.home / "lib" / "server" / "classes.jsa").is_file():
-        raise NoArchive(f"the Java in {java.home} ({java.source}) has no archive of its own to build on")
+        raise NoArchive(
+            f"the Java in {java.home} ({java.source}) has no base archive (classes.jsa): use another Java"
+        )
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=folder) as passing:
         made = Path(passing, "spark.jsa")
         options = f"'-XX:ArchiveClassesAtExit={made}' {_SILENT}"
@@ -95,7 +95,7 @@ def make() -> Path:
 
 
 def _exercise(spark: "SparkSession", folder: Path) -> None:
-    """What our jobs do, in small, so that their classes are loaded."""
+    """Run small versions of the jobs' queries, so that their classes are loaded."""
     workers.survey(spark, tasks=2)
     rows = spark.range(100).selectExpr("id % 7 as k", "cast(id as string) as s", "timestamp_seconds(id) as t")
     rows.write.parquet(str(folder / "rows"))

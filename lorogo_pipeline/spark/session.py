@@ -1,14 +1,14 @@
-"""The session: `open_session()` is the only place that makes or takes one.
+"""Open a Spark session: `open_session()` is the only place that creates or reuses one.
 
-    with open_session() as spark: ...                       # all of Spark in this machine, gone afterwards
+    with open_session() as spark: ...                       # local Spark, stopped afterwards
     with open_session(remote="sc://host:15002") as spark:   # Spark Connect
     ...
 
-Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its
-master, and left as it was. No module of lorogo makes a session when it is imported.
+An existing session (a notebook, spark-submit) is used with its master and left running. No module of lorogo
+creates a session on import.
 
-A JVM that we start is a child of this process and reads a pipe of ours. It ends with the session, and if we
-are killed, it sees the pipe close and ends by itself.
+A JVM that we start is a child of this process and reads a pipe from it. It ends with the session; if this
+process is killed, the pipe closes and the JVM exits.
 """
 
 import atexit
@@ -44,7 +44,7 @@ _INSTALL = "pip install 'lorogo[pipeline]'"
 
 
 class NoSpark(LorogoError):
-    """No session could be had, or Spark ended under it."""
+    """No session could be created, or the Spark process ended."""
 
     code = "no-spark"
 
@@ -58,9 +58,9 @@ def open_session(
     quiet: bool = True,
     stop_seconds: float = STOP_SECONDS,
 ) -> "Iterator[SparkSession]":
-    """A session for as long as the block lasts; what we made is stopped and leaves nothing behind.
+    """Yield a session; a session created here is stopped and its files are removed.
 
-    Raises NoJava or NoSpark, each a sentence that says what to do.
+    Raises NoJava or NoSpark, with the remedy in the message.
     """
     if find_spec("pyspark") is None:
         raise NoSpark(f"the pipeline needs Spark: {_INSTALL}")
@@ -79,10 +79,10 @@ def open_session(
 
 
 def _active() -> "SparkSession | None":
-    """The session of this process, whichever thread made it: Spark itself knows that of each thread only."""
+    """Return the session of this process, of any thread: Spark's own function knows only this thread's."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
-    made = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001 - no other way
+    made = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001 - Spark has no public function
     if made is None or _jvm_exit_code() is not None:
         return None
     context = getattr(made, "_sc", None)  # a session of Spark Connect has none
@@ -92,7 +92,7 @@ def _active() -> "SparkSession | None":
 
 @contextmanager
 def _given(active: "SparkSession | None", conf: Mapping[str, str]) -> "Iterator[SparkSession]":
-    """The session that is there, or that spark-submit prepared: its master and memory are not ours to set."""
+    """Yield an existing session, or the one prepared by spark-submit; keep its master and memory."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
     if active is not None:
@@ -109,7 +109,7 @@ def _given(active: "SparkSession | None", conf: Mapping[str, str]) -> "Iterator[
 
 @contextmanager
 def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
-    """A session of our own on a Spark Connect server, which gets our packages for its workers."""
+    """Yield a new session on a Spark Connect server, with the lorogo packages added for its workers."""
     if find_spec("grpc") is None or find_spec("grpc_status") is None:
         raise NoSpark("Spark Connect needs its packages: pip install 'lorogo[connect]'")
     _check_reachable(url)
@@ -117,12 +117,12 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
     with ExitStack() as stack:
-        # PySpark marks the whole process as a client of Connect, and would make no other session any more.
+        # PySpark marks the process as a Connect client and would then refuse to create a local session.
         stack.enter_context(_environ({"SPARK_CONNECT_MODE_ENABLED": "1"}))
         try:
             spark = SparkSession.builder.remote(url).create()
         except PySparkException as error:
-            raise NoSpark(f"the Spark Connect server at {url} gave no session: {error}") from error
+            raise NoSpark(f"the Spark Connect server at {url} did not open a session: {error}") from error
         stack.callback(spark.stop)
         _set(spark, {**NEEDED, **{key: OURS[key] for key in OURS if key not in CLASSIC_ONLY}, **conf})
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lorogo-ship-"))
@@ -134,7 +134,7 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
 def _ours(
     master: str, conf: Mapping[str, str], *, quiet: bool, stop_seconds: float
 ) -> "Iterator[SparkSession]":
-    """A session with a JVM of our own."""
+    """Yield a session with a new JVM."""
     import pyspark  # noqa: PLC0415 - heavy, and optional
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - heavy, and optional
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
@@ -147,7 +147,7 @@ def _ours(
         work = Path(tempfile.mkdtemp(prefix="lorogo-spark-"))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         session_conf.prepare(work)
-        if SparkContext._gateway is None:  # noqa: SLF001 - else the JVM is somebody's who goes on with it
+        if SparkContext._gateway is None:  # noqa: SLF001 - otherwise the JVM belongs to the caller
             stack.callback(_end_jvm, stop_seconds)
         stack.enter_context(_quiet_py4j())
         settings = session_conf.settings(
@@ -174,11 +174,11 @@ def _ours(
                 spark = SparkSession.builder.config(map={**settings}).getOrCreate()
             except PySparkRuntimeError as error:
                 raise NoSpark(
-                    f"Spark did not start with the Java in {home}: what it printed above says why, "
-                    f"{_INSTALL} mends an incomplete installation"
+                    f"Spark did not start with the Java in {home}: see its output above; "
+                    f"{_INSTALL} repairs an incomplete installation"
                 ) from error
         end = _Once(partial(_stop, spark))
-        atexit.register(end)  # a block that is never left: later, Python would wait for threads that are gone
+        atexit.register(end)  # for a block that never ends: after atexit Python would wait for dead threads
         try:
             yield spark
         except (ConnectionError, Py4JError) as error:
@@ -186,7 +186,7 @@ def _ours(
                 raise
             raise NoSpark(
                 f"Spark's process ended under the job (exit code {code}); if this machine ran out of memory, "
-                "try fewer tasks at once, --master 'local[1]'"
+                "run fewer tasks at once: --master 'local[1]'"
             ) from error
         finally:
             atexit.unregister(end)
@@ -194,7 +194,7 @@ def _ours(
 
 
 class _Once:
-    """Something to do when the first one asks for it."""
+    """A callable that runs its work on the first call only."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
@@ -206,26 +206,24 @@ class _Once:
 
 
 def _stop(spark: "SparkSession") -> None:
-    """The session stopped; one whose JVM is gone is only forgotten."""
+    """Stop the session; if its JVM is gone, only drop the references."""
     if _jvm_exit_code() is None:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", RuntimeWarning
-            )  # "unable to cleanly shutdown": interrupted; it ends now
+            warnings.simplefilter("ignore", RuntimeWarning)  # "unable to cleanly shutdown" after an interrupt
             spark.stop()
         return
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
-    SparkSession._instantiatedSession = None  # noqa: SLF001 - stop() would ask the dead JVM
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - stop() would call the dead JVM
     SparkContext._active_spark_context = None  # noqa: SLF001 - the same
 
 
 def _end_jvm(seconds: float) -> None:
-    """The JVM ended, so that the next session has flags and folders of its own.
+    """End the JVM, so that the next session starts with its own flags and folders.
 
-    It would live as long as this process, with the first session's flags; and it remembers the folder for its
-    temporary files, which is gone by then.
+    Otherwise the JVM would run as long as this process, with the first session's flags and a temporary folder
+    that no longer exists.
     """
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
 
@@ -246,10 +244,10 @@ def _end_jvm(seconds: float) -> None:
 
 @contextmanager
 def _mute_unsent_commands() -> Iterator[None]:
-    """Py4J says nothing of commands that a JVM which we end did not take.
+    """Suppress Py4J's log records about unsent commands while the JVM ends.
 
-    A thread of its own tells the JVM of each object that is not needed any more, also while its connection
-    is being closed, and then the root logger of that.
+    A Py4J thread releases objects in the JVM even while the connection closes, and logs each failure on the
+    root logger.
     """
     root = logging.getLogger()
     root.addFilter(_is_other_record)
@@ -264,9 +262,9 @@ def _is_other_record(record: logging.LogRecord) -> bool:
 
 
 def _jvm_exit_code(seconds: float = 0.0) -> int | None:
-    """How the JVM ended that we started; None if it lives, also after so many seconds.
+    """Return the exit code of our JVM; None if it still runs after `seconds`.
 
-    Its connections break a little before it is gone.
+    Its connections break shortly before the process exits.
     """
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
 
@@ -280,21 +278,21 @@ def _jvm_exit_code(seconds: float = 0.0) -> int | None:
 
 
 def _set(spark: "SparkSession", conf: Mapping[str, str]) -> None:
-    """Those of the settings that a running session lets us change."""
+    """Apply the settings that a running session allows to change."""
     for key, value in conf.items():
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
 
 
 def _check_reachable(url: str) -> None:
-    """Whether anybody listens there at all: PySpark would try again for minutes."""
+    """Raise NoSpark if nothing listens at the address: PySpark would retry for minutes."""
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port or CONNECT_PORT
     except ValueError:
         host, port = None, 0
     if parts.scheme != "sc" or not host:
-        raise NoSpark(f"{url!r} is no address of a Spark Connect server: write sc://host:port")
+        raise NoSpark(f"{url!r} is not an address of a Spark Connect server: write sc://host:port")
     try:
         socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
     except OSError as error:
@@ -303,7 +301,7 @@ def _check_reachable(url: str) -> None:
 
 @contextmanager
 def _environ(variables: Mapping[str, str]) -> Iterator[None]:
-    """The environment with these in it, and as it was afterwards."""
+    """Set environment variables during the block; restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -318,10 +316,10 @@ def _environ(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Ctrl-C as it was before, once Spark has started.
+    """Restore the SIGINT handler after Spark has started.
 
-    PySpark puts a handler of its own there. It means to cancel the jobs, but asks the JVM over the connection
-    that it has just interrupted, fails, and prints that at length. Stopping the session cancels them, too.
+    PySpark installs a handler that cancels jobs over the connection that the signal has just interrupted: it
+    fails and prints a long error. Stopping the session cancels the jobs as well.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -335,12 +333,12 @@ def _interrupts() -> Iterator[None]:
 
 @contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """What py4j logs of a broken or interrupted call is kept off the terminal: it raises it as well."""
+    """Suppress py4j's log records of broken or interrupted calls: it raises the same errors."""
 
     def is_not_py4j(record: logging.LogRecord) -> bool:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
 
-    # a filter is asked only by the logger that was used: py4j uses its own, and the root
+    # filters apply only to the logger that is called: py4j uses its own and the root logger
     loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver", "py4j.java_gateway")]
     for logger in loggers:
         logger.addFilter(is_not_py4j)

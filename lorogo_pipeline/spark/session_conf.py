@@ -1,4 +1,4 @@
-"""The settings of a session, decided: whose session it is, and what a local one is started with."""
+"""Decide the origin of the session, and the settings of a local one."""
 
 import os
 import re
@@ -12,33 +12,33 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?$")
 _QUIET = Path(__file__).parents[1] / "log4j2.properties"
 
-# What every session of ours must have, wherever it runs.
+# Required in every session.
 NEEDED = {
-    "spark.sql.python.filterPushdown.enabled": "true",  # without it our sources fail, by Spark's own decision
+    "spark.sql.python.filterPushdown.enabled": "true",  # without it Spark rejects sources with filters
 }
-# What a session that we make has besides: the same rows wherever it runs.
+# Additional settings of sessions created here: the same results everywhere.
 OURS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",  # slow by surprise is worse than an error
+    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",  # an error beats a silent slow path
 }
 CLASSIC_ONLY = {
     "spark.sql.execution.arrow.pyspark.fallback.enabled"
-}  # Connect knows no such thing, and warns
-# Start in half the time: bytes hardly enter the JVM, so it needs neither its best collector nor compiler.
+}  # Connect does not know this setting, and warns
+# Halves the start time: little data enters the JVM, so the simple collector and compiler are enough.
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
 class SessionOrigin(Enum):
-    """Who makes the session."""
+    """The origin of the session."""
 
-    GIVEN = "given"  # a notebook or spark-submit: it is there, or getOrCreate finds the way
+    GIVEN = "given"  # a notebook or spark-submit: it exists, or getOrCreate returns it
     REMOTE = "remote"  # Spark Connect
     OURS = "ours"
 
 
 def session_origin(remote: str | None, active: bool, environ: Mapping[str, str]) -> SessionOrigin:
-    """Who makes the session: what was asked for, else who is there already, else we do."""
+    """Choose the origin: an explicit remote, else an existing session, else a new one."""
     if remote is not None:
         return SessionOrigin.REMOTE
     if active or "PYSPARK_GATEWAY_PORT" in environ or "SPARK_ENV_LOADED" in environ:
@@ -47,12 +47,12 @@ def session_origin(remote: str | None, active: bool, environ: Mapping[str, str])
 
 
 def is_local(master: str) -> bool:
-    """True if all of Spark runs on this machine."""
+    """True if Spark runs on this machine only."""
     return master.startswith("local")
 
 
 def cores(master: str, available: int) -> int:
-    """How many tasks run at once in `local`, `local[4]`, `local[*]`; `available` for any other master."""
+    """Return the parallel tasks of `local`, `local[4]`, `local[*]`; `available` for any other master."""
     found = _LOCAL.match(master)
     if found is None or found[1] == "*":
         return available
@@ -60,12 +60,12 @@ def cores(master: str, available: int) -> int:
 
 
 def heap_bytes(memory_bytes: int) -> int:
-    """How much the JVM may take: a quarter of the memory, from 1 to 4 GiB; Python needs the rest."""
+    """Return the heap size: a quarter of the memory, 1 to 4 GiB; Python needs the rest."""
     return min(max(memory_bytes // 4, GIB), 4 * GIB)
 
 
 def memory_bytes() -> int:
-    """The memory of this machine, or of the container that we are in."""
+    """Return the memory of this machine or container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
@@ -84,15 +84,15 @@ def settings(
     java_options: tuple[str, ...] = (),
     conf: Mapping[str, str],
 ) -> dict[str, str]:
-    """All settings of a session that we make; what is in `conf` wins.
+    """Return all settings of a new session; `conf` overrides them.
 
-    `spark.driver.extraJavaOptions` of `conf` comes after ours instead: of two flags Java takes the last.
+    `spark.driver.extraJavaOptions` of `conf` is appended instead: of two equal flags Java uses the last.
     """
     options = list(java_options)
     made = {"spark.master": master, "spark.app.name": "lorogo", **NEEDED, **OURS}
     if quiet:
         options.append(f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
-        made["spark.ui.showConsoleProgress"] = "false"  # the jobs have a progress of their own
+        made["spark.ui.showConsoleProgress"] = "false"  # the jobs report their own progress
     if is_local(master):
         options = [*QUICK, f"-Djava.io.tmpdir={work / 'tmp'}", *options]
         made |= {
@@ -111,7 +111,7 @@ def settings(
 
 
 def prepare(work: Path) -> None:
-    """The folders in `work` that Java and Spark expect to find."""
+    """Create the folders in `work` that Java and Spark expect."""
     for name in ("local", "tmp", "warehouse"):
         (work / name).mkdir()
 
@@ -119,10 +119,10 @@ def prepare(work: Path) -> None:
 def environment(
     environ: Mapping[str, str], *, master: str, python: str, java_home: Path, spark_home: Path, code: Path
 ) -> dict[str, str]:
-    """What the environment must say while Spark is started.
+    """Return the environment variables for starting Spark.
 
-    `code` is the folder that our packages lie in: workers must import the very code that drives them, and
-    they see only the environment, not this process's sys.path.
+    `code` is the folder of the lorogo packages: workers must import the same code as the driver, and see only
+    the environment, not the driver's sys.path.
     """
     path = [str(code), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     variables = {
@@ -130,11 +130,9 @@ def environment(
         "PYSPARK_DRIVER_PYTHON": python,
         "PYSPARK_PYTHON": python,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
-        "SPARK_HOME": str(spark_home),  # an older Spark elsewhere would not understand this PySpark
+        "SPARK_HOME": str(spark_home),  # another Spark version would be incompatible
         "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
     }
     if is_local(master):
-        variables["SPARK_LOCAL_IP"] = (
-            "127.0.0.1"  # else it looks up the name of this machine, which may take long
-        )
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"  # avoids a slow lookup of the host name
     return variables

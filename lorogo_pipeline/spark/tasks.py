@@ -1,7 +1,7 @@
-"""Work spread over Spark's workers: a task is a row, what it answers is a row (docs/decisions/0013).
+"""Distribute work over Spark's workers: a task is one row, its answer is one row (docs/decisions/0013).
 
-A task is a plain function of one JSON-able specification. It runs somewhere, perhaps twice (a retry): what
-it writes has names of its own attempt, and counts only if its answer is used.
+A task is a plain function of one JSON specification. Spark may run it twice (a retry): its files have names
+unique to the attempt, and count only if the driver uses the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Spec = Any
 Task = Callable[[Spec], dict[str, Any]]
 _SLOTS_UNKNOWN = 8
-#: PySpark logs what it raises as well, with Java's whole stack in one line
+#: loggers of PySpark that log raised errors again, with Java's whole stack in one line
 _ECHOING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SENTENCE_MAX = 600
 _ANSWERS = "number long, answer string, problem string"
@@ -42,10 +42,10 @@ def run(
     progress: Progress | None = None,
     small: bool = False,
 ) -> list[dict[str, Any]]:
-    """What each task answered, in the order of the specifications. Raises PipelineError, JobFailed.
+    """Run a task for each specification; return the answers in order. Raises PipelineError, JobFailed.
 
-    `small` ones, all of them together, are less work than Spark would have with them: on this machine
-    they are done here and now, elsewhere they are put together, a few for each slot.
+    `small`: all tasks together are cheaper than starting Spark workers. With a local master they run in this
+    process, elsewhere in few partitions.
     """
     if not specs:
         return []
@@ -63,7 +63,7 @@ def run(
 
 
 def _is_local(spark: SparkSession) -> bool:
-    """Whether Spark's workers are processes of this machine: then this process can do what they do."""
+    """True if Spark's workers are processes of this machine: then this process can replace them."""
     if "connect" in type(spark).__module__:
         return False
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
@@ -84,7 +84,7 @@ def _run_here(
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """What Spark raises, as one sentence; the whole of it stays the error's cause."""
+    """Raise JobFailed with one sentence for Spark's errors; the original is the cause."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - heavy
 
@@ -102,37 +102,37 @@ def translated_errors() -> Iterator[None]:
 
 
 def sentence(text: str) -> str:
-    """The line of a long Spark error that says what was wrong."""
+    """Return the line of a long Spark error that names the problem."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith(("lorogo_", "pyarrow.", "loro.")) and ": " in line]
     if ours:
         return ours[-1].split(": ", 1)[1]
     errors = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception)\b.*: ", line)]
-    found = errors[-1] if errors else lines[0] if lines else "Spark failed without a word"
+    found = errors[-1] if errors else lines[0] if lines else "Spark failed without a message"
     return found[:_SENTENCE_MAX]
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as anybody can tell."""
+    """Return the number of parallel tasks; a guess for Spark Connect."""
     if "connect" in type(spark).__module__:
         return _SLOTS_UNKNOWN
     return int(spark.sparkContext.defaultParallelism)
 
 
 def attempt(name: str) -> str:
-    """A name that no other attempt of no other task has."""
+    """Return a name that is unique to this attempt of a task."""
     return f"{name}.{os.urandom(6).hex()}"
 
 
 def _work(task: Task, specs: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On a worker: the tasks of one partition."""
+    """On a worker: run the tasks of one partition."""
     for batch in batches:
         for number in batch["id"].to_pylist():
             answer, problem = None, None
             try:
                 answer = json.dumps(task(json.loads(specs[number])))
             except PipelineError as error:
-                problem = str(error)  # a sentence: retrying would not change it
+                problem = str(error)  # a retry would fail again
             yield pa.RecordBatch.from_pylist(
                 [{"number": number, "answer": answer, "problem": problem}], schema=_SCHEMA
             )

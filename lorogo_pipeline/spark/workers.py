@@ -1,4 +1,4 @@
-"""What Spark's workers have: their Python, our code, our libraries. On a cluster that is another machine's.
+"""Inspect the installation of Spark's workers: Python version, lorogo code, libraries.
 
 for worker in survey(spark): print(worker)      # Worker(python='3.11.7', code='...', missing=())
 """
@@ -20,15 +20,15 @@ _ROW = pa.schema([("python", pa.string()), ("code", pa.string()), ("missing", pa
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One kind of worker that answered."""
+    """One kind of worker installation."""
 
     python: str
-    code: str  # the file that our code was imported from, there
-    missing: tuple[str, ...]  # libraries of ours that cannot be imported there
+    code: str  # the file that the worker imported this module from
+    missing: tuple[str, ...]  # required libraries that it cannot import
 
 
 def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One row about the process that this runs in."""
+    """Yield one row about this process."""
     for _ in batches:
         pass
     missing = [name for name in LIBRARIES if find_spec(name) is None]
@@ -38,7 +38,7 @@ def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def survey(spark: "SparkSession", tasks: int = 8) -> list[Worker]:
-    """What the workers have that ran `tasks` small tasks, each kind once."""
+    """Run small tasks; return the distinct installations of the workers that ran them."""
     rows = (
         spark.range(tasks, numPartitions=tasks)
         .mapInArrow(describe, "python string, code string, missing array<string>")

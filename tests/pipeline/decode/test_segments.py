@@ -237,7 +237,7 @@ def test_a_middle_segment_is_cut(tmp_path: Path) -> None:
         file.truncate(frame_starts(segment)[2] + 30)
     found, damage = everything(path)
     assert found == [*range(1, 25), *range(33, 49)]
-    assert damage == [f"{segment} is cut off: records 25 to 32 are not in it"]
+    assert damage == [f"{segment} is truncated: records 25 to 32 are missing"]
     with pytest.raises(DamagedJournal, match="records 25 to 32"):
         told(find_segments([str(path)])[1], damaged=FAIL)
 
@@ -295,7 +295,7 @@ def test_a_file_of_zeros(tmp_path: Path) -> None:
     segment.write_bytes(bytes(segment.stat().st_size))
     sequences, damage = everything(path)
     assert sequences == [*range(1, 17), *range(33, 49)]
-    assert "records 17 to 32 are not in it" in damage[-1]
+    assert "records 17 to 32 are missing" in damage[-1]
 
 
 def test_two_logs_with_segments_of_one_name(tmp_path: Path) -> None:
