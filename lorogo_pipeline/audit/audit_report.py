@@ -1,4 +1,4 @@
-"""What an audit found, for people and for programs."""
+"""The result of an audit."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from lorogo_pipeline.audit.difference import Difference
 
 @dataclass(frozen=True, order=True, slots=True)
 class Skipped:
-    """A document that was not compared, or not all of it, and why."""
+    """A document that was not fully compared, and the reason."""
 
     document_id: str
     reason: str
@@ -18,36 +18,36 @@ class Skipped:
 class AuditReport:
     """The result of one audit."""
 
-    documents: int  # that the journals or the server know
-    equal: int  # in which nothing differs
-    ahead: int  # of these: the server went on while the journals were read, or has more than was replayed
-    asked: int  # whose owners were asked; the others were read as a fresh load would read them
-    differences: tuple[Difference, ...]  # the worst first
+    documents: int  # in the journals or on the server
+    equal: int  # without differences
+    ahead: int  # of these: the server has updates beyond the replayed ones
+    asked: int  # read from their owners; the others from snapshot and WAL
+    differences: tuple[Difference, ...]  # most severe first
     skipped: tuple[Skipped, ...]
     seconds: float
 
     @property
     def clean(self) -> bool:
-        """Whether everything was compared, and nothing differs: exit 0, else 1."""
+        """True if everything was compared and nothing differs: exit 0, else 1."""
         return not self.differences and not self.skipped
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many differences there are of each kind, the worst kind first."""
+        """Return the number of differences by kind, most severe first."""
         return dict(Counter(one.kind.value for one in self.differences))
 
     @property
     def sentence(self) -> str:
-        """One line for people."""
+        """The result as one sentence."""
         if self.clean:
-            return f"{self.documents} documents are on the server what they are in the journals"
+            return f"{self.documents} documents match their journals"
         parts = [f"{count} {kind}" for kind, count in self.kinds.items()]
         if self.skipped:
             parts.append(f"{len(self.skipped)} not compared")
         return f"{self.equal} of {self.documents} documents are equal; {', '.join(parts)}"
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """The result as JSON values."""
         return {
             "clean": self.clean,
             "documents": self.documents,

@@ -1,10 +1,10 @@
-"""A document as the journals have it against the one that is served: what differs, decided here.
+"""Compare a document replayed from the journals with the live one.
 
-    judge(replayed, live)  ─▶  Verdict: the differences, whether the server is ahead, what was not compared
+    judge(replayed, live)  ─▶  Verdict: differences, whether the server is ahead, reason if not compared
 
-The server goes on while journals are read. So what the server has beyond the journals counts only as
-far as it had it *before* they were read (`before`), and contents are compared at the journals' version,
-which the server's history still has.
+The server accepts updates while journals are read. So updates beyond the journals count only if the server
+had them *before* the read (`before`), and contents are compared at the journals' version, which the server's
+history includes.
 """
 
 import json
@@ -38,9 +38,9 @@ _NEEDED = (
     "json",
 )
 
-Ends = Mapping[int, int]  # of each peer the counter behind its last operation
+Ends = Mapping[int, int]  # by peer: the counter after its last operation
 
-#: what somebody who edits, deletes or restores meanwhile may explain
+#: kinds that a concurrent edit, deletion or restoration can explain
 PASSING = frozenset(
     {
         DifferenceKind.MISSING_ON_SERVER,
@@ -57,18 +57,18 @@ AHEAD = frozenset({DifferenceKind.MISSING_IN_JOURNAL, DifferenceKind.UNJOURNALLE
 
 
 class LiveState(StrEnum):
-    """What a document is on the server."""
+    """The state of a document on the server."""
 
     LIVE = "live"
     DELETED = "deleted"
     ERASED = "erased"
-    UNKNOWN = "unknown"  # nothing is stored under that id
-    UNREADABLE = "unreadable"  # `problem` says why
+    UNKNOWN = "unknown"  # nothing stored under the id
+    UNREADABLE = "unreadable"  # see `problem`
 
 
 @dataclass(frozen=True, slots=True)
 class JournalDocument:
-    """A document as the journals have it: a row of the table `documents`."""
+    """A document replayed from the journals: a row of the table `documents`."""
 
     document_id: str
     state: str = "live"  # live, deleted, erased
@@ -77,12 +77,12 @@ class JournalDocument:
     frontiers: bytes = b""
     content_hash: str = ""
     json: str | None = field(default=None, repr=False)
-    problem: str = ""  # why it is not complete; empty: it is
-    bad: tuple[BadRecord, ...] = ()  # updates that cannot be used
+    problem: str = ""  # why it is incomplete; empty: complete
+    bad: tuple[BadRecord, ...] = ()  # unusable updates
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any], bad: Iterable[BadRecord] = ()) -> "JournalDocument":
-        """From a row of `documents`."""
+        """Convert a row of `documents`."""
         return cls(
             row["document_id"],
             row["state"],
@@ -91,7 +91,7 @@ class JournalDocument:
             row["frontiers"] or b"",
             row["content_hash"] or "",
             row["json"],
-            "" if row["complete"] else row["problem"] or "the journals do not have all of it",
+            "" if row["complete"] else row["problem"] or "the journals are incomplete",
             tuple(bad),
         )
 
@@ -99,9 +99,9 @@ class JournalDocument:
 def rows(
     batches: Iterable[pa.RecordBatch], bad: Mapping[str, Iterable[BadRecord]] | None = None
 ) -> Iterator[JournalDocument]:
-    """The newest row of each document, a few in memory at once; texts and snapshots are not unpacked.
+    """Yield the newest row of each document, a few in memory at once; skip texts and snapshots.
 
-    `bad`: by document, the rows of `updates` whose digest is wrong or which do not decode.
+    `bad`: by document, the rows of `updates` with a wrong digest or that do not decode.
     """
     known = bad or {}
     for batch in batches:
@@ -114,59 +114,59 @@ def rows(
 
 @dataclass(frozen=True, slots=True)
 class LiveDocument:
-    """A document as it is served, or as a server that takes it would serve it."""
+    """A document as its owner serves it, or as a new owner would load it."""
 
     document_id: str
     state: LiveState
     generation: int = 0
     vector: bytes = b"\x00"
     frontiers: bytes = b"\x00"
-    where: str = ""  # server: its owner was asked; store: read as a fresh load would; empty: from its facts
+    where: str = ""  # server: read from its owner; store: loaded from snapshot and WAL; empty: metadata only
     problem: str = ""
     replica: Replica | None = field(default=None, compare=False, repr=False)
 
     @property
     def ends(self) -> Ends:
-        """Raises CrdtError."""
+        """The end of each peer's operations. Raises CrdtError."""
         return crdt.counters(self.vector)
 
     def value(self, frontiers: bytes = b"") -> dict[str, object]:
-        """The content, now or as of these heads. Raises HistoryTrimmed, TooDeep, CrdtError."""
+        """Return the content, current or at these frontiers. Raises HistoryTrimmed, TooDeep, CrdtError."""
         if self.replica is None:
             return {}
         at = self.replica if frontiers in (b"", self.frontiers) else self.replica.at(frontiers)
         return content.read(at)
 
     def content_hash(self) -> str:
-        """Of the content now. Raises TooDeep, CrdtError."""
+        """Hash the current content. Raises TooDeep, CrdtError."""
         return content.content_hash(self.value())
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing one document gave."""
+    """The result of comparing one document."""
 
     differences: tuple[Difference, ...] = ()
-    ahead: bool = False  # the server has more than the journals
-    uncompared: str = ""  # why the contents were not compared, if they should have been
+    ahead: bool = False  # the server has updates beyond the journals
+    uncompared: str = ""  # why the contents were not compared; empty: no problem
 
     @property
     def passing(self) -> bool:
-        """Whether another look may give another verdict."""
+        """True if a repeated comparison may give another result."""
         return bool(self.uncompared) or any(one.kind in PASSING for one in self.differences)
 
 
 def compare(replayed: JournalDocument | None, live: LiveDocument | None) -> list[Difference]:
-    """Everything in which the two differ; None: that side knows nothing of it."""
+    """Return all differences; None: that side does not have the document."""
     return list(judge(replayed, live).differences)
 
 
 def judge(
     replayed: JournalDocument | None, live: LiveDocument | None, *, before: Ends | None = None
 ) -> Comparison:
-    """What is to be said of one document.
+    """Compare one document.
 
-    `before`: what the server had of it before the journals were read, if `live` is newer than they are.
+    `before`: the server's operations before the journals were read, if `live` is newer than the journals.
     """
     if replayed is None:
         return _only_live(live)
@@ -175,10 +175,10 @@ def judge(
         missing = beyond(replayed.ends, {})
         bad = found.bad_records(name, replayed.bad, ())
         deleted = replayed.state != LiveState.LIVE
-        if replayed.problem and not (bad or deleted):  # updates of it may be all that cannot be used
+        if replayed.problem and not (bad or deleted):  # unusable updates explain the problem
             bad = [found.not_readable(name, "journals", replayed.problem)]
         if not (missing or deleted):
-            return _verdict(bad)  # an empty document is nowhere
+            return _verdict(bad)  # an empty document is stored nowhere
         return _verdict([*bad, found.unknown(name, deleted=deleted, missing=missing)])
     if live.state in (LiveState.DELETED, LiveState.ERASED) or replayed.state != LiveState.LIVE:
         return _gone(replayed, live)
@@ -206,7 +206,7 @@ def judge(
 
 
 def beyond(more: Ends, less: Ends) -> tuple[Span, ...]:
-    """What the first has and the second has not."""
+    """Return the operations of `more` that `less` lacks."""
     return tuple(
         (peer, less.get(peer, 0), end) for peer, end in sorted(more.items()) if end > less.get(peer, 0)
     )
@@ -217,7 +217,7 @@ def _verdict(differences: Iterable[Difference], *, ahead: bool = False, uncompar
 
 
 def _only_live(live: LiveDocument | None) -> Comparison:
-    """No journal speaks of it: an empty document, or one that is gone, needs none."""
+    """Compare a document without journal records; an empty or deleted one needs none."""
     if live is None or live.state in (LiveState.DELETED, LiveState.ERASED, LiveState.UNKNOWN):
         return Comparison()
     differences = [found.not_readable(live.document_id, "server", live.problem)] if live.problem else []
@@ -228,7 +228,7 @@ def _only_live(live: LiveDocument | None) -> Comparison:
 
 
 def _gone(replayed: JournalDocument, live: LiveDocument) -> Comparison:
-    """At least one side says that it is deleted: then nothing is served that could be compared."""
+    """Compare a document that is deleted on at least one side: only states and generations."""
     name = replayed.document_id
     differences = found.bad_records(name, replayed.bad, ())
     holds = bool(replayed.ends) or replayed.state != "erased"
@@ -245,7 +245,7 @@ def _gone(replayed: JournalDocument, live: LiveDocument) -> Comparison:
 
 
 def _contents(replayed: JournalDocument, live: LiveDocument) -> list[Difference]:
-    """Both at the journals' version, which the server includes. Raises HistoryTrimmed, TooDeep, CrdtError."""
+    """Compare contents at the journals' version. Raises HistoryTrimmed, TooDeep, CrdtError."""
     if not replayed.ends:
         return []
     served = content.plain(live.value(replayed.frontiers))
@@ -256,7 +256,7 @@ def _contents(replayed: JournalDocument, live: LiveDocument) -> list[Difference]
     if replayed.json is not None and content.hash_of(replayed.json) == replayed.content_hash:
         first = contrast(_filled(json.loads(replayed.json)), served)
         if first is None:
-            return []  # counters that were added up in another order, or roots that are empty
+            return []  # counters summed in another order, or empty roots
     hashes = replayed.content_hash, content.hash_of(text)
     return [found.content_differs(replayed.document_id, first, *hashes)]
 

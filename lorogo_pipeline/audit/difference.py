@@ -1,4 +1,4 @@
-"""What an audit can find: kinds of differences, how bad each is, and the sentence that people read."""
+"""The kinds of differences of an audit, their severity, and their messages."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -11,15 +11,15 @@ Span = tuple[int, int, int]  # peer, first counter, the counter behind the last
 
 
 class Severity(IntEnum):
-    """How bad it is; the worst comes first."""
+    """The severity of a difference, most severe first."""
 
-    WRONG = 0  # what is served is not what was accepted, or what should be gone is not
-    UNCOVERED = 1  # it is served, but these journals could not bring it back
-    UNSURE = 2  # it could not be compared
+    WRONG = 0  # the served document is not the accepted one, or erased content remains
+    UNCOVERED = 1  # served, but these journals could not restore it
+    UNSURE = 2  # not compared
 
 
 class DifferenceKind(StrEnum):
-    """What differs: a code that programs branch on."""
+    """The kind of a difference: a stable code."""
 
     CONTENT_DIFFERS = "content-differs"
     MISSING_ON_SERVER = "missing-on-server"
@@ -52,16 +52,16 @@ assert set(_SEVERITY) == set(DifferenceKind)
 
 @dataclass(frozen=True, order=True, slots=True)
 class Difference:
-    """One thing that is not as it should be. Sorted: the worst first, then by document."""
+    """One difference. Sorted by severity, then by document."""
 
     severity: Severity
-    document_id: str  # empty: not of one document
+    document_id: str  # empty: not about one document
     kind: DifferenceKind
     sentence: str
     facts: tuple[tuple[str, object], ...] = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """The difference as JSON values."""
         return {
             "document": self.document_id or None,
             "kind": self.kind.value,
@@ -73,26 +73,26 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """An update in a journal that cannot be what it says it is."""
+    """An update record whose digest is wrong or that does not decode."""
 
     log_id: str
     where: str  # which log, and at which sequence
-    problem: str = ""  # Loro's word; empty: the bytes do not match the digest
+    problem: str = ""  # Loro's error; empty: the bytes do not match the digest
 
 
 def difference(kind: DifferenceKind, document_id: str, sentence: str, **facts: object) -> Difference:
-    """With the severity that goes with the kind."""
+    """Create a difference with the severity of its kind."""
     return Difference(_SEVERITY[kind], document_id, kind, sentence, tuple(facts.items()))
 
 
 def damaged_segment(name: str, problem: str) -> Difference:
-    """A part of a journal that cannot be read, whatever was in it."""
-    sentence = f"{name} is damaged: {problem}; `lorogo log repair` mends it from a copy"
+    """A part of a journal that cannot be read."""
+    sentence = f"{name} is damaged: {problem}; `lorogo log repair` repairs it from a copy"
     return difference(DifferenceKind.DAMAGED_SEGMENT, "", sentence, segment=name, problem=problem)
 
 
 def missing_on_server(document_id: str, missing: tuple[Span, ...]) -> Difference:
-    """Accepted, journalled, and not served."""
+    """Operations in the journals that the server lacks."""
     return difference(
         DifferenceKind.MISSING_ON_SERVER,
         document_id,
@@ -103,8 +103,8 @@ def missing_on_server(document_id: str, missing: tuple[Span, ...]) -> Difference
 
 
 def missing_in_journal(document_id: str, missing: tuple[Span, ...], *, stored: bool) -> Difference:
-    """Served, and in no journal."""
-    waiting = "; perhaps they wait in the WAL for a server to take them: open it once" if stored else ""
+    """Operations on the server that no journal has."""
+    waiting = "; they may be in the WAL, not loaded by a server yet: open the document once" if stored else ""
     return difference(
         DifferenceKind.MISSING_IN_JOURNAL,
         document_id,
@@ -114,27 +114,27 @@ def missing_in_journal(document_id: str, missing: tuple[Span, ...], *, stored: b
 
 
 def unjournalled(document_id: str, missing: tuple[Span, ...]) -> Difference:
-    """A document that no journal speaks of."""
-    sentence = f"{document_id}: no journal here has anything of it; the server has {_operations(missing)}"
+    """A document without journal records."""
+    sentence = f"{document_id}: no journal here has records of it; the server has {_operations(missing)}"
     return difference(
         DifferenceKind.UNJOURNALLED_DOCUMENT, document_id, sentence, missing=spans_json(missing)
     )
 
 
 def unknown(document_id: str, *, deleted: bool, missing: tuple[Span, ...]) -> Difference:
-    """A document that only the journals speak of."""
+    """A document that only the journals have."""
     what = "its deletion" if deleted else _operations(missing)
     return difference(
         DifferenceKind.UNKNOWN_DOCUMENT,
         document_id,
-        f"{document_id}: the server knows nothing of it; the journals have {what}",
+        f"{document_id}: the server does not have it; the journals have {what}",
         deleted=deleted,
         missing=spans_json(missing),
     )
 
 
 def deletion_differs(document_id: str, journals: tuple[str, int], server: tuple[str, int]) -> Difference:
-    """Deleted, erased or alive here, something else there; with the generations."""
+    """The states (live, deleted, erased) differ; with the generations."""
     sentence = (
         f"{document_id}: it is {journals[0]} in the journals (generation {journals[1]})"
         f" and {server[0]} on the server (generation {server[1]})"
@@ -151,7 +151,7 @@ def deletion_differs(document_id: str, journals: tuple[str, int], server: tuple[
 
 
 def generation_differs(document_id: str, journals: int, server: int) -> Difference:
-    """It was deleted and restored once more on one side."""
+    """One side has a further deletion and restoration."""
     sentence = f"{document_id}: it is in generation {journals} in the journals and {server} on the server"
     return difference(
         DifferenceKind.GENERATION_DIFFERS, document_id, sentence, journals=journals, server=server
@@ -159,7 +159,7 @@ def generation_differs(document_id: str, journals: int, server: int) -> Differen
 
 
 def content_differs(document_id: str, contrast: Contrast | None, journals: str, server: str) -> Difference:
-    """The same version reads differently; the hashes, and where it begins."""
+    """The contents of the same version differ; with both hashes and the first difference."""
     where = f" from {contrast} on" if contrast else ""
     return difference(
         DifferenceKind.CONTENT_DIFFERS,
@@ -176,7 +176,7 @@ def content_differs(document_id: str, contrast: Contrast | None, journals: str, 
 def bad_records(
     document_id: str, records: tuple[BadRecord, ...], missing: tuple[Span, ...]
 ) -> list[Difference]:
-    """Updates that cannot be used, by kind; `missing`: what the server has beyond what can be."""
+    """Unusable updates, by kind; `missing`: operations of the server beyond the usable ones."""
     found = []
     for kind, words in (
         (DifferenceKind.BAD_DIGEST, "not match the digest"),
@@ -194,9 +194,9 @@ def bad_records(
 
 
 def not_readable(document_id: str, side: str, problem: str, missing: tuple[Span, ...] = ()) -> Difference:
-    """One side cannot say what the document is; `side` is "journals" or "server"."""
+    """One side cannot provide the document; `side` is "journals" or "server"."""
     lacks = f"; the server has {_operations(missing)} beyond them" if missing else ""
-    sentence = f"{document_id}: the {side} cannot give all of it: {problem}{lacks}"
+    sentence = f"{document_id}: the {side} cannot provide all of it: {problem}{lacks}"
     return difference(
         DifferenceKind.NOT_READABLE,
         document_id,
@@ -208,7 +208,7 @@ def not_readable(document_id: str, side: str, problem: str, missing: tuple[Span,
 
 
 def spans_json(spans: tuple[Span, ...]) -> list[dict[str, object]]:
-    """Peers as text: no JSON number is sure to hold them."""
+    """Spans as JSON; peers as text, because JSON numbers lose 64-bit precision."""
     return [{"peer": str(peer), "first": first, "end": end} for peer, first, end in spans]
 
 

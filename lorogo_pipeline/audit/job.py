@@ -1,8 +1,7 @@
-"""The job `audit`: everything that the journals hold, replayed, against everything that is served.
+"""The job `audit`: replay the journals and compare every document with the live system.
 
-The journals are ingested into a lake of their own, which is thrown away: the audit stands on nothing that
-an earlier job made. A document that differs is read from the journals once more (`again`), because somebody
-may have edited it meanwhile.
+The journals are ingested into a temporary lake, so the audit does not depend on earlier jobs. A document
+that differs is read from the journals again (`again`), because it may have been edited meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 _BAD = ["document_id", "log_id", "epoch", "sequence", "digest_ok", "changes"]
 _ERASED = "erased"
-_BAD_MAX = 10_000  # of updates that cannot be used: more are counted by their documents' problems
+_BAD_MAX = 10_000  # documents with unusable updates; further ones are reported by their `problem` only
 
 
 def run_audit(
@@ -95,7 +94,7 @@ def _documents(lake: Lake) -> Iterator[pa.RecordBatch]:
 
 
 def _erased(lake: Lake) -> Iterator[JournalDocument]:
-    """What must be nowhere: no table has it but as a row of `events` that says so."""
+    """Yield erased documents: they must not exist anywhere but as their row in `events`."""
     for file in lake.table("events").list():
         events = parquet.read(lake.files, "events", file, ["document_id", "kind"])
         for name in events.filter(pc.equal(events["kind"], _ERASED))["document_id"].to_pylist():
@@ -121,7 +120,7 @@ def _bad_of(updates: pa.Table) -> Iterator[tuple[str, BadRecord]]:
 
 
 def reread(journals: Sequence[str], document_id: str) -> JournalDocument | None:
-    """One document as the journals have it now; None if they have nothing of it."""
+    """Replay one document from the current journals; None if they have no records of it."""
     wanted = JournalFilter(frozenset([document_id.encode()]))
     found: dict[str, list[pa.RecordBatch]] = {}
     for facts in find_segments(journals):
@@ -147,7 +146,7 @@ def reread(journals: Sequence[str], document_id: str) -> JournalDocument | None:
 
 
 def _once(name: str, table: pa.Table) -> pa.Table:
-    """Each fact once, as the tables have it."""
+    """Deduplicate rows, as the tables do."""
     candidates = repeated([table["identity"].to_numpy()])
     drop = losers(name, [table.select(columns_of(name))], candidates)[0]
     kept = np.ones(table.num_rows, bool)

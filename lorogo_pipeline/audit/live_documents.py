@@ -1,11 +1,11 @@
-"""Documents as they are served now, looked at without disturbing anybody.
+"""Read live documents without changing them.
 
-    UP                      its owner is asked, as a client would ask: what it has in memory
-    DOWN, STARTING, ERROR   snapshot and WAL are read from NATS, as a fresh load would read them
-    deleted, erased         the tombstone says so
+    UP                      from its owner's memory, with a client's call
+    DOWN, STARTING, ERROR   from snapshot and WAL in NATS, as an owner would load it
+    deleted, erased         from the tombstone
 
-Nothing is written, and no document is started, unless `through_servers` asks for it. To be asked keeps
-an open document open for its idle time, as any reader does.
+Nothing is written, and no document is started unless `through_servers` is set. A call resets the idle time
+of an open document, as any reader does.
 """
 
 import asyncio
@@ -36,28 +36,28 @@ from lorogo_transport.rpc.calls import Caller
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much is, of how much
+Progress = Callable[[str, int, int], None]  # name of the step, items done, items in total
 
 _PAUSES = (0.05, 0.2, 0.5, 1.0)  # between tries
-_ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for a journal
+_ALL = 1 << 62  # of sequences and times: this load needs nothing for a journal
 _RETRIED = (Reason.NOT_OWNER, Reason.BUSY)
-_NO_EPOCH = 0  # only an owner needs to know in which epoch its sequences count
+_NO_EPOCH = 0  # only an owner needs the epoch of its sequences
 
 
 class LiveReadFailed(LorogoError):
-    """A document could not be looked at now; says why."""
+    """A document could not be read; the message has the reason."""
 
     code = "look-failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveReadSettings:
-    """How documents are looked at."""
+    """Settings of reading live documents."""
 
-    through_servers: bool = False  # start documents that nobody serves, and ask their owners
-    at_once: int = 8  # documents that are read at the same time: each is in memory whole
+    through_servers: bool = False  # start documents that are not UP, and read them from their owners
+    at_once: int = 8  # documents read concurrently: each is in memory as a whole
     document_seconds: float = 120.0
-    call_seconds: float = 15.0  # of silence of an owner
+    call_seconds: float = 15.0  # without an answer of the owner
     reconnect_seconds: float = 30.0  # without NATS
 
 
@@ -68,9 +68,9 @@ async def read_documents(
     *,
     settings: LiveReadSettings | None = None,
 ) -> AsyncIterator[LiveDocument]:
-    """These documents, or all that NATS knows, in any order. Raises Unreachable, LookFailed, Disconnected.
+    """Yield these documents, or all in NATS, in any order. Raises Unreachable, LookFailed, Disconnected.
 
-    One that could not be looked at is UNREADABLE, with the reason.
+    A document that could not be read is UNREADABLE, with the reason.
     """
     async with live(nats_url, settings) as seen:
         names = sorted(await seen.documents()) if document_ids is None else list(document_ids)
@@ -85,7 +85,7 @@ async def read_documents(
 async def live(
     where: str | Transport, settings: LiveReadSettings | None = None, *, clock: Clock | None = None
 ) -> AsyncIterator["LiveDocumentReader"]:
-    """The documents on that NATS. Raises Unreachable, LookFailed if no server has ever run there."""
+    """Connect to the documents of a NATS. Raises Unreachable, LookFailed if no server has run there."""
     async with AsyncExitStack() as stack:
         transport = where
         if isinstance(transport, str):
@@ -95,7 +95,7 @@ async def live(
             await transport.stream(subjects.WAL_STREAM).state()
         except StreamMissing:
             raise LiveReadFailed(
-                "no lorogo server has ever run on this NATS: name the one that the journals belong to"
+                "no lorogo server has ever run on this NATS: give the URL of the NATS of these journals"
             ) from None
         seen = LiveDocumentReader(transport, settings or LiveReadSettings(), clock or SystemClock())
         await seen.caller.start()
@@ -104,7 +104,7 @@ async def live(
 
 
 class LiveDocumentReader:
-    """Looks at documents, each as often as it is asked to; owns and changes nothing."""
+    """Read documents; own and change nothing."""
 
     def __init__(self, transport: Transport, settings: LiveReadSettings, clock: Clock) -> None:
         self.settings = settings
@@ -121,7 +121,7 @@ class LiveDocumentReader:
         )
 
     async def documents(self) -> set[str]:
-        """Every document of which anything is stored. Raises TransportError."""
+        """Return the ids of all stored documents. Raises TransportError."""
         for pause in _PAUSES:
             await self._connected()
             try:
@@ -137,14 +137,14 @@ class LiveDocumentReader:
         return found
 
     async def try_read(self, document_id: str) -> LiveDocument:
-        """As `read`, but what fails is UNREADABLE with its reason."""
+        """Like `read`, but return an UNREADABLE document instead of raising LookFailed."""
         try:
             return await self.read(document_id)
         except LiveReadFailed as error:
             return _unreadable(document_id, str(error))
 
     async def read(self, document_id: str) -> LiveDocument:
-        """The document now. Raises LookFailed if nobody can tell, Disconnected if NATS stays away."""
+        """Read the document. Raises LookFailed if all tries fail, Disconnected without NATS."""
         ids.check_document_id(document_id)
         problem = ""
         try:
@@ -154,16 +154,16 @@ class LiveDocumentReader:
                     try:
                         if (seen := await self._once(document_id)) is not None:
                             return seen
-                        problem = "others keep changing it"
+                        problem = "it keeps changing"
                     except TransportError as error:
                         problem = str(error)
                     await asyncio.sleep(pause)
         except TimeoutError:
             problem = f"it took longer than {self.settings.document_seconds:g} s"
-        raise LiveReadFailed(f"{document_id} could not be looked at: {problem}")
+        raise LiveReadFailed(f"{document_id} could not be read: {problem}")
 
     async def _connected(self) -> None:
-        """Wait for NATS, if it is away. Raises Disconnected."""
+        """Wait for a connection to NATS. Raises Disconnected."""
         bus = self._transport.bus
         back = asyncio.Event()
         stop = bus.watch_connection(lambda up: back.set() if up else None)
@@ -173,13 +173,13 @@ class LiveDocumentReader:
                     await back.wait()
         except TimeoutError:
             raise Disconnected(
-                f"NATS was away for {self.settings.reconnect_seconds:g} s: audit again when it is there"
+                f"no connection to NATS for {self.settings.reconnect_seconds:g} s: restore it and audit again"
             ) from None
         finally:
             stop()
 
     async def _once(self, document_id: str) -> LiveDocument | None:
-        """None: it changed meanwhile, look again. Raises TransportError."""
+        """Try once; None if it changed meanwhile. Raises TransportError."""
         entry = await self._statuses.read(document_id)
         status = None if entry is None else entry.status
         head, facts, damage = None, SnapshotMetadata(), ""
@@ -196,8 +196,8 @@ class LiveDocumentReader:
                     return replace(served, problem=served.problem or damage)
             except Refused as refused:
                 if refused.reason is Reason.DELETED:
-                    return None  # just now: the tombstone says more
-                return _unreadable(document_id, f"its owner refuses to give it: {refused}")
+                    return None  # deleted just now: the next try reads the tombstone
+                return _unreadable(document_id, f"its owner refuses the sync: {refused}")
             except RequestTimeout as error:
                 return await self._from_storage(document_id, damage or str(error))
         if damage:
@@ -211,7 +211,7 @@ class LiveDocumentReader:
     # --- through its owner ------------------------------------------------------------------------
 
     async def _from_owner(self, document_id: str) -> LiveDocument | None:
-        """What its owner has; None if nobody answers for it. Raises Refused, TransportError."""
+        """Read the owner's replica; None without an owner. Raises Refused, TransportError."""
         for pause in (*_PAUSES, None):
             try:
                 answer = await self.caller.call("sync", document_id, {}, timeout=self.settings.call_seconds)
@@ -219,9 +219,9 @@ class LiveDocumentReader:
                 generation = need(answer, "generation", int)
                 return _alive(document_id, replica, generation, "server", "")
             except NoResponders:
-                return None  # it has just gone, or its owner has died
+                return None  # the owner released it or crashed
             except (CrdtError, MalformedMessage) as error:
-                return _unreadable(document_id, f"what its owner gives does not decode: {error}")
+                return _unreadable(document_id, f"the answer of its owner does not decode: {error}")
             except Refused as refused:
                 if refused.reason not in _RETRIED or pause is None:
                     raise
@@ -229,7 +229,7 @@ class LiveDocumentReader:
         raise AssertionError("the last try returns or raises")
 
     async def _start_and_read(self, document_id: str) -> LiveDocument | None:
-        """Have it served, then ask."""
+        """Start the document on a server, then read it."""
         seconds = self.settings.document_seconds
         try:
             async with lorogo_client.connect(
@@ -245,7 +245,7 @@ class LiveDocumentReader:
     # --- as it is stored --------------------------------------------------------------------------
 
     async def _from_storage(self, document_id: str, problem: str) -> LiveDocument | None:
-        """What a fresh load would give."""
+        """Load the document from snapshot and WAL."""
         try:
             loaded, head = await self._load(document_id)
         except SnapshotReplaced:
@@ -253,7 +253,7 @@ class LiveDocumentReader:
         except (DocumentLoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
             return _unreadable(document_id, f"{problem}; {error}" if problem else str(error))
         if _revision(loaded.snapshot) != _revision(head):
-            return None  # the WAL may have been purged for a snapshot that we did not see
+            return None  # the WAL may have been purged behind a newer snapshot
         if loaded.facts.deleted:
             return _tombstone(document_id, loaded.facts)
         return _alive(document_id, loaded.intake.replica, loaded.facts.generation, "store", problem)
@@ -263,7 +263,7 @@ class LiveDocumentReader:
             self._transport,
             self._snapshots,
             document_id,
-            ServerSettings(),  # the widest limits: what any server has accepted
+            ServerSettings(),  # the widest limits, so that every accepted update loads
             self._clock,
             epoch=_NO_EPOCH,
             covered=CoverageEntry("", _NO_EPOCH, _ALL, _ALL),

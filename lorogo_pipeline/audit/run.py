@@ -1,11 +1,10 @@
-"""Every document of the journals against the live system, in rounds, a few in memory at once.
+"""Compare every document of the journals with the live system, in rounds, a few in memory at once.
 
-    round 0     each replayed document, and then each that only the server knows: look and compare
-    round 1..   those that differ once more: journals read again (`again`), then the server
+    round 0     every replayed document, then every document that only the server has
+    round 1..   differing documents again: read the journals again (`again`), then the server
 
-Somebody may edit, delete or restore a document between the reading of the journals and the look at
-the server. What differs for that reason is gone in the next round: by then the journals have what the
-server had before. What stays is a difference.
+A document may change between the read of the journals and the read of the server. Such a difference is gone
+in the next round: the journals then have what the server had before. Remaining differences are real.
 """
 
 import asyncio
@@ -20,23 +19,23 @@ from lorogo_pipeline.spark.concurrent_map import as_async, concurrent_map
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId
 from lorogo_transport.clock import Clock, SystemClock
 
-ROUND_PAUSES = (0.2, 1.0, 3.0)  # an update is served a moment before it is in the journal
+ROUND_PAUSES = (0.2, 1.0, 3.0)  # an update is served shortly before it is in the journal
 
 Again = Callable[
     [str], Awaitable[JournalDocument | None]
-]  # the document as the journals have it now; None: not at all
+]  # replay one document again; None: not in the journals
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What is known of one document so far."""
+    """The result for one document so far."""
 
     document_id: str
     verdict: Comparison
-    before: Ends | None  # what the server had when it was first looked at
-    ahead: bool = False  # it had more than the journals, then or later
+    before: Ends | None  # what the server had at its first read
+    ahead: bool = False  # it had updates beyond the journals at any time
     where: str = ""
-    failed: str = ""  # it could not be looked at
+    failed: str = ""  # why it could not be read
 
 
 async def audit(
@@ -50,11 +49,11 @@ async def audit(
     pauses: Iterable[float] = ROUND_PAUSES,
     clock: Clock | None = None,
 ) -> AuditReport:
-    """Compare everything. Raises Disconnected if NATS goes away and stays so.
+    """Compare all documents. Raises Disconnected if NATS stays unreachable.
 
-    `replayed` is read in a thread, as it is needed. Without `again` the journals are as old as they
-    are: what the server has beyond them is counted as `ahead`, and is no difference. `damaged` are
-    differences that are not of one document; `only` limits what is asked of the server's own list.
+    A thread reads `replayed` on demand. Without `again` the journals are not read again: updates of the
+    server beyond them count as `ahead`, not as a difference. `damaged` are differences that are not about
+    one document; `only` filters the documents of the server.
     """
     clock = clock or SystemClock()
     began = clock.now()
@@ -75,7 +74,7 @@ async def audit(
 
 
 class _Run:
-    """The tally of one audit."""
+    """The state of one audit."""
 
     def __init__(self, live: LiveDocumentReader, again: Again | None, on_progress: Progress) -> None:
         self._live = live
@@ -86,33 +85,33 @@ class _Run:
         self._asked = 0
         self._done = 0
         self.total = 0
-        self._settled: list[_Outcome] = []  # that differ, whatever is read again
+        self._settled: list[_Outcome] = []  # with differences that a repetition cannot explain
         self.doubtful: dict[str, _Outcome] = {}
 
     async def compare_journals(self, replayed: Iterator[JournalDocument]) -> None:
-        """Every document that the journals have."""
+        """Compare every document of the journals."""
         async for outcome in concurrent_map(_in_thread(replayed), self._compare, self._live.settings.at_once):
             self._take(outcome, "comparing documents")
 
     async def compare_server_only(self, names: list[str]) -> None:
-        """Every document that only the server has."""
+        """Compare every document that only the server has."""
         async for outcome in concurrent_map(
             as_async(names), self._compare_server_only, self._live.settings.at_once
         ):
             self._take(outcome, "comparing documents")
 
     async def compare_again(self) -> None:
-        """What is in doubt, journals first."""
+        """Compare doubtful documents again, journals first."""
         waiting = list(self.doubtful.values())
         self.doubtful.clear()
         self._done, self.total = 0, len(waiting)
         async for outcome in concurrent_map(
             as_async(waiting), self._compare_again, self._live.settings.at_once
         ):
-            self._take(outcome, "reading again what differs")
+            self._take(outcome, "comparing again")
 
     def report(self, damaged: Iterable[Difference], seconds: float) -> AuditReport:
-        """The sum."""
+        """Return the report."""
         differences = list(damaged)
         skipped = []
         equal, ahead = self._equal, self._ahead
@@ -163,7 +162,7 @@ class _Run:
         assert self._again is not None
         replayed = await self._again(outcome.document_id)
         judged = await self._outcome(outcome.document_id, replayed, outcome.before)
-        return replace(judged, where="", ahead=judged.ahead or outcome.ahead)  # asked: counted already
+        return replace(judged, where="", ahead=judged.ahead or outcome.ahead)  # `asked` counted it already
 
     async def _outcome(
         self, document_id: str, replayed: JournalDocument | None, before: Ends | None
@@ -178,7 +177,7 @@ class _Run:
 
 
 def _remembering(replayed: Iterable[JournalDocument], seen: set[str]) -> Iterator[JournalDocument]:
-    """Each document once, noting its name."""
+    """Yield each document once and record its id."""
     for one in replayed:
         if one.document_id not in seen:
             seen.add(one.document_id)
@@ -186,6 +185,6 @@ def _remembering(replayed: Iterable[JournalDocument], seen: set[str]) -> Iterato
 
 
 async def _in_thread(items: Iterator[JournalDocument]) -> AsyncIterator[JournalDocument]:
-    """The same, read beside the loop: the next row may have to come from a cluster."""
+    """Iterate in a thread: the next row may come from a cluster."""
     while (one := await asyncio.to_thread(next, items, None)) is not None:
         yield one

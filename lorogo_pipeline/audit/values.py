@@ -1,4 +1,4 @@
-"""Where two JSON values begin to differ, short enough to be read."""
+"""Find the first difference of two JSON values, in short form."""
 
 import json
 import math
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _CHARS_MAX = 60
-_AROUND = 12  # characters of a text before the place where it differs
-_CLOSE = 1e-12  # a counter is a sum of floats: replicas add in different orders
+_AROUND = 12  # characters of context before the difference
+_CLOSE = 1e-12  # counters are sums of floats: replicas add in different orders
 _ABSENT = "(nothing)"
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """The first place where two values differ: a JSONPath, and what stands there on either side."""
+    """The first difference: a JSONPath, and both values there."""
 
     path: str
     left: str
@@ -24,9 +24,9 @@ class Contrast:
 
 
 def contrast(left: object, right: object) -> Contrast | None:
-    """The first difference, in order of keys; None if the values say the same.
+    """Return the first difference, in order of keys; None if the values are equal.
 
-    Floats that differ in the last bits are the same: counters add up in the order of arrival.
+    Floats that differ in the last bits are equal: counters sum in the order of arrival.
     """
     return next(_walk("$", left, right), None)
 

@@ -1,9 +1,9 @@
-"""Charts as inline SVG, from numbers: no script, no font, nothing to load.
+"""Charts as inline SVG, without scripts, fonts or external resources.
 
-Every chart is as wide as its place: along x everything is in percent (curves: in a stretched inner
-picture), so letters keep their size on a telephone. Colours are CSS variables of the page, --c1 to --c8.
-What the pointer rests on says its numbers (`<title>`); `label` says the whole to those who cannot see it.
-Words are escaped here, once: callers give them as they are.
+A chart fills the width of its container: x coordinates are percentages (curves: a stretched inner SVG), so
+text keeps its size on a phone. Colours are CSS variables of the page, --c1 to --c8. Tooltips (`<title>`) show
+numbers; `label` describes the chart for screen readers. Text is escaped in this module only: callers pass it
+unescaped.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _COLOURS = 8
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What stands along x: a name for each place, and the labels of some."""
+    """The x axis: a name for each place, and the labels of some."""
 
     names: Sequence[str]
     marks: Sequence[tuple[int, str]]
-    unfinished: frozenset[int] = frozenset()  # places whose numbers are of a part of the period only
+    unfinished: frozenset[int] = frozenset()  # places with numbers of an incomplete period
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Numbers of one kind, one for each place of the axis; None: there is none."""
+    """A named series, one value for each place of the axis; None: no value."""
 
     name: str
     values: Sequence[float | None]
@@ -42,7 +42,7 @@ class Series:
 
 
 def text(words: str) -> str:
-    """Foreign words, harmless in HTML and XML: escaped, and without characters that XML does not know."""
+    """Escape untrusted text for HTML and XML, and replace characters that XML does not allow."""
     return escape("".join(char if _printable(char) else "\N{REPLACEMENT CHARACTER}" for char in words))
 
 
@@ -55,7 +55,7 @@ def bars(
     binary: bool = False,
     height: int = 200,
 ) -> str:
-    """Bars over the places of an axis; several series are stacked, the first at the bottom."""
+    """Draw bars over the places of an axis; several series are stacked, the first at the bottom."""
     places = len(axis.names)
     sums = [sum(one.values[place] or 0 for one in series) for place in range(places)]
     marks = quantities.ticks(max(sums, default=0), binary=binary)
@@ -64,14 +64,14 @@ def bars(
     width = slot * (0.55 if places < 4 else 0.8)
     parts = [_grid(marks, y, unit)]
     for place, name in enumerate(axis.names):
-        said = [
+        tooltip = [
             f"{one.name}: {unit(one.values[place] or 0)}"
             for one in series
             if one.values[place] or len(series) == 1
         ]
-        so_far = " (a part of it)" if place in axis.unfinished else ""
+        so_far = " (incomplete)" if place in axis.unfinished else ""
         kind = "place part" if so_far else "place"
-        parts.append(f'<g class="{kind}"><title>{text(name + so_far)}\n{text(_lines(said))}</title>')
+        parts.append(f'<g class="{kind}"><title>{text(name + so_far)}\n{text(_lines(tooltip))}</title>')
         parts.append(
             f'<rect class="hit" x="{slot * place:.3f}%" y="{_TOP}" width="{slot:.3f}%" height="{height}"/>'
         )
@@ -100,7 +100,7 @@ def lines(
     area: bool = True,
     height: int = 200,
 ) -> str:
-    """Curves through the middles of the places; where a value is None the curve has a gap."""
+    """Draw curves through the middles of the places; a value of None leaves a gap."""
     known = [value for one in series for value in one.values if value is not None]
     if logarithmic:
         marks = quantities.decades(min(known, default=1), max(known, default=1))
@@ -132,7 +132,7 @@ def growth(
     binary: bool = False,
     height: int = 150,
 ) -> str:
-    """A sum that grows: the curve starts with what there was before, and ends each place with its value."""
+    """Draw a cumulative curve: it starts at `before` and reaches each value at the end of its place."""
     values = [before, *(value or 0 for value in series.values)]
     marks = quantities.ticks(max(values), binary=binary, wanted=3)
     y = _linear(marks, height)
@@ -152,7 +152,7 @@ def heatmap(
     unit: Callable[[float], str] = quantities.count,
     cell: int = 24,
 ) -> str:
-    """A table as shades: the darkest place has most."""
+    """Draw a table as shades; the darkest cell has the largest value."""
     top = max((value for row in values for value in row), default=0)
     slot = 100 / max(len(columns), 1)
     parts = []
@@ -162,7 +162,7 @@ def heatmap(
             f'<text class="tick" x="-10" y="{y + cell / 2 + 4:.0f}" text-anchor="end">{text(row)}</text>'
         )
         for place, (column, value) in enumerate(zip(columns, numbers, strict=True)):
-            # a root: one very busy hour must not make all others look empty
+            # square root: one peak must not make all other cells pale
             shade = (
                 f'class="c1" fill-opacity="{0.12 + 0.88 * math.sqrt(value / top):.3f}"'
                 if value
@@ -185,7 +185,7 @@ def rows(
     colour: int = 1,
     faint: frozenset[int] = frozenset(),
 ) -> str:
-    """Horizontal bars, one below the other: each a name, its number, and the words for the number."""
+    """Draw horizontal bars, each with a name, its value, and the text of the value."""
     top = max((value for _, value, _ in items), default=0)
     parts = []
     for index, (name, value, words) in enumerate(items):
@@ -208,7 +208,7 @@ def rows(
 
 
 def meter(value: float, top: float, *, colour: int = 1) -> str:
-    """A small bar for the cell of a table; the cell's number says the same, so it is silent."""
+    """Draw a small bar for a table cell; hidden from screen readers, which read the cell's number."""
     width = 100 * min(value / top, 1) if top > 0 else 0
     return (
         '<svg class="meter" aria-hidden="true" width="100%" height="6">'
@@ -218,7 +218,7 @@ def meter(value: float, top: float, *, colour: int = 1) -> str:
 
 
 def sparkline(values: Sequence[float | None], *, colour: int = 1, height: int = 28) -> str:
-    """A curve without words, for a glance at how it went."""
+    """Draw a small curve without labels."""
     numbers = [value or 0 for value in values]
     top = max(numbers, default=0) or 1
     if len(numbers) == 1:
@@ -260,7 +260,7 @@ def _curve(points: Sequence[tuple[float, float]], colour: str, floor: float | No
 
 def _grid(marks: Sequence[float], y: Callable[[float], float], unit: Callable[[float], str]) -> str:
     if unit is quantities.count:
-        unit = quantities.short  # so that all marks of an axis look alike
+        unit = quantities.short  # so that all marks of an axis have one format
     found = []
     for mark in marks:
         kind, at = "floor" if mark == marks[0] else "grid", y(mark)
@@ -275,7 +275,7 @@ def _labels(axis: Axis, height: int) -> str:
     slot = 100 / max(len(axis.names), 1)
     found = []
     for index, (place, words) in enumerate(axis.marks):
-        kind = "tick other" if index % 2 else "tick"  # where it is narrow, every other label is left out
+        kind = "tick other" if index % 2 else "tick"  # narrow pages hide every second label
         x, y = slot * (place + 0.5), height + _TOP + 17
         found.append(f'<text class="{kind}" x="{x:.3f}%" y="{y}" text-anchor="middle">{text(words)}</text>')
     return "".join(found)
@@ -285,8 +285,8 @@ def _hits(axis: Axis, series: Sequence[Series], unit: Callable[[float], str], he
     slot = 100 / max(len(axis.names), 1)
     found = []
     for place, name in enumerate(axis.names):
-        said = [(one.name, one.values[place]) for one in series]
-        words = _lines([f"{of}: {'none' if value is None else unit(value)}" for of, value in said])
+        values = [(one.name, one.values[place]) for one in series]
+        words = _lines([f"{of}: {'none' if value is None else unit(value)}" for of, value in values])
         found.append(
             f'<rect class="hit" x="{slot * place:.3f}%" y="{_TOP}" width="{slot:.3f}%" height="{height}">'
             f"<title>{text(name)}\n{text(words)}</title></rect>"

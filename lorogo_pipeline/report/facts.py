@@ -1,7 +1,7 @@
-"""The facts of a report, from a lake's tables: two questions to Spark, and their answers put together.
+"""Gather the facts of a report from a lake's tables with two Spark queries.
 
-The first says how much there is and from when to when; that chooses how long the periods of the charts
-are. The second asks everything else, by those periods.
+The first returns totals and the time range, which determine the length of the periods of the charts. The
+second returns everything else, by period.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ _OF_PERIODS = ("period", "document born", "peers", "peer born", "answered")
 
 
 class UnknownTimeZone(LorogoError):
-    """No such time zone."""
+    """Unknown time zone."""
 
     code = "unknown-time-zone"
 
     def __init__(self, tz: str) -> None:
-        super().__init__(f"{tz!r} is no time zone; give a name like UTC, Europe/Berlin or Asia/Tokyo")
+        super().__init__(f"{tz!r} is not a time zone; use a name like UTC, Europe/Berlin or Asia/Tokyo")
 
 
 def report(
     tables: Mapping[str, DataFrame], *, now: datetime, tz: str = "UTC", lake: LakeSummary | None = None
 ) -> str:
-    """The page for a lake's tables, given by their names; those that do not exist are left out."""
+    """Return the page for a lake's tables, given by name; missing tables are left out."""
     return page.render(gather(tables, now=now, tz=tz, lake=lake))
 
 
 def gather(
     tables: Mapping[str, DataFrame], *, now: datetime, tz: str = "UTC", lake: LakeSummary | None = None
 ) -> ReportFacts:
-    """What such a page says; days and hours are those of this time zone."""
+    """Gather the facts of the page; days and hours are in the time zone `tz`."""
     zone = _zone(tz)
     facts = ReportFacts(lake=lake or LakeSummary(), made_at=now.astimezone(zone), tz=tz)
     found = questions.totals(tables, (now - _EPOCH_UTC) // _MICROSECOND)
@@ -86,9 +86,9 @@ def gather(
 
 
 def _span(found: Answers) -> tuple[int, int] | None:
-    """The first and the last microsecond of which anything is known; None: nothing is."""
-    told = [*found.get("updates", []), *found.get("answers", [])]
-    return (min(row.first for row in told), max(row.last for row in told)) if told else None
+    """Return the first and the last microsecond with data; None without data."""
+    rows = [*found.get("updates", []), *found.get("answers", [])]
+    return (min(row.first for row in rows), max(row.last for row in rows)) if rows else None
 
 
 def _periods(answers: Answers, places: Mapping[int, datetime]) -> tuple[Period, ...]:
@@ -96,7 +96,7 @@ def _periods(answers: Answers, places: Mapping[int, datetime]) -> tuple[Period, 
     latencies = _latencies(answers)
 
     def period(at: int, start: datetime) -> Period:
-        edits, documents, peers, newcomers, said = (by[kind].get(at, _NOTHING) for kind in _OF_PERIODS)
+        edits, documents, peers, newcomers, answered = (by[kind].get(at, _NOTHING) for kind in _OF_PERIODS)
         return Period(
             at=start,
             updates=edits.numbers.get("updates", 0),
@@ -106,8 +106,8 @@ def _periods(answers: Answers, places: Mapping[int, datetime]) -> tuple[Period, 
             documents_new=documents.rows,
             peers=peers.rows,
             peers_new=newcomers.rows,
-            acked=said.numbers.get("acked", 0),
-            refused=said.numbers.get("refused", 0),
+            acked=answered.numbers.get("acked", 0),
+            refused=answered.numbers.get("refused", 0),
             p50_us=quantile(latencies.get(at, []), 0.5),
             p99_us=quantile(latencies.get(at, []), 0.99),
         )
@@ -120,7 +120,7 @@ def _with_totals(facts: ReportFacts, found: Answers, answers: Answers) -> Report
     week = [[0] * 24 for _ in range(7)]
     for row in answers.get("hour", []):
         week[row.at // 24][row.at % 24] = row.numbers["updates"]
-    updates, told = _only(found, "updates"), _only(found, "answers")
+    updates, answered = _only(found, "updates"), _only(found, "answers")
     events = {row.key: row.rows for row in found.get("events", [])}
     return replace(
         facts,
@@ -130,8 +130,8 @@ def _with_totals(facts: ReportFacts, found: Answers, answers: Answers) -> Report
             ops=updates.numbers.get("ops", 0),
             documents=sum(period.documents_new for period in facts.periods),
             peers=sum(period.peers_new for period in facts.periods),
-            acked=told.numbers.get("acked", 0),
-            refused=told.numbers.get("refused", 0),
+            acked=answered.numbers.get("acked", 0),
+            refused=answered.numbers.get("refused", 0),
             p50_us=quantile(latencies, 0.5),
             p99_us=quantile(latencies, 0.99),
             servers=_only(answers, "server").rows,
@@ -140,7 +140,7 @@ def _with_totals(facts: ReportFacts, found: Answers, answers: Answers) -> Report
             erased=events.get("erased", 0),
         ),
         week=tuple(tuple(day) for day in week),
-        has_answers=bool(told.rows),
+        has_answers=bool(answered.rows),
         digest_wrong=updates.numbers.get("wrong", 0),
         undecodable=updates.numbers.get("undecodable", 0),
         in_future=updates.numbers.get("in_future", 0),

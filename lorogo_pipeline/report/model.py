@@ -1,4 +1,4 @@
-"""What a report says, as values: gathered by `facts`, shown by `page`. No Spark, no HTML."""
+"""The values of a report: `facts` gathers them, `page` renders them. No Spark, no HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lorogo_pipeline.report.periods import PeriodLength
 
 @dataclass(frozen=True, slots=True)
 class LakeSummary:
-    """Which lake it is, in which state, and what ingest could not read of it (sentences)."""
+    """Name and table versions of a lake, and the problems of its ingest as sentences."""
 
     name: str = "lake"
     versions: Mapping[str, int] = field(default_factory=dict)  # of each table
@@ -20,26 +20,26 @@ class LakeSummary:
 
 @dataclass(frozen=True, slots=True)
 class ReportTotals:
-    """Everything in the lake."""
+    """Totals of the lake."""
 
     updates: int = 0
     bytes: int = 0
     ops: int = 0
-    documents: int = 0  # that were edited
+    documents: int = 0  # edited ones
     peers: int = 0
     acked: int = 0
     refused: int = 0
     p50_us: float | None = None
     p99_us: float | None = None
     servers: int = 0
-    deleted: int = 0  # records of it, as of restored and erased
+    deleted: int = 0  # number of records; likewise restored, erased
     restored: int = 0
     erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What happened in an hour, a day, a week, a month or a year."""
+    """Numbers of one period: an hour, a day, a week, a month or a year."""
 
     at: datetime  # its start, local
     updates: int = 0
@@ -57,7 +57,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What one replica contributed; `inserted` and `deleted` are known from `changes` only."""
+    """The contribution of one replica; `inserted` and `deleted` need the table `changes`."""
 
     id: str
     ops: int
@@ -67,7 +67,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class BusyDocument:
-    """A document with many updates, and how they came over the periods."""
+    """A document with many updates, and their number by period."""
 
     id: str
     updates: int
@@ -78,7 +78,7 @@ class BusyDocument:
 
 @dataclass(frozen=True, slots=True)
 class LargeDocument:
-    """A document that is large as it stands."""
+    """A document with a large snapshot."""
 
     id: str
     snapshot_bytes: int
@@ -89,7 +89,7 @@ class LargeDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Why servers said no, and how often in each period."""
+    """A NACK reason, and its count by period."""
 
     name: str
     count: int
@@ -98,7 +98,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class DocumentTotals:
-    """What the table `documents` holds of the newest state."""
+    """Totals of the latest state in the table `documents`."""
 
     documents: int
     live: int
@@ -107,12 +107,12 @@ class DocumentTotals:
     incomplete: int
     as_of: datetime | None
     updates_since: int = 0  # accepted after that time
-    documents_missing: int = 0  # edited, but not in it
+    documents_missing: int = 0  # edited, but not in the table
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentProblem:
-    """A document with damage: how many updates are wrong, or what is missing."""
+    """A damaged or incomplete document."""
 
     id: str
     digest_wrong: int = 0
@@ -122,7 +122,7 @@ class DocumentProblem:
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """All that a page needs."""
+    """All values of a report."""
 
     lake: LakeSummary
     made_at: datetime
@@ -133,21 +133,21 @@ class ReportFacts:
     totals: ReportTotals = ReportTotals()
     periods: tuple[Period, ...] = ()
     week: tuple[tuple[int, ...], ...] = ()  # updates by weekday (Monday first) and hour
-    peers: tuple[Peer, ...] = ()  # the most active; the rest is totals minus these
+    peers: tuple[Peer, ...] = ()  # the most active; `totals` includes the others
     peers_ops: int = 0  # of all peers
     peers_from_changes: bool = False
     busiest: tuple[BusyDocument, ...] = ()
     biggest: tuple[LargeDocument, ...] = ()
-    reasons: tuple[ReasonCount, ...] = ()  # the most frequent; the rest is totals minus these
+    reasons: tuple[ReasonCount, ...] = ()  # the most frequent; `totals` includes the others
     has_answers: bool = False
     materialised: DocumentTotals | None = None
     digest_wrong: int = 0
     undecodable: int = 0
     in_future: int = 0  # accepted after the report was made
-    damaged: tuple[DocumentProblem, ...] = ()  # the worst
+    damaged: tuple[DocumentProblem, ...] = ()  # the most damaged
     incomplete: tuple[DocumentProblem, ...] = ()  # some of them
 
     @property
     def empty(self) -> bool:
-        """Nothing was ingested yet."""
+        """True if the lake has no data."""
         return self.first is None

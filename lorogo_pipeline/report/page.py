@@ -1,6 +1,6 @@
-"""The report as one HTML page: it loads nothing, runs no script, and says where its numbers end.
+"""Render the report as one HTML page without scripts or external resources.
 
-Every word that came from a document, a peer or a server is foreign: it passes `charts.text` on its way.
+All text from documents, peers and servers is untrusted: `charts.text` escapes it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
     from lorogo_pipeline.report.model import DocumentProblem, ReportFacts
 
-_SAFE = (
-    "default-src 'none'; style-src 'unsafe-inline'"  # a browser would refuse to load anything for this page
-)
+_SAFE = "default-src 'none'; style-src 'unsafe-inline'"  # browsers load nothing for this page
 
 
 def render(facts: ReportFacts) -> str:
-    """The whole page."""
+    """Return the whole page."""
     body = [_header(facts), "<main>"]
     if facts.empty:
         body += [_troubles(facts), _nothing_yet(facts)]
@@ -45,7 +43,7 @@ def render(facts: ReportFacts) -> str:
 
 def _header(facts: ReportFacts) -> str:
     if facts.first is None or facts.last is None:
-        lead = "There is nothing in this lake yet."
+        lead = "The lake is empty."
     else:
         days = (facts.last.date() - facts.first.date()).days + 1
         same = facts.first.date() == facts.last.date()
@@ -57,10 +55,10 @@ def _header(facts: ReportFacts) -> str:
         about.insert(0, ("From", f"{_moment(facts.first)} to {_moment(facts.last)}"))
     if versions:
         about.append(("Versions of the tables:", versions))
-    said = "".join(f"<span>{text(what)} <b>{text(value)}</b></span>" for what, value in about)
+    spans = "".join(f"<span>{text(what)} <b>{text(value)}</b></span>" for what, value in about)
     return (
         f'<header><p class="eyebrow">lorogo report</p><h1><bdi>{text(facts.lake.name)}</bdi></h1>'
-        f'<p class="lead">{text(lead)}</p><p class="about">{said}</p></header>'
+        f'<p class="lead">{text(lead)}</p><p class="about">{spans}</p></header>'
     )
 
 
@@ -122,11 +120,11 @@ def _troubles(facts: ReportFacts) -> str:
     if damage:
         found += _notice("Damage", damage, kind="bad")
     if missing:
-        found += _notice("What these numbers do not hold", missing, kind="warn")
+        found += _notice("Missing from these numbers", missing, kind="warn")
     if not found and not facts.empty:
         found = (
-            '<p class="fine"><b>Nothing wrong was found.</b> Every update has the digest it was accepted with'
-            " and decodes, and no document misses a part.</p>"
+            '<p class="fine"><b>No damage found.</b> Every update matches its digest'
+            " and decodes, and every document is complete.</p>"
         )
     return found
 
@@ -135,8 +133,8 @@ def _damage(facts: ReportFacts) -> Iterable[str]:
     if facts.digest_wrong:
         where = _where(one for one in facts.damaged if one.digest_wrong)
         yield (
-            f"{plural(facts.digest_wrong, 'update')} whose bytes do not have the digest they were accepted"
-            f" with{where}. Ingest another journal, replica or archive that has a good copy: it counts then."
+            f"{plural(facts.digest_wrong, 'update')} whose bytes do not match their digest{where}. Ingest"
+            " another journal, replica or archive with an intact copy: it replaces the damaged one."
         )
     if facts.undecodable:
         where = _where(one for one in facts.damaged if one.undecodable)
@@ -144,15 +142,15 @@ def _damage(facts: ReportFacts) -> Iterable[str]:
     if facts.materialised and facts.materialised.incomplete:
         number = facts.materialised.incomplete
         named = "; ".join(
-            f'<bdi class="id">{text(one.id)}</bdi>: {text(one.problem or "it does not say why")}'
+            f'<bdi class="id">{text(one.id)}</bdi>: {text(one.problem or "no reason recorded")}'
             for one in facts.incomplete
         )
         more = f"; and {exact(number - len(facts.incomplete))} more" if number > len(facts.incomplete) else ""
-        yield f"{plural(number, 'document')} cannot be put together completely. {named}{more}."
+        yield f"{plural(number, 'document')} are incomplete. {named}{more}."
     if facts.in_future:
         yield (
-            f"{plural(facts.in_future, 'update')} accepted later than this report was made: a clock is wrong,"
-            " the report's or a server's."
+            f"{plural(facts.in_future, 'update')} accepted after the time of this report: the clock of this"
+            " machine or of a server is wrong."
         )
 
 
@@ -160,22 +158,23 @@ def _missing(facts: ReportFacts) -> Iterable[str]:
     command = f"<code>lorogo pipeline materialise --lake {text(shlex.quote(facts.lake.name))}</code>"
     kept = facts.materialised
     if facts.totals.updates and kept is None:
-        yield f"The documents were not put together yet, so their sizes are not known: {command}."
+        yield f"The documents are not materialised, so their sizes are unknown: {command}."
     if kept and kept.as_of and kept.updates_since:
         yield (
-            f"The documents stand as of {text(_moment(kept.as_of))};"
-            f" {plural(kept.updates_since, 'update')} came later: {command}."
+            f"The documents are materialised as of {text(_moment(kept.as_of))};"
+            f" {plural(kept.updates_since, 'update')} followed: {command}."
         )
     if kept and kept.documents_missing:
         number = plural(kept.documents_missing, "edited document")
-        yield f"At least {number} {'is' if kept.documents_missing == 1 else 'are'} not among them: {command}."
+        verb = "is" if kept.documents_missing == 1 else "are"
+        yield f"At least {number} {verb} not materialised: {command}."
     if not facts.has_answers and not facts.empty:
         yield (
-            "Servers left no record of their answers, so nothing is known of latencies and refusals. They"
-            " write it to their journals every minute, but not with durability <code>stream</code>."
+            "The journals have no records of answers, so latencies and refusals are unknown. Servers write"
+            " them every minute, but not with durability <code>stream</code>."
         )
     if facts.totals.erased:
-        yield f"{plural(facts.totals.erased, 'document')} erased for good: none of it is counted."
+        yield f"{plural(facts.totals.erased, 'document')} erased: not counted."
 
 
 def _where(troubles: Iterable[DocumentProblem]) -> str:
@@ -194,24 +193,24 @@ def _notice(title: str, items: Sequence[str], *, kind: str) -> str:
 def _nothing_yet(facts: ReportFacts) -> str:
     lake = text(shlex.quote(facts.lake.name))
     return (
-        '<section class="card first"><h3>Three steps to a page with something on it</h3><ol>'
-        "<li>Bring the history of the documents into the lake. The journal is the folder that a server keeps"
-        " its data in, or an archive that servers ship to."
+        '<section class="card first"><h3>Three steps to a report with data</h3><ol>'
+        "<li>Ingest the history of the documents. The journal is the data folder of a server, or an archive"
+        " that servers ship to."
         f"<pre>lorogo pipeline ingest --journal .lorogo/server --lake {lake}</pre></li>"
-        "<li>Put the documents together."
+        "<li>Materialise the documents."
         f"<pre>lorogo pipeline materialise --lake {lake}</pre></li>"
-        f"<li>Ask again.<pre>lorogo pipeline report --lake {lake} --out report.html</pre></li></ol>"
+        f"<li>Report again.<pre>lorogo pipeline report --lake {lake} --out report.html</pre></li></ol>"
         '<p class="why">No server yet? <code>lorogo dev</code> starts one here; whatever is edited there is'
-        " in its journal at once.</p></section>"
+        " at once.</p></section>"
     )
 
 
 def _footer(facts: ReportFacts) -> str:
     return (
-        "<footer><p>Made of the lake's tables only: what was not ingested is not here. An update counts once,"
-        " however many servers journalled it. Its time is when JetStream stored it, never a client's clock."
-        "</p><p>This page loads nothing and runs no script. The names of documents are on it: share it as you"
-        f" would share them. Made {text(_moment(facts.made_at))}.</p></footer>"
+        "<footer><p>Source: the lake's tables, so only ingested data. An update counts once, however many"
+        " servers journalled it. Its time is when JetStream stored it, not a client's clock."
+        "</p><p>This page loads nothing and runs no script. It contains the names of documents: share it"
+        f" accordingly. Made {text(_moment(facts.made_at))}.</p></footer>"
     )
 
 

@@ -1,6 +1,6 @@
-"""Stretches of time that a chart can show: hours, days, weeks, months or years, a few hundred at most.
+"""Periods of a chart: hours, days, weeks, months or years, a few hundred at most.
 
-A period is named by its start, local time without a zone: which zone, the report says once.
+A period is identified by its start in local time without a zone; the report states the zone once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LABELS_MAX = 9  # that fit below a chart
 
 
 class PeriodLength(StrEnum):
-    """How long a period is; the value is how it is called."""
+    """The length of a period; the value is its name."""
 
     HOUR = "hour"
     DAY = "day"
@@ -26,7 +26,7 @@ class PeriodLength(StrEnum):
 
 
 def step_for(first: datetime, last: datetime) -> PeriodLength:
-    """The shortest step that makes at most about a hundred periods (years: as many as there are)."""
+    """Return the shortest step with at most about a hundred periods (years: any number)."""
     days = (last - first).days
     for step, days_max in (
         (PeriodLength.HOUR, 3),
@@ -40,7 +40,7 @@ def step_for(first: datetime, last: datetime) -> PeriodLength:
 
 
 def start_of(at: datetime, step: PeriodLength) -> datetime:
-    """The start of the period that holds this moment."""
+    """Return the start of the period of a moment."""
     if step is PeriodLength.HOUR:
         return at.replace(minute=0, second=0, microsecond=0)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -55,7 +55,7 @@ def start_of(at: datetime, step: PeriodLength) -> datetime:
 
 
 def after(start: datetime, step: PeriodLength) -> datetime:
-    """The start of the next period."""
+    """Return the start of the next period."""
     match step:
         case PeriodLength.HOUR:
             return start + timedelta(hours=1)
@@ -70,7 +70,7 @@ def after(start: datetime, step: PeriodLength) -> datetime:
 
 
 def starts(first: datetime, last: datetime, step: PeriodLength) -> list[datetime]:
-    """Every period from the one that holds `first` to the one that holds `last`, without gaps."""
+    """Return every period from that of `first` to that of `last`."""
     found = [start_of(first, step)]
     while (following := after(found[-1], step)) <= last:
         found.append(following)
@@ -78,12 +78,12 @@ def starts(first: datetime, last: datetime, step: PeriodLength) -> list[datetime
 
 
 def day(at: datetime) -> str:
-    """A date as people write it: 3 Nov 2026."""
+    """Format a date: 3 Nov 2026."""
     return f"{at.day} {at:%b} {at.year}"
 
 
 def name(start: datetime, step: PeriodLength) -> str:
-    """What a tooltip calls the period."""
+    """Return the period's name for a tooltip."""
     match step:
         case PeriodLength.HOUR:
             return f"{start:%a} {day(start)}, {start:%H}:00"
@@ -98,7 +98,7 @@ def name(start: datetime, step: PeriodLength) -> str:
 
 
 def marks(periods: Sequence[datetime], step: PeriodLength) -> list[tuple[int, str]]:
-    """Which of the periods get a label below the chart, and its words; at most nine."""
+    """Choose the periods with a label below the chart, at most nine; return their index and text."""
     for wanted, words in _CHOICES[step]:
         chosen = [(index, words(at)) for index, at in enumerate(periods) if wanted(at)]
         if 2 <= len(chosen) <= _LABELS_MAX:

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and the marks of an axis: counts, bytes, durations, latencies."""
+"""Format counts, bytes, durations and latencies; compute the marks of an axis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """As on an axis: 750, 1 k, 2.5 k."""
+    """Format a mark of an axis: 750, 1 k, 2.5 k."""
     return _scaled(value, 1000, ("", "k", "M", "G", "T", "P"))
 
 
@@ -35,7 +35,7 @@ def size(value: float) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """How long: 180 µs, 2.4 ms, 1.2 s."""
+    """Format a duration: 180 µs, 2.4 ms, 1.2 s."""
     factor, unit = next(
         (pair for pair in reversed(_MICROSECONDS) if round(microseconds) >= pair[0]), _MICROSECONDS[0]
     )
@@ -43,7 +43,7 @@ def duration(microseconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage that never says 0 % of something, nor 100 % of less than all."""
+    """Format a percentage; never 0 % of a part, nor 100 % of less than all."""
     if whole <= 0:
         return f"0{_THIN}%"
     percent = 100 * part / whole
@@ -62,7 +62,7 @@ def plural(value: int, one: str, many: str = "") -> str:
 
 
 def ticks(top: float, *, binary: bool = False, wanted: int = 4) -> list[float]:
-    """Round marks from 0 to the first that is not below `top`; whole numbers."""
+    """Return round integer marks from 0 to the first that is at least `top`."""
     if not math.isfinite(top) or top <= 1:
         return [0.0, 1.0]
     base = 1024.0 ** max(0, int(math.log(top, 1024))) if binary else 1.0
@@ -74,17 +74,17 @@ def ticks(top: float, *, binary: bool = False, wanted: int = 4) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten around these, for a logarithmic axis; at least two."""
+    """Return the powers of ten around a range, for a logarithmic axis; at least two."""
     first = math.floor(math.log10(max(low, 1)))
     last = max(math.ceil(math.log10(max(high, 1))), first + 1)
     return [10.0**power for power in range(first, last + 1)]
 
 
 def quantile(counts: Sequence[int], fraction: float) -> float | None:
-    """Microseconds that this fraction of ACKs stayed below, from counts by powers of two; None without ACKs.
+    """Estimate a quantile of ACK latency in microseconds, from counts by powers of two; None without ACKs.
 
-    Number i of `counts` took at least 2^(i-1) and less than 2^i: inside of a power it is a guess, evenly on a
-    logarithmic scale, so it is right within a factor of two.
+    `counts[i]` ACKs took at least 2^(i-1) and less than 2^i. Within a power the estimate interpolates
+    logarithmically, so it is exact within a factor of two.
     """
     total = sum(counts)
     if total <= 0:

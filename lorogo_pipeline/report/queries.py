@@ -1,17 +1,17 @@
-"""What a report asks Spark: two questions, each of one pass over the tables and few stages.
+"""The two Spark queries of a report; each reads the tables once, in few stages.
 
-Every table is turned into rows of one shape (`kind`, `key`, `at`, six numbers), so that all of them are
-shuffled and added up together: planning and starting a stage costs more than a small lake's rows. What comes
-back has as many rows as there are periods, or as a table of the page has lines, whatever the lake holds.
-Columns with bytes of documents are never read.
+Every table becomes rows of one shape (`kind`, `key`, `at`, six numbers), so that all are shuffled and summed
+together: planning and starting a stage costs more than the rows of a small lake. The number of result rows
+depends on the periods and the lines of the page's tables, not on the size of the lake. Columns with bytes of
+documents are never read.
 
-    rows        document d, period p ─┐                    ┌─ period p: sums, and how many documents
+    rows        document d, period p ─┐                    ┌─ period p: sums, number of documents
                 peer x, period p ─────┤ added up by        ├─ document d: sums, first period, history
                 reason r, period p ───┤ kind, key, period, ├─ peer x: sums, first period
                 power i, period p ────┤ then by            ├─ reason r: sum, history
-                hour of the week ─────┘                    └─ ... and of the long ones, only the largest
+                hour of the week ─────┘                    └─ ...; of long lists only the largest
 
-Hours and days are made of microseconds, so the session's own time zone does not matter.
+Hours and days are computed from microseconds, independent of the session's time zone.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-#: how many of a kind come back: the lines of a table
+#: result rows of a kind: the lines of a table
 TOP = {"document": 10, "biggest": 10, "peer": 14, "author": 14, "reason": 7}
 TROUBLE_TOP = 8
 _LATENCIES_MAX = 64
 _WORDS_MAX = 200  # of a reason or a problem
 
-NUMBERS = {  # what the numbers of a kind are
+NUMBERS = {  # names of the numbers of a kind
     "updates": ("bytes", "ops", "wrong", "undecodable", "in_future"),
     "answers": ("acked", "refused"),
     "documents": ("live", "chars", "snapshot_bytes", "incomplete"),
@@ -51,7 +51,7 @@ NUMBERS = {  # what the numbers of a kind are
     "peers": ("ops",),
     "peer": ("ops",),
     "peer born": ("ops",),
-    "author": ("ops", "inserted", "deleted"),  # a peer, as `changes` tell of it
+    "author": ("ops", "inserted", "deleted"),  # a peer, from the table `changes`
     "biggest": ("snapshot_bytes", "chars", "updates", "live"),
     "incomplete": (),
     "server": (),
@@ -65,7 +65,7 @@ _COLUMNS = ("a", "b", "c", "d", "e", "f")
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One row of an answer: `rows` were added up, of the times from `first` to `last`."""
+    """One result row: the sum of `rows` rows with times from `first` to `last`."""
 
     key: str
     at: int
@@ -82,15 +82,15 @@ Answers = dict[str, list[ReportRow]]
 
 @dataclass(frozen=True, slots=True)
 class PeriodClock:
-    """How a time becomes a period: local hours since 1970, at its start."""
+    """Convert times to periods: local hours since 1970, at the start of the period."""
 
     tz: str
     step: PeriodLength
 
     def hours(self, time: str) -> Column:
-        """Hours since 1970 as a wall clock there counts them."""
+        """Return hours since 1970 of a wall clock in the zone."""
         micros = F.unix_micros(time)
-        if self.tz == "UTC":  # most reports: whole numbers are much quicker than calendars
+        if self.tz == "UTC":  # most reports: integers are much faster than calendar functions
             return F.floor(micros / F.lit(3_600_000_000)).cast("bigint")
         seconds = (micros.cast("decimal(20,0)") / F.lit(1_000_000)).cast("decimal(18,6)")
         utc = F.expr("timestamp_ntz'1970-01-01 00:00:00'") + F.make_dt_interval(secs=seconds)
@@ -114,7 +114,7 @@ class PeriodClock:
 
 
 def totals(tables: Mapping[str, DataFrame], now_us: int) -> Answers:
-    """How much there is in each table, and from when to when (microseconds)."""
+    """Return totals and time range (microseconds) of each table."""
     rows = []
     if (updates := tables.get("updates")) is not None:
         at = F.unix_micros("accepted_at")
@@ -150,7 +150,7 @@ def totals(tables: Mapping[str, DataFrame], now_us: int) -> Answers:
 def details(
     tables: Mapping[str, DataFrame], clock: PeriodClock, *, as_of_us: int | None, authors: bool
 ) -> Answers:
-    """Everything by period, hour of the week, document, peer, author, reason; `late` is after `as_of_us`."""
+    """Return sums by period, hour of the week, document, peer, author, reason; `late`: after `as_of_us`."""
     rows: list[DataFrame] = []
     if (updates := tables.get("updates")) is not None:
         rows += _of_updates(updates, clock, as_of_us)
@@ -164,7 +164,7 @@ def details(
         numbers = [F.col("snapshot_bytes"), F.col("chars"), F.col("updates"), F.col("state") == "live"]
         latest = documents.where("latest")
         rows.append(_rows(latest, "biggest", key=F.col("document_id"), numbers=numbers))
-    added = _added(_union(rows)).persist()  # several ask it; it is as small as the list of documents
+    added = _added(_union(rows)).persist()  # used by several queries; as small as the list of documents
     try:
         asked = [*_small(added), *([] if documents is None else [_incomplete(documents)])]
         return _answers(_union(asked))
@@ -196,7 +196,7 @@ def _of_answers(answers: DataFrame, clock: PeriodClock) -> Iterable[DataFrame]:
 
 
 def _added(rows: DataFrame) -> DataFrame:
-    """Sums by kind, key and period; then of documents and peers over all periods, and of periods over all."""
+    """Sum by kind, key and period; then documents and peers over all periods, and periods over all keys."""
     by_period = rows.groupBy("kind", "key", "at").agg(*(F.sum(name).alias(name) for name in _COLUMNS))
     kind = F.col("kind")
     history = F.when(kind.isin("document", "reason"), F.array("at", "a"))
@@ -214,7 +214,7 @@ def _added(rows: DataFrame) -> DataFrame:
 
     none = F.lit(None).cast("array<bigint>")
     whole = row(kind, "key", None, history)
-    told = (
+    expanded = (
         F.when(kind == "document", F.array(row("period", None, "at", none), whole))
         .when(kind == "peer", F.array(row("peers", None, "at", none), whole))
         .when(kind == "reason", F.array(whole))
@@ -222,7 +222,7 @@ def _added(rows: DataFrame) -> DataFrame:
         .otherwise(F.array(row(kind, "key", "at", none)))
     )
     return (
-        by_period.select(F.inline(told))
+        by_period.select(F.inline(expanded))
         .groupBy("kind", "key", "at")
         .agg(
             F.count("*").alias("rows"),
@@ -235,7 +235,7 @@ def _added(rows: DataFrame) -> DataFrame:
 
 
 def _small(added: DataFrame) -> Iterable[DataFrame]:
-    """What of it the page shows: all that is about periods, and of the rest only the largest."""
+    """Select the rows of the page: everything by period, and of the rest only the largest."""
     kind = F.col("kind")
     yield added.where(~kind.isin(*TOP)).select(*_shape())
     place = F.row_number().over(Window.partitionBy("kind").orderBy(F.desc("a"), "key"))
@@ -298,8 +298,10 @@ def _answers(rows: DataFrame) -> Answers:
     answers: Answers = defaultdict(list)
     for kind, key, at, number, first, last, *sums, history, text in rows.collect():
         named = dict(zip(NUMBERS[kind], (value or 0 for value in sums), strict=False))
-        told = dict(zip(history[::2], history[1::2], strict=True))
-        answers[kind].append(ReportRow(key or "", at or 0, number, first or 0, last or 0, named, told, text))
+        by_period = dict(zip(history[::2], history[1::2], strict=True))
+        answers[kind].append(
+            ReportRow(key or "", at or 0, number, first or 0, last or 0, named, by_period, text)
+        )
     return answers
 
 

@@ -1,4 +1,4 @@
-"""The sections of the report, each a question that people have, with its charts and tables."""
+"""The sections of the report, with their charts and tables."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _HOURS = tuple(f"{hour:02d}" for hour in range(24))
 _MINUS = "\N{MINUS SIGN}"
 _DELETED = '<span class="tag">deleted</span>'
 _MEANINGS = {
-    "digest-mismatch": "the bytes changed on the way",
-    "chunk-missing": "a part of the update never came",
+    "digest-mismatch": "the bytes changed in transit",
+    "chunk-missing": "a chunk of the update is missing",
     "too-large": "the update is above the limit",
-    "invalid-update": "the bytes are no Loro update",
-    "missing-dependencies": "it builds on edits that the server did not have yet",
-    "history-trimmed": "it builds on history from before the last compaction; the client rebases it",
+    "invalid-update": "the bytes are not a Loro update",
+    "missing-dependencies": "it depends on edits that the server did not have yet",
+    "history-trimmed": "it depends on history that compaction removed; the client rebases it",
     "deleted": "the document is deleted",
-    "not-owner": "another server has the document; the client asks that one",
-    "storage-full": "no room left to keep it",
-    "document-full": "the document is as large as it may be",
-    "rate-limited": "too many at once",
-    "read-only": "the sender may not write",
-    "busy": "the server has too much to do",
+    "not-owner": "another server owns the document; the client calls that one",
+    "storage-full": "no storage space left",
+    "document-full": "the document is at its size limit",
+    "rate-limited": "too many requests",
+    "read-only": "the sender has no write permission",
+    "busy": "the server is overloaded",
 }
 
 
 def sections(facts: ReportFacts) -> Iterable[str]:
-    """All of them that there is something to say in."""
+    """Yield the sections that have data."""
     axis = _axis(facts)
     if facts.totals.updates:
         yield from (_activity(facts, axis), _people(facts, axis), _growth(facts, axis), _documents(facts))
@@ -64,11 +64,11 @@ def _axis(facts: ReportFacts) -> Axis:
 def _activity(facts: ReportFacts, axis: Axis) -> str:
     updates = Series("updates", [period.updates for period in facts.periods], 1)
     top = max(facts.periods, key=lambda period: period.updates)
-    said = f"Updates per {facts.step}. Most, {exact(top.updates)}, in: {name(top.at, facts.step)}."
+    label = f"Updates per {facts.step}. Most, {exact(top.updates)}, in: {name(top.at, facts.step)}."
     cards = _card(
         f"Updates per {facts.step}",
         f"Most: {exact(top.updates)} ({name(top.at, facts.step)})." + _part_note(axis, facts),
-        _plot(charts.bars(axis, [updates], label=said)) + _numbers(axis, [updates], facts),
+        _plot(charts.bars(axis, [updates], label=label)) + _numbers(axis, [updates], facts),
     )
     by_hour = [sum(row[hour] for row in facts.week) for hour in range(24)]
     busiest = max(range(24), key=by_hour.__getitem__)
@@ -85,12 +85,15 @@ def _activity(facts: ReportFacts, axis: Axis) -> str:
         "Hour of the day", f"{peak} Times are {facts.tz}.", _plot(bars), kind="half" if whole_weeks else ""
     )
     if whole_weeks:
-        label = f"Updates by weekday and hour. {peak} " + " ".join(
+        described = f"Updates by weekday and hour. {peak} " + " ".join(
             f"{weekday}: {exact(sum(row))}." for weekday, row in zip(_WEEKDAYS, facts.week, strict=True)
         )
-        shades = charts.heatmap(_WEEKDAYS, [f"{hour}:00" for hour in _HOURS], facts.week, label=label)
+        shades = charts.heatmap(_WEEKDAYS, [f"{hour}:00" for hour in _HOURS], facts.week, label=described)
         cards += _card(
-            "Hour of the week", "The stronger the colour, the more.", _plot(shades, kind="days"), kind="half"
+            "Hour of the week",
+            "A stronger colour means more updates.",
+            _plot(shades, kind="days"),
+            kind="half",
         )
     return _section("When people work", "", cards + card)
 
@@ -114,8 +117,8 @@ def _people(facts: ReportFacts, axis: Axis) -> str:
     kind = "half" if contribution else "whole"
     return _section(
         "Documents and people",
-        "A peer is a replica that edits: a browser tab, an app, a script. A person with two devices is two"
-        " peers or more, so people are at most as many as peers.",
+        "A peer is a replica that edits: a browser tab, an app, a script. A person with two devices has at"
+        " least two peers, so there are at most as many people as peers.",
         f'<div class="stack {kind}">{charts_}</div>{contribution}',
     )
 
@@ -137,11 +140,9 @@ def _contribution(facts: ReportFacts) -> str:
         items.append((f"{plural(others, 'other peer')}", float(whole - shown), share(whole - shown, whole)))
         faint = frozenset({len(items) - 1})
     first = sum(peer.ops for peer in facts.peers[:3])
-    note = "Operations: about one for each character or value, written or removed."
+    note = "Operations: about one for each character or value inserted or removed."
     if facts.peers_from_changes:
-        note = (
-            f"Characters and items that each wrote (+) and removed ({_MINUS}), and the share of operations."
-        )
+        note = f"Characters and items inserted (+) and removed ({_MINUS}), and the share of operations."
     if facts.totals.peers > 3:
         note += f" The first three made {share(first, whole)} of all {count(whole)}."
     label = f"Contribution per peer, {plural(len(facts.peers), 'peer')} with most operations. " + "; ".join(
@@ -161,12 +162,12 @@ def _growth(facts: ReportFacts, axis: Axis) -> str:
     ):
         series = Series(title.lower(), list(accumulate(values)), colour)
         halves = sum(values[len(values) // 2 :])
-        label = f"{title}, added up: {unit(total)} in the end, {unit(halves)} in the second half of the time."
+        label = (
+            f"{title}, cumulative: {unit(total)} at the end, {unit(halves)} in the second half of the time."
+        )
         chart = charts.growth(axis, series, label=label, unit=unit, binary=unit is size)
-        cards += _card(title, f"{unit(total)} in the end", _plot(chart), kind="third")
-    return _section(
-        "Growth", "Everything since the beginning, added up. Documents count from their first edit.", cards
-    )
+        cards += _card(title, f"{unit(total)} at the end", _plot(chart), kind="third")
+    return _section("Growth", "Cumulative. Documents count from their first edit.", cards)
 
 
 def _documents(facts: ReportFacts) -> str:
@@ -192,7 +193,7 @@ def _documents(facts: ReportFacts) -> str:
         kind="half",
     )
     if not facts.biggest or kept is None:
-        empty = '<p class="empty">Not known until <code>lorogo pipeline materialise</code> has run.</p>'
+        empty = '<p class="empty">Unknown until <code>lorogo pipeline materialise</code> has run.</p>'
         return _section("Documents", "", cards + _card("Biggest", "", empty, kind="half"))
     top = max(one.snapshot_bytes for one in facts.biggest)
     biggest = _table(
@@ -229,8 +230,8 @@ def _answers(facts: ReportFacts, axis: Axis) -> str:
     curves = charts.lines(axis, [most, middle], label=label, unit=duration, logarithmic=True, area=False)
     cards = _card(
         f"Time to ACK per {facts.step}",
-        "From when the server had the whole update to when it said ACK; the network is not in it. Kept by"
-        " powers of two, so right within a factor of two.",
+        "From the arrival of the complete update at the server to its ACK, without the network. Recorded by"
+        " powers of two, so exact within a factor of two.",
         _legend([middle, most]) + _plot(curves) + _numbers(axis, [middle, most], facts, unit=duration),
         kind="half",
     )
@@ -254,8 +255,8 @@ def _answers(facts: ReportFacts, axis: Axis) -> str:
         cards += _reasons(facts)
     return _section(
         "How servers answered",
-        "ACK: the update is kept. NACK: it was refused, and the sender was told why. Where the table says so,"
-        " the client sends it again by itself: such a refusal costs time, not an edit.",
+        "ACK: the update is durable. NACK: it was refused, with a reason. Where the table shows it, the"
+        " client resends the update automatically: such a refusal costs time, not an edit.",
         cards,
     )
 
@@ -273,7 +274,7 @@ def _reasons(facts: ReportFacts) -> str:
         ]
         for index, one in enumerate(facts.reasons, start=1)
     ]
-    heads = [("Reason", ""), ("NACKs", "n"), ("", "far"), ("It means", ""), ("Sent again by itself?", "")]
+    heads = [("Reason", ""), ("NACKs", "n"), ("", "far"), ("Meaning", ""), ("Resent automatically", "")]
     return _card("Reasons", "", _table(heads, rows), kind="reasons")
 
 
@@ -284,7 +285,7 @@ def _why(facts: ReportFacts) -> str:
 
 
 def _part_note(axis: Axis, facts: ReportFacts) -> str:
-    return f" Paler: a {facts.step} of which only a part is here." if axis.unfinished else ""
+    return f" Paler: an incomplete {facts.step}." if axis.unfinished else ""
 
 
 def _numbers(axis: Axis, series: Sequence[Series], facts: ReportFacts, *, unit: object = None) -> str:
@@ -293,7 +294,7 @@ def _numbers(axis: Axis, series: Sequence[Series], facts: ReportFacts, *, unit: 
         [("", text(place)), *(("n", _exactly(one.values[index], unit)) for one in series)]
         for index, place in enumerate(axis.names)
     ]
-    return f"<details><summary>The numbers</summary>{_table(heads, rows)}</details>"
+    return f"<details><summary>Numbers</summary>{_table(heads, rows)}</details>"
 
 
 def _exactly(value: float | None, unit: object) -> str:
@@ -322,10 +323,10 @@ def _table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[tuple[str, 
 
 
 def _card(title: str, note: str, body: str, *, kind: str = "") -> str:
-    said = f'<p class="note">{text(note)}</p>' if note else ""
-    return f'<article class="card {kind}"><h3>{text(title)}</h3>{said}{body}</article>'
+    shown = f'<p class="note">{text(note)}</p>' if note else ""
+    return f'<article class="card {kind}"><h3>{text(title)}</h3>{shown}{body}</article>'
 
 
 def _section(title: str, why: str, cards: str) -> str:
-    said = f'<p class="why">{text(why)}</p>' if why else '<p class="why"></p>'
-    return f'<section><h2>{text(title)}</h2>{said}<div class="grid">{cards}</div></section>'
+    shown = f'<p class="why">{text(why)}</p>' if why else '<p class="why"></p>'
+    return f'<section><h2>{text(title)}</h2>{shown}<div class="grid">{cards}</div></section>'

@@ -1,6 +1,6 @@
-"""How the report looks: one style sheet, light and dark, wide and narrow, and on paper."""
+"""The style sheet of the report: light and dark, wide and narrow, and print."""
 
-# ruff: noqa: E501 - rules that belong together stand in one line
+# ruff: noqa: E501 - related rules share a line
 
 STYLE = """
 :root{color-scheme:light dark;--bg:#f5f6f8;--card:#fff;--ink:#18212d;--muted:#5a6878;--line:#e4e8ed;--soft:#eef1f5;
