@@ -118,7 +118,7 @@ def test_erase_prints_its_proof(folder: Path, tmp_path: Path, capsys: pytest.Cap
     lake = str(tmp_path / "lake")
     assert run(["pipeline", "ingest", "--journal", str(folder), "--lake", lake]) == 0
     assert "say --yes" in refused(capsys, "erase", "--lake", lake, "--document", "doc-0002")
-    assert "nothing of 'nobody'" in refused(capsys, "erase", "--lake", lake, "--document", "nobody", "--yes")
+    assert "no rows of 'nobody'" in refused(capsys, "erase", "--lake", lake, "--document", "nobody", "--yes")
     assert run(["pipeline", "erase", "--lake", lake, "--document", "doc-0002", "--yes"]) == 0
     told = capsys.readouterr().out
     assert "proved: no file below" in told

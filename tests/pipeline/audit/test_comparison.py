@@ -81,7 +81,7 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
         journalled(ONE),
         served(TWO, where="store"),
         [DifferenceKind.MISSING_IN_JOURNAL],
-        "wait in the WAL",
+        "may be in the WAL",
     ),
     (
         "both have what the other lacks",
@@ -112,7 +112,13 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
         [DifferenceKind.UNKNOWN_DOCUMENT],
         "its deletion",
     ),
-    ("no journal", None, served(ONE), [DifferenceKind.UNJOURNALLED_DOCUMENT], "no journal here has anything"),
+    (
+        "no journal",
+        None,
+        served(ONE),
+        [DifferenceKind.UNJOURNALLED_DOCUMENT],
+        "no journal here has records of it",
+    ),
     ("deleted there", journalled(ONE), GONE, [DifferenceKind.DELETION_DIFFERS], "live in the journals"),
     (
         "lives again",
@@ -176,14 +182,14 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
         journalled(ONE, problem="the snapshot is not here"),
         served(TWO),
         [DifferenceKind.NOT_READABLE],
-        "the journals cannot give all of it: the snapshot is not here; the server has 3 operations",
+        "the journals cannot provide all of it: the snapshot is not here; the server has 3 operations",
     ),
     (
         "nothing of it can be used, and nobody serves it",
         JournalDocument(HERE, problem="it builds on changes that are in none of these journals (1)"),
         LiveDocument(HERE, LiveState.UNKNOWN),
         [DifferenceKind.NOT_READABLE],
-        "the journals cannot give all of it: it builds on changes",
+        "the journals cannot provide all of it: it builds on changes",
     ),
     (
         "some of it can be used, and nobody serves it",
@@ -199,7 +205,13 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
         [DifferenceKind.NOT_READABLE],
         "its digest is another",
     ),
-    ("damaged, no journal", None, BROKEN, [DifferenceKind.NOT_READABLE], "the server cannot give all of it"),
+    (
+        "damaged, no journal",
+        None,
+        BROKEN,
+        [DifferenceKind.NOT_READABLE],
+        "the server cannot provide all of it",
+    ),
     (
         "damaged, and deleted here",
         journalled(ONE, state="deleted"),
@@ -374,6 +386,6 @@ def test_rows_come_from_the_table() -> None:
     assert [one.bad for one in (first, second, third)] == [(), (BAD,), ()]
     assert first == JournalDocument(HERE, "live", 1, {2**64 - 1: 3}, b"\x00", "ab", "{}")
     assert (second.document_id, second.problem, second.json) == ("b", "why", None)
-    assert third.problem == "the journals do not have all of it"
+    assert third.problem == "the journals are incomplete"
     many = pa.RecordBatch.from_pylist([{**row, "document_id": str(n)} for n in range(200)], schema=DOCUMENTS)
     assert [one.document_id for one in rows([many, batch])][:200] == [str(n) for n in range(200)]

@@ -110,7 +110,7 @@ async def test_a_clean_system_has_no_difference(tmp_path: Path, fresh_nats: Embe
         assert second.equal == second.documents == len(names) + 1
         assert second.ahead >= 4
         assert second.asked == 4
-        assert told[-1][0] == "reading again what differs"
+        assert told[-1][0] == "comparing again"
         assert (kinds(third), third.ahead) == ({}, second.ahead), "what is newer is no difference by itself"
         untouched = names - {"plain", "trimmed", "fork", "new"}
         now = await statuses(url)
@@ -210,9 +210,9 @@ async def _is_silent(_verb: str, _arguments: dict[str, object]) -> dict[str, obj
 @pytest.mark.parametrize(
     ("serve", "kind", "words"),
     [
-        (_refuses, "not-readable", "its owner refuses to give it: the disk is on fire"),
+        (_refuses, "not-readable", "its owner refuses the sync: the disk is on fire"),
         (_is_busy, "not-readable", "ask again"),
-        (_gives_junk, "not-readable", "what its owner gives does not decode"),
+        (_gives_junk, "not-readable", "the answer of its owner does not decode"),
         (_gives_little, "missing-on-server", "0..2"),
         (_is_silent, "not-readable", "did not answer in 0.1 s"),
     ],
@@ -264,7 +264,7 @@ async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: Em
         await write(client, "one", "abc")
     async with live_documents.live(url, LiveReadSettings(reconnect_seconds=0.2)) as live:
         await fresh_nats.stop()
-        with pytest.raises(Disconnected, match="audit again when it is there"):
+        with pytest.raises(Disconnected, match="restore it and audit again"):
             await audit(replay(data).values(), live, again=None)
         with pytest.raises(Disconnected):
             await live.documents()
@@ -336,7 +336,7 @@ class Tampering:
 
 SERVER_FAULTS: dict[str, tuple[Callable[[Tampering], Awaitable[object]], str, str]] = {
     "wal-lost": (lambda nats: nats.wal.purge(subjects.wal("wal-lost")), "missing-on-server", "0..3"),
-    "all-lost": (lambda nats: nats.lose("all-lost"), "unknown-document", "knows nothing of it"),
+    "all-lost": (lambda nats: nats.lose("all-lost"), "unknown-document", "the server does not have it"),
     "tombstone": (lambda nats: nats.lose("tombstone"), "unknown-document", "its deletion"),
     "forged": (
         lambda nats: nats.forge("forged", "abcX"),
@@ -486,5 +486,5 @@ async def test_a_document_that_cannot_be_looked_at_is_skipped_with_its_reason(
     assert [one.document_id for one in report.skipped] == ["no id!"]
     assert (report.equal, report.clean, report.differences) == (1, False, ())
     slow = await audited(url, replay(data), None, LiveReadSettings(document_seconds=0.0))
-    assert [one.reason for one in slow.skipped] == ["one could not be looked at: it took longer than 0 s"]
+    assert [one.reason for one in slow.skipped] == ["one could not be read: it took longer than 0 s"]
     assert "1 not compared" in slow.sentence

@@ -173,7 +173,7 @@ def test_targets_that_are_there(pipeline: Pipeline, tmp_path: Path) -> None:
     export(lake, tmp_path / "empty", format="markdown")
     assert len(list((tmp_path / "empty").iterdir())) == 4
     for taken in (tmp_path / "empty", tmp_path / "jsonl"):
-        with pytest.raises(BadOption, match="is there already: name a new or an empty folder"):
+        with pytest.raises(BadOption, match="exists: name a new or an empty folder"):
             export(lake, taken, format="markdown")
 
 

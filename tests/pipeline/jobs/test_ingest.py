@@ -142,7 +142,7 @@ def test_no_journal(ingest: Ingest, tmp_path: Path) -> None:
         ingest(tmp_path / "nowhere")
     with pytest.raises(BadOption, match="name a journal"):
         ingest()
-    with pytest.raises(BadOption, match="damaged is fail or skip, not 'perhaps'"):
+    with pytest.raises(BadOption, match="damaged is 'perhaps'; it must be fail or skip"):
         ingest(tmp_path, damaged="perhaps")
 
 
@@ -386,7 +386,7 @@ def test_too_little_room(ingest: Ingest, tmp_path: Path, monkeypatch: pytest.Mon
     Lake.open(str(ingest.lake), create=True, buckets=4)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage.__class__(usage.total, usage.used, 1 << 20))
-    with pytest.raises(PipelineError, match="has 1 MiB left and this job needs about 64 MiB"):
+    with pytest.raises(PipelineError, match="has 1 MiB of free space and this job needs about 64 MiB"):
         ingest(path)
 
 

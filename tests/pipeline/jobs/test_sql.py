@@ -44,7 +44,7 @@ def test_what_writes_is_refused(pipeline: Pipeline, tmp_path: Path, query: str) 
     """Not even part of it is done, and the lake is what it was."""
     before = sorted(str(path) for path in (tmp_path / "lake").rglob("*"))
     pipeline.dataframe("updates").where("ops > 99").createOrReplaceTempView("other")
-    with pytest.raises(BadOption, match="only questions"):
+    with pytest.raises(BadOption, match="only select, with"):
         pipeline.answer(query.format(lake=tmp_path / "lake"), 10)
     assert sorted(str(path) for path in (tmp_path / "lake").rglob("*")) == before
     assert len(rows_of(tmp_path / "lake", "updates")) == 5

@@ -157,4 +157,4 @@ def test_a_part_of_a_period_is_marked() -> None:
     first, second = parsed(charts.bars(whole, [Series("updates", [1, 1])], label="bars")).iter("g")
     assert first.get("class") == "place"
     assert second.get("class") == "place part"
-    assert second.findtext("title") == "that (a part of it)\nupdates: 1"
+    assert second.findtext("title") == "that (incomplete)\nupdates: 1"

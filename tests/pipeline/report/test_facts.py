@@ -286,5 +286,5 @@ def test_what_comes_back_is_bounded(spark: SparkSession, monkeypatch: pytest.Mon
 def test_a_wrong_time_zone_is_a_sentence() -> None:
     """What is no time zone is refused before anything is asked."""
     for tz in ("Mars/Olympus", "../../etc/passwd", ""):
-        with pytest.raises(UnknownTimeZone, match="is no time zone; give a name like UTC"):
+        with pytest.raises(UnknownTimeZone, match="is not a time zone; use a name like UTC"):
             gather({}, now=NOW, tz=tz)

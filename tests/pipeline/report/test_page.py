@@ -150,7 +150,7 @@ def test_what_the_header_says() -> None:
 def test_an_empty_lake_says_what_to_do() -> None:
     """Without anything ingested the page has no charts, but the three commands, with this lake's name."""
     page = render(ReportFacts(LakeSummary("my lake"), FIRST, "UTC"))
-    assert "nothing in this lake yet" in page
+    assert "The lake is empty" in page
     for command in ("ingest --journal", "materialise --lake", "report --lake"):
         assert command in page
     assert "--lake &#x27;my lake&#x27;" in page
@@ -160,7 +160,7 @@ def test_an_empty_lake_says_what_to_do() -> None:
 def test_nothing_wrong_is_said_too() -> None:
     """A whole lake has no notice, and a sentence that says so."""
     page = render(facts())
-    assert "Nothing wrong was found" in page
+    assert "No damage found" in page
     assert 'class="notice' not in page
 
 
@@ -168,22 +168,19 @@ def test_nothing_wrong_is_said_too() -> None:
     ("change", "words"),
     [
         ({"digest_wrong": 2, "damaged": (DocumentProblem("hurt", 2, 0),)}, ["2 updates whose bytes", "hurt"]),
-        (
-            {"undecodable": 1, "damaged": (DocumentProblem("odd", 0, 1),)},
-            ["1 update with the right digest", "odd"],
-        ),
-        ({"in_future": 3}, ["3 updates accepted later than this report was made"]),
+        ({"undecodable": 1, "damaged": (DocumentProblem("odd", 0, 1),)}, ["1 update with the right digest", "odd"]),
+        ({"in_future": 3}, ["3 updates accepted after the time of this report"]),
         ({"lake": LakeSummary("x", problems=("segment <3> is torn",))}, ["segment &lt;3&gt; is torn"]),
-        ({"materialised": None, "biggest": ()}, ["not put together yet", "Not known until"]),
+        ({"materialised": None, "biggest": ()}, ["not materialised, so", "Unknown until"]),
         (
             {
                 "materialised": DocumentTotals(3, 3, 1, 1, 9, FIRST, updates_since=4, documents_missing=1),
                 "incomplete": (DocumentProblem("half", problem="peer 7 from 3 is missing"),),
             },
-            ["half</bdi>: peer 7 from 3 is missing", "and 8 more", "4 updates came", "1 edited document is"],
+            ["half</bdi>: peer 7 from 3 is missing", "and 8 more", "4 updates followed", "1 edited document is not"],
         ),
-        ({"has_answers": False, "reasons": ()}, ["nothing is known of latencies"]),
-        ({"totals": ReportTotals(updates=1, erased=1)}, ["1 document erased for good"]),
+        ({"has_answers": False, "reasons": ()}, ["latencies and refusals are unknown"]),
+        ({"totals": ReportTotals(updates=1, erased=1)}, ["1 document erased: not counted"]),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_called_out(change: dict[str, object], words: list[str]) -> None:

@@ -211,8 +211,8 @@ async def test_without_payload(transport: JetStreamTransport, source: Callable[.
     problems = {name: row.problem for name, row in found.items() if row.problem}
     assert problems.keys() == {"big", "doc3", "odd"}
     assert (problems["big"], problems["doc3"]) == (
-        "2 of its 3 chunks are there",
-        "0 of its 1 chunks are there",
+        "2 of its 3 chunks exist",
+        "0 of its 1 chunks exist",
     )
     assert "does not parse" in problems["odd"]
     assert found["odd"].revision is None

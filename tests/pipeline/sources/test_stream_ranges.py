@@ -60,7 +60,7 @@ def test_all_options() -> None:
         ({"first": "5", "last": "4"}, "first is 5 and last is 4"),
         ({"payload": "no"}, "option payload is 'no'; it must be true or false"),
         ({"partition_messages": "0"}, "option partition_messages is '0'"),
-        ({"documents": " ,"}, "documents names none"),
+        ({"documents": " ,"}, "option documents is empty"),
         ({"startingoffset": "newest"}, "startingOffset is 'newest'; it must be earliest, latest or"),
         ({"startingoffset": "0"}, "startingOffset is '0'"),
         ({"maxmessagespertrigger": "0"}, "maxMessagesPerTrigger is '0'"),

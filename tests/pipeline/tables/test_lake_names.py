@@ -11,7 +11,7 @@ from lorogo_pipeline.tables.lake import Lake
 @pytest.mark.parametrize("name", ["x[1]", "x{1}", "x*", "x?", "x%20y", "x\\y"])
 def test_names_that_mean_something_else(tmp_path: Path, name: str) -> None:
     """A pattern to Spark or an escape to Delta is refused before anything is written."""
-    with pytest.raises(BadOption, match="rename it"):
+    with pytest.raises(BadOption, match="rename the folder"):
         Lake.open(str(tmp_path / name / "lake"), create=True)
     assert list(tmp_path.iterdir()) == []
 
