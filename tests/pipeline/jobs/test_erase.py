@@ -162,10 +162,14 @@ def test_a_file_that_cannot_be_read(pipeline: Pipeline) -> None:
     """What cannot be read proves nothing, and is told by name."""
     table = Path(pipeline.settings.lake) / "updates"
     (table / "notes.txt").write_text("what is this?")
-    with pytest.raises(PipelineError, match=r"updates/notes\.txt cannot be read, so nothing is proved"):
+    with pytest.raises(
+        PipelineError, match=r"updates/notes\.txt cannot be read, so the erasure is not verified"
+    ):
         pipeline.erase([GONE])
     pq.write_table(pa.table({"other": [1]}), table / "notes.txt")
-    with pytest.raises(PipelineError, match=r"updates/notes\.txt cannot be read, so nothing is proved"):
+    with pytest.raises(
+        PipelineError, match=r"updates/notes\.txt cannot be read, so the erasure is not verified"
+    ):
         pipeline.erase([GONE])
 
 

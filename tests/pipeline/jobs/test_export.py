@@ -182,7 +182,7 @@ def test_a_place_that_cannot_be(pipeline: Pipeline, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadOption, match="cannot be written"):
         export(pipeline.lake(), tmp_path / "file" / "out.jsonl")
-    with pytest.raises(BadOption, match="the format is one of jsonl, markdown, parquet, not 'word'"):
+    with pytest.raises(BadOption, match="format is 'word'; it must be one of jsonl, markdown, parquet"):
         export(pipeline.lake(), tmp_path / "x", format="word")
 
 

@@ -424,7 +424,13 @@ async def test_killed_at_any_point_and_run_again(world: World) -> None:
         await world.write(names, 4)
     rng = random.Random(7)
     killed = 0
-    for stage, at in [("looking", 5), ("compacting", 3), ("folding", 20), ("purging", 0), ("folding", 30)]:
+    for stage, at in [
+        ("looking", 5),
+        ("compacting", 3),
+        ("compacting", 20),
+        ("purging", 0),
+        ("compacting", 30),
+    ]:
         killed += await _run_and_kill(world, stage, at)
         some = rng.sample(names, 10)
         async with world.server("other"):

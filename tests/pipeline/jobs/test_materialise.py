@@ -123,7 +123,7 @@ def test_what_makes_no_sense(spark: "SparkSession", tmp_path: Path) -> None:
     for tables in ((), ("updates",)):
         with pytest.raises(BadOption, match="documents and changes"):
             pipeline.materialise(tables=tables)
-    with pytest.raises(BadOption, match="say as of when"):
+    with pytest.raises(BadOption, match="needs --as-of"):
         pipeline.materialise(documents=["a"])
     with pipeline.lake().writing("ingest"), pytest.raises(LakeBusy, match="written by ingest"):
         pipeline.materialise()
