@@ -177,7 +177,12 @@ def test_nothing_wrong_is_said_too() -> None:
                 "materialised": DocumentTotals(3, 3, 1, 1, 9, FIRST, updates_since=4, documents_missing=1),
                 "incomplete": (DocumentProblem("half", problem="peer 7 from 3 is missing"),),
             },
-            ["half</bdi>: peer 7 from 3 is missing", "and 8 more", "4 updates followed", "1 edited document is not"],
+            [
+                "half</bdi>: peer 7 from 3 is missing",
+                "and 8 more",
+                "4 updates followed",
+                "1 edited document is not",
+            ],
         ),
         ({"has_answers": False, "reasons": ()}, ["latencies and refusals are unknown"]),
         ({"totals": ReportTotals(updates=1, erased=1)}, ["1 document erased: not counted"]),
