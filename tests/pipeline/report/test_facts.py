@@ -219,7 +219,7 @@ def test_updates_alone_are_enough(tables: dict[str, DataFrame]) -> None:
     assert facts.materialised is None
     assert not facts.has_answers
     assert facts.in_future == 3
-    assert "not put together yet" in report({"updates": tables["updates"]}, now=NOW)
+    assert "not materialised, so" in report({"updates": tables["updates"]}, now=NOW)
 
 
 def test_answers_alone_are_enough(tables: dict[str, DataFrame]) -> None:

@@ -43,7 +43,7 @@ def test_who_makes_the_session(
     remote: str | None, active: bool, environ: dict[str, str], door: SessionOrigin
 ) -> None:
     """What was asked for; else the one that is there; else ours."""
-    assert session_conf.door(remote, active, environ) is door
+    assert session_conf.session_origin(remote, active, environ) is door
 
 
 @pytest.mark.parametrize(

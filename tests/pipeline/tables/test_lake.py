@@ -291,7 +291,7 @@ def test_too_little_room(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         PipelineError, match=r"has 64 MiB of free space and this job needs about 1024 MiB: free disk space"
     ):
         lake.files.require_space(1 << 30)
-    with pytest.raises(PipelineError, match="make room"):
+    with pytest.raises(PipelineError, match="free disk space"):
         LakeFiles(lake.files.at("not/yet/there")).require_space(1 << 30)
 
 
