@@ -1,7 +1,7 @@
-"""The command `lorogo`: thin over the client, the server and the transport.
+"""The command `lorogo`, a thin layer over the client, the server and the transport.
 
-Nothing heavy is imported before a command needs it, so that `lorogo --help` is quick. Open `app.py`
-first: it lists the commands; each one's work is in the file that it names.
+Heavy modules are imported when a command needs them, so that `lorogo --help` is quick. Start with `app.py`:
+it lists the commands and names the module of each.
 """
 
 import sys
@@ -12,13 +12,13 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command and end the process with its exit code."""
     try:
-        import rich  # noqa: F401  # only whether it is there
+        import rich  # noqa: F401  # checks only that it is installed
         import typer  # noqa: F401
     except ImportError:
         sys.stderr.write("lorogo: the command needs its libraries: pip install 'lorogo[cli]'\n")
         raise SystemExit(2) from None
     try:
         from lorogo_cli.app import run
-    except KeyboardInterrupt:  # loading takes a moment, and Ctrl-C may come in it
+    except KeyboardInterrupt:  # Ctrl-C while modules load
         raise SystemExit(130) from None
     raise SystemExit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""`python -m lorogo_cli`: the command without its script; workers of `lorogo serve` start this way."""
+"""`python -m lorogo_cli` runs the command without its script; `lorogo serve` starts its workers this way."""
 
 from lorogo_cli import main
 

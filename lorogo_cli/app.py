@@ -1,4 +1,4 @@
-"""The commands, and what becomes of their errors: a sentence on stderr and exit code 2."""
+"""The commands of `lorogo`. An error becomes one sentence on stderr and exit code 2."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import misplaced_secret, redacted
 
 BAD_INPUT = 2
-_LIST = frozenset({"list", "ls"})  # words for what `lorogo status` does
+_LIST = frozenset({"list", "ls"})  # other names for `lorogo status`
 
 app = typer.Typer(
     name="lorogo",
@@ -75,23 +75,26 @@ def lorogo(
 @app.command()
 def dev(
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="For NATS; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port for NATS; 0 picks a free port.")
     ] = 4222,
     web_port: Annotated[
-        int, typer.Option("--web-port", min=0, max=65535, help="For browsers and curl; 0 takes a free one.")
+        int,
+        typer.Option(
+            "--web-port", min=0, max=65535, help="Port for HTTP and WebSocket; 0 picks a free port."
+        ),
     ] = 8080,
-    store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")] = Path(
-        ".lorogo"
-    ),
+    store: Annotated[
+        Path, typer.Option("--store", metavar="DIR", help="Folder for all files of NATS and the server.")
+    ] = Path(".lorogo"),
     closed: Annotated[
-        bool, typer.Option("--closed", help="Ask everybody for tokens, with keys of its own in the store.")
+        bool, typer.Option("--closed", help="Require tokens; the keys are generated in the store.")
     ] = False,
     origin: Origins = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages.
+    """Run a nats-server, a document server and the gateway with its pages on this machine.
 
-    It is open, to everybody on this machine and to nobody else, unless it is --closed.
+    Every process on this machine can read and write; other machines cannot connect. --closed requires tokens.
     """
     configure(verbose=verbose)
     from lorogo_cli.commands.dev import dev as work
@@ -102,7 +105,7 @@ def dev(
 @app.command()
 @takes("gateway")
 def gateway(settings: ResolvedSettings) -> None:
-    """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
+    """Run an HTTP and WebSocket gateway, with the change feed, metrics and the pages."""
     start_logs(settings)
     from lorogo_cli.config.service_settings import gateway_settings
     from lorogo_cli.services.gateway import gateway as work
@@ -116,7 +119,7 @@ def gateway(settings: ResolvedSettings) -> None:
 def serve(
     settings: ResolvedSettings, worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None
 ) -> None:
-    """Run document servers on a NATS that is already there."""
+    """Run document servers on an existing NATS."""
     start_logs(settings, quiet=worker is not None)
     from lorogo_cli.config.probe_address import ListenAddress
     from lorogo_cli.config.service_settings import server_settings
@@ -146,7 +149,7 @@ def status(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show who owns what, since when, and how big it is; starts nothing."""
+    """Show documents, their owners, leases and sizes. Starts no document."""
     configure(verbose=verbose)
     from lorogo_cli.commands import status as work
 
@@ -162,15 +165,22 @@ def feed(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="WHERE", help="now, 0 (everything), a sequence, a time, or an age (10m)."
+            "--since",
+            metavar="WHERE",
+            help="Start: now, 0 (everything), a sequence, a time, or an age (10m).",
         ),
     ] = None,
     document: Annotated[
-        list[str] | None, typer.Option("--document", metavar="ID", help="Only this one; may be repeated.")
+        list[str] | None,
+        typer.Option("--document", metavar="ID", help="Only this document; may be repeated."),
     ] = None,
     position: Annotated[
         Path | None,
-        typer.Option("--position", metavar="FILE", help="Go on where it says; kept after each line."),
+        typer.Option(
+            "--position",
+            metavar="FILE",
+            help="Continue from the position in this file; it is updated after each line.",
+        ),
     ] = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
@@ -194,14 +204,16 @@ def feed(
 
 @app.command(context_settings={"ignore_unknown_options": True})  # one id in 64 begins with "-"
 def trace(
-    log_id: Annotated[str, typer.Argument(metavar="LOG_ID", help="As logs, receipts and tables have it.")],
+    log_id: Annotated[str, typer.Argument(metavar="LOG_ID", help="From logs, receipts or tables.")],
     document: Annotated[
-        str, typer.Option("--document", metavar="ID", help="Whose update it is; saves reading.")
+        str, typer.Option("--document", metavar="ID", help="The update's document; makes the search faster.")
     ] = "",
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="TIME", help="Journals from a time (2026-11-16T10:30) or age (2h) on."
+            "--since",
+            metavar="TIME",
+            help="Read journals from this time (2026-11-16T10:30) or age (2h) on.",
         ),
     ] = None,
     json: Json = False,
@@ -210,9 +222,9 @@ def trace(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what became of one update: in the WAL, in journals, in the snapshot, or refused and why.
+    """Find one update in the WAL, journals, snapshot and rejected updates, and report its state.
 
-    Starts no document. Exit code 1: nobody knows the update.
+    Starts no document. Exit code 1: the update was not found.
     """
     configure(verbose=verbose)
     from lorogo_cli.commands import trace as work
@@ -233,7 +245,7 @@ def reset(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Clear a document's ERROR, when its cause is gone."""
+    """Clear a document's ERROR state after its cause is removed."""
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
@@ -249,7 +261,7 @@ def compact(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write a document's snapshot now, and purge what it covers from the WAL."""
+    """Write a document's snapshot now, and purge the updates that it covers from the WAL."""
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
@@ -266,29 +278,33 @@ def restore(
     ],
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="As of a time (2026-11-16T10:30) or an age (5m)."),
+        typer.Option("--at", metavar="TIME", help="State at a time (2026-11-16T10:30) or age (5m)."),
     ] = None,
     document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = "",
-    to: Annotated[str, typer.Option("--to", metavar="ID", help="Write it as this new document.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="ID", help="With --document: restore it under this new id.")
+    ] = "",
     merge: Annotated[
-        bool, typer.Option("--merge", help="NATS has documents already: add those that it lacks.")
+        bool, typer.Option("--merge", help="NATS already has documents: add the missing ones.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and rebuild everything, write nothing.")
     ] = False,
     scratch: Annotated[
         Path | None,
-        typer.Option("--scratch", metavar="DIR", help="For temporary files, as large as the journals."),
+        typer.Option(
+            "--scratch", metavar="DIR", help="Folder for temporary files, as large as the journals."
+        ),
     ] = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Rebuild documents from journals and archives onto a NATS that lost them, and prove it.
+    """Rebuild documents from journals and archives on a NATS that lost them, and verify the result.
 
-    Nothing that lives is written over. To undo the deletion of a document: `lorogo doc restore`. Exit
-    code 1: something is missing, the rest was restored.
+    Existing documents are not overwritten. To undo the deletion of a document, use `lorogo doc restore`.
+    Exit code 1: something is missing, the rest was restored.
     """
     configure(verbose=verbose)
     from lorogo_cli.commands import restore as work
@@ -314,24 +330,24 @@ def chaos(
     kind: Annotated[
         str, typer.Option("--nats", metavar="one|three", help="One nats-server, or a cluster of three.")
     ] = "one",
-    servers: Annotated[int, typer.Option("--servers", min=1, max=8, help="Document servers.")] = 2,
+    servers: Annotated[int, typer.Option("--servers", min=1, max=8, help="Number of document servers.")] = 2,
     documents: Annotated[int, typer.Option("--documents", min=1, max=1000)] = 8,
     writers: Annotated[
         int,
-        typer.Option("--writers", min=1, max=16, help="Processes that edit; each document has two."),
+        typer.Option("--writers", min=1, max=16, help="Number of editing processes; each document has two."),
     ] = 4,
     faults: Annotated[
-        int | None, typer.Option("--faults", min=1, help="How many; 20 unless --minutes is given.")
+        int | None, typer.Option("--faults", min=1, help="Number of faults; 20 unless --minutes is given.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.1, max=1440, help="Strike for so long.")
+        float | None, typer.Option("--minutes", min=0.1, max=1440, help="Inject faults for this long.")
     ] = None,
     every: Annotated[
         float,
-        typer.Option("--every", metavar="SECONDS", min=0, help="From one strike to the next, at least."),
+        typer.Option("--every", metavar="SECONDS", min=0, help="Least time between two faults."),
     ] = 5.0,
     edits_per_second: Annotated[
-        float, typer.Option("--edits-per-second", min=0.1, max=500, help="Of all writers together.")
+        float, typer.Option("--edits-per-second", min=0.1, max=500, help="Edits of all writers together.")
     ] = 30.0,
     edits_each: Annotated[
         int,
@@ -339,34 +355,35 @@ def chaos(
             "--edits-each",
             min=0,
             max=100_000,
-            help="Of a writer in a document; then it begins a new one. 0: it stays.",
+            help="After this many edits a writer changes to a new document. 0: it stays.",
         ),
     ] = 0,
     only: Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these faults.")] = "",
     without: Annotated[str, typer.Option("--without", metavar="NAME,...", help="Not these faults.")] = "",
     show_list: Annotated[
-        bool, typer.Option("--list", help="Show the faults, and which can be had here; run nothing.")
+        bool, typer.Option("--list", help="List the faults and which are possible here; run nothing.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which faults, and when.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Determines the faults and their times.")] = 1,
     traces: Annotated[
         Path | None,
         typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
     ] = None,
     json: Annotated[
-        str, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout.")
+        str, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - for stdout.")
     ] = "",
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep all files and logs there; it must be empty."),
+        typer.Option("--keep", metavar="DIR", help="Keep all files and logs in this empty folder."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Drill with real faults on this machine, and count the ACKed edits that are lost.
+    """Inject real faults into a cluster on this machine, and count the ACKed edits that are lost.
 
-    Kills, pauses, cut networks, full disks, flipped bits, on nats-servers, servers and writers of its own.
+    It starts its own nats-servers, servers and writers. Faults: kills, pauses, network cuts, full disks, bit
+    flips.
 
-    Exit code 1: something that was promised is lost, a document is in the state
-    ERROR, or it could not be verified. docs/FAULTS.md explains every line.
+    Exit code 1: an ACKed edit is lost, a document is in the state ERROR, or the result could not be verified.
+    docs/FAULTS.md explains every line.
     """
     configure(verbose=verbose)
     from lorogo_cli.commands import chaos as work
@@ -395,30 +412,33 @@ def chaos(
 @app.command()
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Workloads, or all. None: list them.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Workloads, or all. Without names: list them."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes: to see that it works, figures mean little.")
+        bool, typer.Option("--quick", help="Small sizes, to check that it works; the figures mean little.")
     ] = False,
     durability: Annotated[
         str | None,
-        typer.Option("--durability", metavar="stream|journal", help="Only this one, whatever is usual."),
+        typer.Option(
+            "--durability", metavar="stream|journal", help="Measure this durability only, in every workload."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides what is random in a workload.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices.")] = 1,
     traces: Annotated[
         Path | None,
         typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
     ] = None,
     json: Annotated[
-        str, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout.")
+        str, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - for stdout.")
     ] = "",
-    plot: Annotated[str, typer.Option("--plot", metavar="FILE", help="The curves, drawn as SVG.")] = "",
+    plot: Annotated[str, typer.Option("--plot", metavar="FILE", help="Draw the curves as SVG.")] = "",
     verbose: Verbose = False,
 ) -> None:
-    """Measure lorogo on this machine, against what NATS alone can do in the same run.
+    """Measure lorogo on this machine, and compare it with NATS alone in the same run.
 
-    It starts a nats-server, servers and clients of its own on loopback, and ends them. Exit code 1: a result
-    is wrong. A missed goal is told, and no error.
+    Starts its own nats-server, servers and clients on loopback, and stops them at the end. Exit code 1: a
+    result is wrong. A missed goal is reported, but is not an error.
     """
     configure(verbose=verbose)
     from lorogo_cli.commands import bench as work
@@ -440,12 +460,12 @@ for commands in (app, auth.app, doc.app, health.app, log.app, pipeline.app, toke
 
 @cache
 def _command() -> Callable[..., object]:
-    """All commands, made ready once: whoever runs many in one process would wait for that each time."""
+    """Return all commands, built once per process: building them takes long."""
     return get_command(app)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return its exit code."""
     try:
         result = _command()(args=list(arguments), prog_name="lorogo", standalone_mode=False)
         sys.stdout.flush()
@@ -464,25 +484,25 @@ def run(arguments: Sequence[str]) -> int:
     except ExceptionGroup as group:
         _complain(one_line(group.exceptions[0]))
         return _surprise(group, arguments)
-    except Exception as error:  # noqa: BLE001  # whatever it was, a user gets a sentence
-        _complain(f"this should not have happened: {type(error).__name__}: {one_line(error)}")
+    except Exception as error:  # noqa: BLE001  # a user gets a sentence for every error
+        _complain(f"unexpected error: {type(error).__name__}: {one_line(error)}; --verbose shows a traceback")
         return _surprise(error, arguments)
     return result if isinstance(result, int) else 0
 
 
 def _usage(error: typer.TyperException, arguments: Sequence[str]) -> int:
-    """A command line that cannot be read."""
+    """Report a command line that cannot be parsed."""
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message", error.__str__)()
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(words.rstrip() + "\n")
         return BAD_INPUT
     where = "lorogo" if context is None else context.command_path
-    if redacted(words) != words:  # it quotes a secret, whole or in part
-        words = next((told for one in arguments if (told := misplaced_secret(one))), redacted(words))
+    if redacted(words) != words:  # the message quotes a secret or a part of it
+        words = next((instead for one in arguments if (instead := misplaced_secret(one))), redacted(words))
     lists = where.endswith(" doc") and not _LIST.isdisjoint(arguments)
-    instead = "`lorogo status` lists documents; " if lists else ""
-    _complain(f"{words.rstrip('.')}; {instead}see `{where} --help`")
+    hint = "`lorogo status` lists documents; " if lists else ""
+    _complain(f"{words.rstrip('.')}; {hint}see `{where} --help`")
     return BAD_INPUT
 
 
@@ -500,6 +520,6 @@ def _complain(sentence: str) -> None:
 
 
 def _drop_stdout() -> None:
-    """The reader has gone: nothing more can be said, and Python must not try when it ends."""
+    """Discard further output: the reader closed the pipe, and the flush at exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

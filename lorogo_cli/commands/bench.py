@@ -1,4 +1,4 @@
-"""`lorogo bench`: workloads on this machine, each against its own limit in the same run."""
+"""`lorogo bench`: run workloads on this machine, each compared with a limit measured in the same run."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BenchArguments:
-    """What was typed, as it was typed."""
+    """Arguments of the command, unparsed."""
 
     traces: Path | None
     json: str  # a file, - for stdout, "": none
@@ -35,18 +35,18 @@ class BenchArguments:
 
 
 def show_list() -> None:
-    """Print every workload."""
+    """List the workloads."""
     part = report.menu(registry.WORKLOADS)
     say_table(part.columns, part.rows)
 
 
 def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
-    """How to run them. Raises Problem."""
-    return Bench(quick=quick, durability=_durability(durability), seed=seed, tell=_tell)
+    """Return the settings of a run. Raises Problem."""
+    return Bench(quick=quick, durability=_durability(durability), seed=seed, tell=_progress)
 
 
 async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -> int:
-    """Run these workloads, and tell what they have found out; the exit code.
+    """Run these workloads, print their results, and return the exit code.
 
     Raises BenchError, Problem, BadTrace.
     """
@@ -59,7 +59,7 @@ async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -
     versions, facts = await asyncio.to_thread(machine.versions), machine.facts()
     found = await _unless_stopped(run_all(workloads, settings))
     if found is None:
-        _tell("interrupted: everything that was started is ended, and nothing is told")
+        _progress("interrupted: all processes are stopped, no results")
         return INTERRUPTED
     value = report.as_json(found, settings, versions, facts)
     if json == result_file.STDOUT:
@@ -70,7 +70,7 @@ async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -
         say(", ".join(f"{name} {version}" for name, version in versions.items()))
         say(", ".join(f"{name}: {words}" for name, words in facts.items()))
         if settings.quick:
-            say("quick: these sizes show that it works; their figures mean little")
+            say("quick: small sizes, which check that it works; the figures mean little")
         if json:
             await asyncio.to_thread(result_file.write, json, value)
     curves = [curve for result in found for curve in result.outcome.curves]
@@ -78,24 +78,24 @@ async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -
         await asyncio.to_thread(result_file.write_text, wishes.plot, plot.svg(curves))
     wrong = [result.workload.name for result in found if not result.outcome.good]
     if wrong:
-        _tell(f"WRONG RESULTS: {', '.join(wrong)}")
+        _progress(f"WRONG RESULTS: {', '.join(wrong)}")
     return report.exit_code(found)
 
 
 def _check_plot(target: str, workloads: Sequence[Workload]) -> None:
-    """Raises Problem if there will be no curve, or nowhere to draw it."""
+    """Raise Problem if no workload finds a curve, or the file cannot be written."""
     if not target:
         return
     if target == result_file.STDOUT:
-        raise CommandError("--plot is a file, as in curves.svg")
+        raise CommandError("--plot needs a file, for example curves.svg")
     if not any(workload.draws for workload in workloads):
         those = " and ".join(one.name for one in registry.WORKLOADS if one.draws)
-        raise CommandError(f"none of these workloads finds a curve to plot: {those} do")
+        raise CommandError(f"--plot: these workloads have no curve; choose {those}")
     result_file.check_writable(target)
 
 
 def _trace(folder: Path | None) -> Callable[[int | None], EditTrace]:
-    """Where workloads get the trace that they replay: of the folder, or else made. Raises BadTrace."""
+    """Return the source of the trace to replay: a file in the folder, or a generated one. Raises BadTrace."""
     named = os.environ.get(traces.ENVIRONMENT)
     folder = folder or (Path(named) if named else None)
     if folder is None:
@@ -105,7 +105,7 @@ def _trace(folder: Path | None) -> Callable[[int | None], EditTrace]:
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T]) -> T | None:
-    """The result; None if we were told to stop: all processes are ended, and their files are gone."""
+    """Return the result; after a stop signal None, when all processes are stopped and their files removed."""
     with stop_signals() as stop:
         task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
         try:
@@ -133,10 +133,10 @@ def _durability(text: str | None) -> Durability | None:
             return one
     if text is None:
         return None
-    raise CommandError(f"--durability is {' or '.join(DURABILITIES)}, not {text!r}")
+    raise CommandError(f"--durability must be {' or '.join(DURABILITIES)}, not {text!r}")
 
 
-def _tell(words: str) -> None:
-    """Progress: on stderr, so that stdout is the result."""
+def _progress(words: str) -> None:
+    """Print progress to stderr: stdout carries the result."""
     sys.stderr.write(words + "\n")
     sys.stderr.flush()

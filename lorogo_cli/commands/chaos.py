@@ -1,4 +1,4 @@
-"""`lorogo chaos`: a drill with real faults on this machine, and what it has shown."""
+"""`lorogo chaos`: a run with real faults on this machine, and its result."""
 
 import asyncio
 import importlib.metadata
@@ -30,7 +30,7 @@ NODES = {"one": 1, "three": 3}
 
 @dataclass(frozen=True, slots=True)
 class ChaosArguments:
-    """What was typed, as it was typed."""
+    """Arguments of the command, unparsed."""
 
     nats: str
     only: str
@@ -40,24 +40,24 @@ class ChaosArguments:
 
 
 async def show_list(nats: str) -> None:
-    """Print every fault, and whether it can be had here."""
-    entries = await list_faults(_nodes(nats))
+    """List every fault, and whether it is possible here."""
+    faults = await list_faults(_nodes(nats))
     rows = [
         row
-        for entry in entries
-        for row in _wrapped(entry.name, entry.words, f"no: {entry.unmet_need}" if entry.unmet_need else "yes")
+        for fault in faults
+        for row in _wrapped(fault.name, fault.words, f"no: {fault.unmet_need}" if fault.unmet_need else "yes")
     ]
     say_table(("FAULT", "WHAT IT DOES", "POSSIBLE HERE"), rows)
 
 
 def _wrapped(name: str, words: str, possible: str) -> list[tuple[str, str, str]]:
-    """Rows of a table that fits into 80 columns."""
+    """Return rows of a table that fits into 80 columns."""
     some = (textwrap.wrap(words, _WORDS_WIDTH), textwrap.wrap(possible, _POSSIBLE_WIDTH))
     return list(zip_longest([name], *some, fillvalue=""))
 
 
 async def chaos(settings: FaultRunSettings, wishes: ChaosArguments) -> int:
-    """Run a drill and tell what it has shown; the exit code."""
+    """Run the faults, print the result, and return the exit code."""
     named = os.environ.get(traces.ENVIRONMENT)
     folder = wishes.traces or (Path(named) if named else None)
     some = await asyncio.to_thread(traces.of_folder, folder)
@@ -66,10 +66,10 @@ async def chaos(settings: FaultRunSettings, wishes: ChaosArguments) -> int:
     assert ours is not None
     with stop_signals(again=ours.cancel) as stop:
         try:
-            outcome = await FaultRun(settings, some, progress=_tell, stop=stop).run()
-        except asyncio.CancelledError:  # told twice: all processes are ended, and nothing is verified
+            outcome = await FaultRun(settings, some, progress=_progress, stop=stop).run()
+        except asyncio.CancelledError:  # second signal: all processes are stopped, nothing is verified
             ours.uncancel()
-            _tell("NOT VERIFIED: interrupted twice")
+            _progress("NOT VERIFIED: interrupted twice")
             return INTERRUPTED
     found = report.as_json(outcome, settings, versions)
     if wishes.json == result_file.STDOUT:
@@ -79,7 +79,7 @@ async def chaos(settings: FaultRunSettings, wishes: ChaosArguments) -> int:
         if wishes.json:
             await asyncio.to_thread(result_file.write, wishes.json, found)
     if outcome.folder:
-        _tell(f"kept: {outcome.folder}")
+        _progress(f"kept: {outcome.folder}")
     return report.exit_code(outcome)
 
 
@@ -97,7 +97,7 @@ def settings_of(
     seed: int,
     keep: Path | None,
 ) -> FaultRunSettings:
-    """The settings of a drill. Raises Problem, ChaosError."""
+    """Return the settings of a run. Raises Problem, ChaosError."""
     result_file.check_writable(wishes.json)
     return FaultRunSettings(
         nodes=_nodes(wishes.nats),
@@ -118,7 +118,7 @@ def settings_of(
 
 def _nodes(nats: str) -> int:
     if nats not in NODES:
-        raise CommandError(f"--nats is one or three, not {nats!r}")
+        raise CommandError(f"--nats must be one or three, not {nats!r}")
     return NODES[nats]
 
 
@@ -126,8 +126,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _tell(words: str) -> None:
-    """Progress: on stderr, so that stdout is the result."""
+def _progress(words: str) -> None:
+    """Print progress to stderr: stdout carries the result."""
     sys.stderr.write(words + "\n")
     sys.stderr.flush()
 
@@ -144,14 +144,14 @@ def _show(outcome: FaultRunResult, versions: dict[str, str]) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """Of what was drilled."""
+    """Return the versions of the tested software."""
     found = {"lorogo": release(), "Python": platform.python_version()}
     found["loro"] = importlib.metadata.version("loro")
     try:
-        told = subprocess.run(
+        found_version = subprocess.run(
             [find_nats_server(), "--version"], capture_output=True, text=True, timeout=10, check=False
         )
-        found["nats-server"] = told.stdout.strip().rpartition(" ")[2]
+        found["nats-server"] = found_version.stdout.strip().rpartition(" ")[2]
     except (OSError, EmbeddedError, subprocess.TimeoutExpired):
         found["nats-server"] = "unknown"
     return found

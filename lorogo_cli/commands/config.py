@@ -1,4 +1,4 @@
-"""`lorogo config`: what is wrong with settings, what they are, and where they come from."""
+"""`lorogo config`: check settings, show their values and sources, print an example file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ FOUND = 1
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Settings of `lorogo serve`, `gateway` and `auth`: check a file, show what holds, write an example.",
+    help="Settings of `lorogo serve`, `gateway` and `auth`: check a file, show values, print an example.",
 )
 show_app = typer.Typer(invoke_without_command=True)
 app.add_typer(show_app, name="show")
@@ -25,20 +25,22 @@ def check(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", envvar=CONFIG_ENVIRONMENT, help="The file; without: the environment alone."
+            metavar="[FILE]",
+            envvar=CONFIG_ENVIRONMENT,
+            help="The settings file; without it, only the environment is checked.",
         ),
     ] = None,
     without_files: Annotated[
         bool,
         typer.Option(
-            "--without-files", help="Do not open the files that settings name: keys, seeds, certificates."
+            "--without-files", help="Do not open the files that settings refer to: keys, seeds, certificates."
         ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say what is wrong with a file of settings and the environment: where, what, and what would be right.
+    """Check a settings file and the environment: print each mistake with its place and the allowed values.
 
-    Exit code 1: something is. Nothing is started and no secret is shown.
+    Exit code 1: there are mistakes. Nothing is started and no secret is shown.
     """
     from lorogo_cli.commands import config_check
 
@@ -48,7 +50,7 @@ def check(
 
 @show_app.callback()
 def show(context: typer.Context, config: Config = None, json: Json = False) -> None:
-    """Show every setting that holds here, and where it comes from: of all services, or of one with its flags.
+    """Show every setting with its value and its source, for all services or, with its flags, for one.
 
     Secrets are not shown.
     """
@@ -70,14 +72,12 @@ def _show(section: str) -> Any:
 
 
 for name in SECTIONS:
-    show_app.command(name, help=f"The settings of `lorogo {name}`, with the flags that it would be given.")(
-        _show(name)
-    )
+    show_app.command(name, help=f"Show the settings of `lorogo {name}`; takes the same flags.")(_show(name))
 
 
 @app.command()
 def example() -> None:
-    """Print a file with every setting, its words and its default, all of them commented out."""
+    """Print a file with every setting, its description and its default, all commented out."""
     from lorogo_cli.config import pages
 
     typer.echo(pages.example(), nl=False)

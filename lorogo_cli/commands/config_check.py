@@ -1,4 +1,4 @@
-"""`lorogo config check`: all that is wrong with a file and the environment, not only the first."""
+"""`lorogo config check`: report every mistake in a settings file and the environment."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from lorogo_protocol.errors import LorogoError
 
 
 def say(path: Path | None, *, open_files: bool, as_json: bool) -> bool:
-    """Print what is wrong; True if nothing is. Raises Problem if the file cannot be read at all."""
+    """Print the mistakes; return True if there are none. Raises Problem if the file cannot be read."""
     file = None if path is None or not str(path).strip() else files.read(path)
     found = list(mistakes(file, os.environ, open_files=open_files))
     if as_json:
@@ -27,8 +27,8 @@ def say(path: Path | None, *, open_files: bool, as_json: bool) -> bool:
         return not found
     for one in found:
         say_line(str(one))
-    said = sum(name in variables.known() and bool(value.strip()) for name, value in os.environ.items())
-    what = f"{show_count(said, 'variable')} of the environment"
+    count = sum(name in variables.known() and bool(value.strip()) for name, value in os.environ.items())
+    what = f"{show_count(count, 'variable')} of the environment"
     if file is not None:
         what = f"{file.name}: {show_count(len(file.values), 'setting')}; {what}"
     say_line(f"{what}: {show_count(len(found), 'mistake') if found else 'all good'}")
@@ -38,19 +38,19 @@ def say(path: Path | None, *, open_files: bool, as_json: bool) -> bool:
 def mistakes(
     file: ConfigFile | None, environment: Mapping[str, str], *, open_files: bool
 ) -> Iterator[Mistake]:
-    """Each mistake once: in the file, in variables, between settings, and in the files that they name."""
-    told: set[str] = set()
+    """Yield each mistake once: in the file, in variables, between settings, in the files they refer to."""
+    reported: set[str] = set()
 
-    def fresh(several: Iterator[Mistake]) -> Iterator[Mistake]:
+    def unreported(several: Iterator[Mistake]) -> Iterator[Mistake]:
         for one in several:
-            if str(one) not in told:
-                told.add(str(one))
+            if str(one) not in reported:
+                reported.add(str(one))
                 yield one
 
-    yield from fresh(iter(() if file is None else file.mistakes))
-    yield from fresh(iter(variables.unknown(environment)))
+    yield from unreported(iter(() if file is None else file.mistakes))
+    yield from unreported(iter(variables.unknown(environment)))
     for section in SECTIONS:
-        yield from fresh(_of_section(section, file, environment, open_files=open_files))
+        yield from unreported(_of_section(section, file, environment, open_files=open_files))
 
 
 def _of_section(
@@ -61,9 +61,9 @@ def _of_section(
     except InvalidConfiguration as error:
         yield from error.mistakes
         return
-    for look in (*_together(section), *(_FILES if open_files else ())):
+    for check in (*_together(section), *(_FILES if open_files else ())):
         try:
-            look(chosen)
+            check(chosen)
         except (LorogoError, ValueError) as error:
             yield Mistake(problem=one_line(error), name=f"[{section}]", section=section)
         except ModuleNotFoundError as error:
@@ -71,7 +71,7 @@ def _of_section(
             yield Mistake(problem=problem, name=f"[{section}]", section=section)
 
 
-# --- what several settings say together, and the files that they name ---------------------------------------
+# --- combinations of settings, and the files they refer to --------------------------------------------------
 
 
 def _together(section: str) -> list[Callable[[ResolvedSettings], Any]]:

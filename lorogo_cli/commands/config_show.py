@@ -1,4 +1,4 @@
-"""`lorogo config show`: every setting that holds, and where it comes from."""
+"""`lorogo config show`: every setting with its value and its source."""
 
 import os
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from lorogo_cli.render.output import note, say_json, say_table
 
 
 def say_all(config: Path | None, *, as_json: bool) -> None:
-    """Those of all services, as they would be without flags. Raises Mistaken."""
+    """Show the settings of all services, without flags. Raises Mistaken."""
     file = find_file(config)
     say([choose(one, typed={}, environment=os.environ, file=file) for one in SECTIONS], as_json=as_json)
 
 
 def say(several: Sequence[ResolvedSettings], *, as_json: bool) -> None:
-    """A table, or JSON by section and key."""
+    """Print a table, or JSON by section and key."""
     if as_json:
         facts = {one.section: {key: _facts(choice) for key, choice in one.choices.items()} for one in several}
         say_json(facts, pretty=False)

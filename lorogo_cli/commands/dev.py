@@ -1,4 +1,4 @@
-"""`lorogo dev`: nats-server, a document server and the gateway in one command, and what to try next."""
+"""`lorogo dev`: run nats-server, a document server and the gateway, and print next steps."""
 
 import asyncio
 import os
@@ -32,23 +32,23 @@ _LOOK_SECONDS = 1.0
 
 
 async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, closed: bool = False) -> None:
-    """Run all until Ctrl-C or SIGTERM; browsers are let go first, then documents, nats-server last."""
+    """Run until Ctrl-C or SIGTERM; the gateway stops first, then the document server, nats-server last."""
     web = chosen(port=web_port, origins=tuple(origins))
-    if closed:  # apart from what is open: another account of NATS has other documents
+    if closed:  # a separate folder: the closed NATS account has other documents
         store /= "closed"
         await asyncio.to_thread(closed_folder.make_private, store)
     with stop_signals() as stop:
         if port and await _answers(port):
             other = port % 65535 + 1
             raise CommandError(
-                f"port {port} is taken: if that is another `lorogo dev`, use it as it is, or stop it;"
-                f" else choose other ports and another folder, as in"
+                f"port {port} is taken: if another `lorogo dev` uses it, use that one or stop it;"
+                f" otherwise choose other ports and another folder, as in"
                 f" `lorogo dev --port {other} --web-port {web_port and web_port % 65535 + 1}"
                 f" --store .lorogo-{other}`"
             )
         if web_port and await _answers(web_port):
             raise CommandError(
-                f"port {web_port} is taken by another program: choose another for browsers, as in"
+                f"port {web_port} is taken by another program: choose another port for the gateway, as in"
                 f" `lorogo dev --web-port {web_port % 65535 + 1}`"
             )
         with worker_identity.held(
@@ -60,7 +60,9 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
             try:
                 await nats.start()
             except EmbeddedError as error:
-                raise CommandError(f"{one_line(error)}; --port and --store choose others") from None
+                raise CommandError(
+                    f"{one_line(error)}; choose another port or folder: --port, --store"
+                ) from None
             data = worker_identity.folder(store / "server", 0)
             try:
                 if keys is None:
@@ -73,7 +75,7 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
 
 @asynccontextmanager
 async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySettings) -> AsyncIterator[str]:
-    """A server and a gateway that ask nobody who they are; gives the screen."""
+    """Run a server and a gateway without tokens; yield the text of the screen."""
     settings = ServerSettings(server_id=server_id)
     async with (
         telemetry("lorogo-dev") as spans,
@@ -94,7 +96,7 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
 async def _until_stopped(
     nats: EmbeddedNats, serving: AbstractAsyncContextManager[str], stop: asyncio.Event
 ) -> None:
-    """Serve until we are asked to stop, or nats-server ends."""
+    """Serve until a stop signal, or until nats-server exits."""
     ended = asyncio.create_task(nats.wait())
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -102,17 +104,17 @@ async def _until_stopped(
             say(words)
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                raise CommandError(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
+                raise CommandError(f"nats-server exited with code {ended.result()}; see {nats.log_path}")
             say("stopping")
     except CannotListen as error:
-        raise CommandError(f"{one_line(error)}; --web-port chooses another") from None
+        raise CommandError(f"{one_line(error)}; choose another port with --web-port") from None
     finally:
         ended.cancel()
         stopped.cancel()
 
 
 async def _answers(port: int) -> bool:
-    """Whether something listens there already."""
+    """Return whether a program listens on this port."""
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -123,7 +125,7 @@ async def _answers(port: int) -> bool:
 
 
 def screen(url: str, web: str) -> str:
-    """What to try next, in commands that work from this folder."""
+    """Return the text of the screen; its commands work from the current folder."""
     cwd = Path.cwd()
     lorogo = typed(sys.argv[0], sys.executable, cwd, shutil.which)
     python = python_beside(sys.executable, cwd)
@@ -140,7 +142,7 @@ lorogo is running    (Ctrl-C stops it; documents stay)
 {pages}\
   HTTP        {web}/v1/documents
   NATS        {url}
-It is open: everybody on this machine may read and write; `{lorogo} dev --closed` asks for tokens.
+No tokens needed: every user of this machine can read and write; `{lorogo} dev --closed` requires tokens.
 
 Try, in a second terminal:
   {lorogo} doc set hello title '"Hello"'{at}

@@ -1,4 +1,4 @@
-"""`lorogo dev --closed`: the same, with an auth service, and everybody asked for a token."""
+"""`lorogo dev --closed`: the same with an auth service; every client needs a token."""
 
 import asyncio
 import shlex
@@ -36,7 +36,7 @@ _OPERATOR_LASTS = timedelta(days=30)
 async def running(
     nats: EmbeddedNats, keys: ClosedFolder, server_id: str, data: Path, web: gateway.GatewaySettings
 ) -> AsyncIterator[str]:
-    """A server, an auth service and a gateway, each with its own nkey; gives the screen."""
+    """Run a server, an auth service and a gateway, each with its own nkey; yield the text of the screen."""
     source = await asyncio.to_thread(KeySource.from_file, keys.key_set)
     server_seed = keys.seeds[accounts.SERVER]
     server_guard, web_guard = (
@@ -52,7 +52,7 @@ async def running(
         )
         authority = Authority(source, transport, clock)
         keepalive = KeepaliveProcess(nats.url, seed=server_seed)
-        settings = ServerSettings(server_id=server_id, revocations_wait_seconds=0.0)  # there is no other
+        settings = ServerSettings(server_id=server_id, revocations_wait_seconds=0.0)  # the only server
         await stack.enter_async_context(
             Server(
                 transport,
@@ -64,20 +64,20 @@ async def running(
                 tracer_provider=spans,
             )
         )
-        await stack.enter_async_context(
-            authority
-        )  # behind the server, which makes the list of what is revoked
+        await stack.enter_async_context(authority)  # after the server, which creates the revocation bucket
         await stack.enter_async_context(auth_service.running(nats.url, source, keys.seeds))
-        door = await stack.enter_async_context(
+        gateway_transport = await stack.enter_async_context(
             await connect(nats.url, name="lorogo dev", **web_guard.gateway_identity())
         )
-        watch = await stack.enter_async_context(Authority(source, door, clock))
-        address = await stack.enter_async_context(gateway.running(door, web, watch, tracer_provider=spans))
+        watch = await stack.enter_async_context(Authority(source, gateway_transport, clock))
+        address = await stack.enter_async_context(
+            gateway.running(gateway_transport, web, watch, tracer_provider=spans)
+        )
         yield screen(nats.url, address, keys, token)
 
 
 def _operator_token(keys: ClosedFolder) -> Path:
-    """A file with a fresh token for everything."""
+    """Write a new token that grants admin on all documents; return its file."""
     path = keys.path / OPERATOR_TOKEN
     key = tokens.load_key(keys.signing_key)
     text = tokens.mint(key, subject="operator", documents={"*": "admin"}, expires=_OPERATOR_LASTS)
@@ -86,13 +86,13 @@ def _operator_token(keys: ClosedFolder) -> Path:
 
 
 def screen(url: str, web: str, keys: ClosedFolder, token: Path) -> str:
-    """What to try next, in commands that work from this folder."""
+    """Return the text of the screen; its commands work from the current folder."""
     cwd = Path.cwd()
     lorogo = typed(sys.argv[0], sys.executable, cwd, shutil.which)
     there = "" if url == NATS_DEFAULT else f" --nats {shlex.quote(url)}"
     at = f" --token-file {_shown(token, cwd)}{there}"
     pages = f"""\
-  editor      {web}/d/welcome    (it asks for a token)
+  editor      {web}/d/welcome    (needs a token)
   dashboard   {web}/dashboard    (for operators)
 """
     if not Pages().built:
@@ -102,14 +102,14 @@ lorogo is running, closed    (Ctrl-C stops it; documents and keys stay)
 {pages}\
   HTTP        {web}/v1/documents
   NATS        {url}
-  operator    {_shown(token, cwd)}    (a token for everything, for {_OPERATOR_LASTS.days} days)
+  operator    {_shown(token, cwd)}    (a token for all documents, valid for {_OPERATOR_LASTS.days} days)
   keys        {_shown(keys.path, cwd)}
-It keeps documents of its own: those of an open `{lorogo} dev` are not in it.
+Its documents are separate from those of `{lorogo} dev` without --closed.
 
 Try, in a second terminal, as the operator:
   {lorogo} doc set hello title '"Hello"'{at}
   {lorogo} doc get hello{at}
-A token for ann, who may write hello and minutes-* for an hour, and what she may do with it:
+Make a token for ann that grants write on hello and minutes-* for an hour, and use it:
   {lorogo} token mint --key {_shown(keys.signing_key, cwd)} --subject ann \\
     --grant hello=write --grant 'minutes-*=write' --expires 1h --out ann.token
   {lorogo} doc get hello --token-file ann.token{there}

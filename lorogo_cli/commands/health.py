@@ -1,4 +1,4 @@
-"""`lorogo health`: whether a server or a gateway is well, for whatever waits for it or watches it."""
+"""`lorogo health`: health checks of a server or a gateway, for orchestrators and monitoring."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,29 +10,27 @@ from lorogo_cli.connect.runtime import run
 from lorogo_cli.render.logs import configure
 
 app = typer.Typer(
-    help="Whether a server or a gateway is well: exit code 0, else 1 and why. For health checks.",
+    help="Check the health of a server or a gateway: exit code 0 if healthy, else 1 and the reason.",
     no_args_is_help=True,
 )
 
-Seconds = Annotated[
-    float, typer.Option("--seconds", min=0.1, max=60, help="How long the answer may take, all in all.")
-]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="Time limit for the whole check.")]
 
 
 @app.command()
 def server(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The folder of `lorogo serve`.")] = Path(
-        ".lorogo/server"
-    ),
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The data folder of `lorogo serve`.")
+    ] = Path(".lorogo/server"),
     workers: Annotated[
-        int, typer.Option("--workers", min=1, max=256, help="How many of its processes must be well.")
+        int, typer.Option("--workers", min=1, max=256, help="How many of its processes must be healthy.")
     ] = 1,
     nats: Nats = NATS_DEFAULT,
     nats_seed: NatsSeed = None,
     seconds: Seconds = 5.0,
     verbose: Verbose = False,
 ) -> None:
-    """Whether the server of a data folder takes documents and can ACK, asked through NATS."""
+    """Check through NATS that the server of a data folder takes documents and can ACK."""
     configure(verbose=verbose)
     from lorogo_cli.commands import health_check
     from lorogo_cli.connect.connection_options import ConnectionOptions
@@ -45,15 +43,15 @@ def server(
 @app.command()
 def gateway(
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="Where the gateway is.")
+        str, typer.Option("--url", metavar="URL", help="The gateway's address.")
     ] = "http://127.0.0.1:8080",
     ready: Annotated[
-        bool, typer.Option("--ready", help="Ask whether edits can be ACKed, not only whether it answers.")
+        bool, typer.Option("--ready", help="Also check that edits can be ACKed (/readyz, not /healthz).")
     ] = False,
     seconds: Seconds = 5.0,
     verbose: Verbose = False,
 ) -> None:
-    """Whether the gateway answers, and with --ready whether edits through it can be ACKed."""
+    """Check that the gateway answers and, with --ready, that edits through it can be ACKed."""
     configure(verbose=verbose)
     from lorogo_cli.commands import health_check
 

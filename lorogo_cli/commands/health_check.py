@@ -1,4 +1,4 @@
-"""What `lorogo health` asks, and how it reads the answers. Whoever cannot be asked is not well."""
+"""The checks of `lorogo health`. A service that does not answer counts as unhealthy."""
 
 import asyncio
 import json
@@ -19,15 +19,15 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.rpc.discovery import ServerStats, is_ready, server_stats
 
-_NAME = "lorogo health"  # as NATS shows it
+_NAME = "lorogo health"  # the connection's name in NATS
 _ANSWER_BYTES_MAX = 64 * 1024
 
 
 async def server(way: ConnectionOptions, data: Path, workers: int, seconds: float) -> bool:
-    """Ask all servers on NATS, and look for those of the folder."""
+    """Request the stats of all servers on NATS, and check those of the folder."""
     ids = await asyncio.to_thread(worker_identity.known, data)
     if not ids:
-        return _unwell(f"no server has run on {data} yet: it has no worker-0/server-id")
+        return _unwell(f"no server has run on {data} yet: it has no worker-0/server-id; check --data")
     try:
         async with asyncio.timeout(seconds), await _connected(way, seconds) as transport:
             found = await server_stats(transport.bus)
@@ -52,25 +52,27 @@ async def _connected(way: ConnectionOptions, seconds: float) -> JetStreamTranspo
 
 
 def unwell(ids: Collection[str], found: Sequence[ServerStats], workers: int) -> str:
-    """What is wrong with the servers of these ids, given who answered; empty: so many of them are well."""
+    """Return what is wrong with the servers of these ids; empty if at least `workers` of them are ready."""
     ours = {one.server_id: one.stats for one in found if one.server_id in ids}
     if sum(map(is_ready, ours.values())) >= workers:
         return ""
-    told = [
+    reasons = [
         f"{name} is not ready (journal: {str(stats.get('journal', 'none'))[:200]})"
         for name, stats in sorted(ours.items())
         if not is_ready(stats)
     ]
     if len(ours) < workers:
-        told.append(f"{len(ours)} of {workers} answer")
-    return "; ".join(told)
+        reasons.append(f"{len(ours)} of {workers} servers answer")
+    return "; ".join(reasons)
 
 
 def gateway(url: str, *, ready: bool, seconds: float) -> bool:
-    """Ask `/readyz` or `/healthz`."""
+    """Request `/readyz` or `/healthz`; return whether the status is 200."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CommandError(f"--url {url!r} is not the address of a gateway, as http://127.0.0.1:8080 is")
+        raise CommandError(
+            f"--url {url!r} is not the address of a gateway: write it like http://127.0.0.1:8080"
+        )
     path = "/readyz" if ready else "/healthz"
     connection = _connection(parts.scheme, parts.hostname, parts.port, seconds)
     try:
@@ -82,7 +84,7 @@ def gateway(url: str, *, ready: bool, seconds: float) -> bool:
     finally:
         connection.close()
     if answer.status != 200:
-        return _unwell(f"{url}{path} says {answer.status}{_reasons(body)}")
+        return _unwell(f"{url}{path} answers {answer.status}{_reason_codes(body)}")
     say("ready" if ready else "well")
     return True
 
@@ -90,14 +92,14 @@ def gateway(url: str, *, ready: bool, seconds: float) -> bool:
 def _connection(scheme: str, host: str, port: int | None, seconds: float) -> HTTPConnection:
     if scheme == "http":
         return HTTPConnection(host, port, timeout=seconds)
-    # It is asked by its address, for which no certificate is, and is told nothing.
+    # The check connects by address, which no certificate names; the request carries no secret.
     trusting = ssl.create_default_context()
     trusting.check_hostname = False
     trusting.verify_mode = ssl.CERT_NONE
     return HTTPSConnection(host, port, timeout=seconds, context=trusting)
 
 
-def _reasons(body: bytes) -> str:
+def _reason_codes(body: bytes) -> str:
     try:
         codes = [str(one["code"]) for one in json.loads(body)["reasons"]]
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
 """`lorogo pipeline ...`: document history as tables, on Spark. The work is in `pipeline_jobs.py`.
 
-Exit codes: 0 all is well; 1 the job did its work and found something wrong (damage, a difference, a
-document that is not whole); 2 it could not be done, with one sentence.
+Exit codes: 0 success; 1 the job finished and found a problem (damage, a difference, an incomplete document);
+2 the job could not run, with one sentence.
 """
 
 import os
@@ -25,14 +25,12 @@ FOUND = 1
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Document history as tables, on Spark: ingest journals, ask SQL, report, audit, erase, export.",
+    help="Document history as tables, on Spark: ingest, query with SQL, report, audit, erase, export.",
 )
 
 Lake = Annotated[
     str,
-    typer.Option(
-        "--lake", metavar="DIR", envvar="LOROGO_LAKE", help="Where the tables are: a folder or a URL."
-    ),
+    typer.Option("--lake", metavar="DIR", envvar="LOROGO_LAKE", help="The tables: a folder or a URL."),
 ]
 Journals = Annotated[
     list[str] | None,
@@ -40,17 +38,19 @@ Journals = Annotated[
         "--journal", metavar="DIR", help="A data folder, a journal, or an archive's URL; may be repeated."
     ),
 ]
-Damaged = Annotated[str, typer.Option("--damaged", help="At a damaged segment: skip it and say so, or fail.")]
+Damaged = Annotated[
+    str, typer.Option("--damaged", help="At a damaged segment: skip (with a warning), or fail.")
+]
 Documents = Annotated[
-    list[str] | None, typer.Option("--document", metavar="ID", help="Only this one; may be repeated.")
+    list[str] | None, typer.Option("--document", metavar="ID", help="Only this document; may be repeated.")
 ]
 AsOf = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="TIME", help="As of a time (2026-11-16T10:30) or an age (2d)."),
+    typer.Option("--as-of", metavar="TIME", help="State at a time (2026-11-16T10:30) or age (2d)."),
 ]
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="Spark's master; local[*] unless Spark was set up."),
+    typer.Option("--master", metavar="URL", help="Spark's master; local[*] unless Spark is configured."),
 ]
 Remote = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host:15002.")
@@ -60,8 +60,8 @@ Conf = Annotated[
 ]
 
 
-def _say_seed(file: Path | None) -> None:
-    """Spark's workers find the seed where we do: the environment names its file, and nothing shows it."""
+def _export_seed(file: Path | None) -> None:
+    """Pass the seed's file to Spark's workers through the environment: no argument or setting shows it."""
     if file is not None:
         os.environ.pop(SEED_ENVIRONMENT, None)
         os.environ[f"{SEED_ENVIRONMENT}_FILE"] = str(file.absolute())
@@ -78,11 +78,13 @@ def ingest(
     lake: Lake = "lake",
     damaged: Damaged = "skip",
     buckets: Annotated[
-        int | None, typer.Option("--buckets", help="Of a new lake: more for more documents (16).")
+        int | None, typer.Option("--buckets", help="Buckets of a new lake: more for more documents (16).")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep ingesting new records until Ctrl-C.")
+    ] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="With --follow: how often to look.")
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="With --follow: time between reads.")
     ] = 10.0,
     nats: Annotated[
         str | None,
@@ -90,7 +92,7 @@ def ingest(
             "--nats",
             metavar="URL",
             callback=no_password,
-            help="Take what JetStream holds now, too (or only that).",
+            help="Ingest the records that JetStream holds, in addition to journals or alone.",
         ),
     ] = None,
     nats_seed: NatsSeed = None,
@@ -100,14 +102,14 @@ def ingest(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Read journals into the tables updates, events and answers: what is new, each fact once."""
-    _say_seed(nats_seed)
+    """Read journals into the tables updates, events and answers: only new records, each once."""
+    _export_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     _leave(
         jobs.ingest(
-            door,
+            options,
             journal or [],
             nats=nats,
             damaged=damaged,
@@ -123,7 +125,7 @@ def materialise(
     as_of: AsOf = None,
     document: Documents = None,
     table: Annotated[
-        list[str] | None, typer.Option("--table", help="documents, changes; both unless said.")
+        list[str] | None, typer.Option("--table", help="documents or changes; default: both.")
     ] = None,
     json: Json = False,
     master: Master = None,
@@ -131,20 +133,22 @@ def materialise(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Fold updates into the tables documents and changes; what has not changed is not folded again."""
+    """Fold updates into the tables documents and changes; unchanged documents are not folded again."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.materialise(door, as_of=as_of, documents=document, tables=table))
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.materialise(options, as_of=as_of, documents=document, tables=table))
 
 
 @app.command()
 def report(
     lake: Lake = "",
     journal: Journals = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The report's file.")] = Path(
+        "report.html"
+    ),
     tz: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="Days and hours of this time zone.")
+        str, typer.Option("--tz", metavar="ZONE", help="Time zone of days and hours in the report.")
     ] = "UTC",
     json: Json = False,
     master: Master = None,
@@ -152,23 +156,25 @@ def report(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write one HTML page with charts: activity, people, growth, latency. It opens without a network.
+    """Write one HTML page with charts of activity, people, growth and latency. The page needs no network.
 
-    With --journal, what is new there is ingested first; without --lake, into one that is thrown away.
+    With --journal, new records are ingested first; without --lake, into a temporary lake.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.report(door, journal or [], out, tz))
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.report(options, journal or [], out, tz))
 
 
 @app.command()
 def nightly(
     lake: Lake = "lake",
     journal: Journals = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The report's file.")] = Path(
+        "report.html"
+    ),
     tz: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="Days and hours of this time zone.")
+        str, typer.Option("--tz", metavar="ZONE", help="Time zone of days and hours in the report.")
     ] = "UTC",
     json: Json = False,
     master: Master = None,
@@ -176,14 +182,14 @@ def nightly(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """What a night should do, on one Spark: ingest, erase what the journals call erased, fold, report.
+    """Run the nightly jobs in one Spark session: ingest, erase what journals mark as erased, fold, report.
 
-    For cron and its like: what is found wrong (exit code 1) does not keep the rest from being done.
+    Made for cron: a problem in one job (exit code 1) does not stop the other jobs.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.nightly(door, journal or [], out, tz))
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.nightly(options, journal or [], out, tz))
 
 
 @app.command()
@@ -193,11 +199,15 @@ def audit(
     nats_seed: NatsSeed = None,
     through_servers: Annotated[
         bool,
-        typer.Option("--through-servers", help="Start documents that nobody serves, and ask their owners."),
+        typer.Option(
+            "--through-servers", help="Start documents that no server owns, and query their owners."
+        ),
     ] = False,
     scratch: Annotated[
         Path | None,
-        typer.Option("--scratch", metavar="DIR", help="For temporary files, as large as the journals."),
+        typer.Option(
+            "--scratch", metavar="DIR", help="Folder for temporary files, as large as the journals."
+        ),
     ] = None,
     json: Json = False,
     master: Master = None,
@@ -205,12 +215,12 @@ def audit(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Replay the journals, and compare every document with what is served. Exit 1 if anything differs."""
-    _say_seed(nats_seed)
+    """Replay the journals, and compare every document with the served one. Exit code 1: a difference."""
+    _export_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions("", master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.audit(door, journal or [], nats, through_servers=through_servers, scratch=scratch))
+    options = jobs.JobOptions("", master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.audit(options, journal or [], nats, through_servers=through_servers, scratch=scratch))
 
 
 @app.command()
@@ -219,26 +229,26 @@ def compact(
     nats_seed: NatsSeed = None,
     keys: Keys = None,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where the job keeps its own journal, for good.")
+        Path, typer.Option("--data", metavar="DIR", help="Permanent folder for the job's own journal.")
     ] = Path(".lorogo/server"),
     cold: Annotated[
         str,
-        typer.Option("--cold", metavar="AGE", help="Documents without an edit for so long (1d, 12h, 0s)."),
+        typer.Option("--cold", metavar="AGE", help="Documents without an edit for this long (1d, 12h, 0s)."),
     ] = "1d",
     document: Documents = None,
     batch: Annotated[
         int,
-        typer.Option("--batch", min=1, max=50_000, help="Documents held at once, until one purge for all."),
+        typer.Option("--batch", min=1, max=50_000, help="Documents owned at once, until one purge for all."),
     ] = 500,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compact the documents that nobody has edited for long: snapshot each, purge the WAL once.
+    """Compact documents without recent edits: write a snapshot of each, then purge the WAL once.
 
-    On a closed NATS it needs a server's seed and the keys that verify tokens, as `lorogo serve` does.
+    On a closed NATS the job needs a server's seed and the keys that verify tokens, like `lorogo serve`.
     """
-    _say_seed(nats_seed)
+    _export_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
     _leave(
@@ -260,31 +270,35 @@ def compact(
 def erase(
     lake: Lake = "lake",
     document: Annotated[
-        list[str] | None, typer.Option("--document", metavar="ID", help="This one, too; may be repeated.")
+        list[str] | None,
+        typer.Option("--document", metavar="ID", help="Also erase this document; may be repeated."),
     ] = None,
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="Also if the lake has nothing of it: keep it out from now on.")
+        bool,
+        typer.Option(
+            "--unknown", help="Accept documents that the lake does not have: no ingest adds them later."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase without confirmation.")] = False,
     json: Json = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Take what the journals call erased, and what is named, out of every table and file; prints the proof.
+    """Remove erased and named documents from every table and file, and print a verification.
 
-    It is for good: no ingest brings an erased document back into this lake.
+    Permanent: no ingest adds an erased document to this lake again.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.erase(door, document or [], unknown=unknown, yes=yes))
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.erase(options, document or [], unknown=unknown, yes=yes))
 
 
 @app.command()
 def export(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A file; of Markdown a folder.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A file; for Markdown a folder.")],
     lake: Lake = "lake",
     format: Annotated[  # noqa: A002 - the option's name
         str, typer.Option("--format", help="jsonl, markdown or parquet.")
@@ -297,34 +311,36 @@ def export(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write documents as JSON lines, Markdown or Parquet; folds first what is not folded yet."""
+    """Write documents as JSON lines, Markdown or Parquet; new updates are folded first."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.export(door, out, format, as_of=as_of, documents=document))
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.export(options, out, format, as_of=as_of, documents=document))
 
 
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="select ... from updates, documents, ...")],
     lake: Lake = "lake",
-    rows: Annotated[int, typer.Option("--rows", min=1, max=100_000, help="Show no more than so many.")] = 100,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, max=100_000, help="Show at most this many rows.")
+    ] = 100,
     json: Json = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Ask the tables: updates, events, changes, documents, documents_as_of, answers."""
+    """Query the tables updates, events, changes, documents, documents_as_of and answers."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    door = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    jobs.sql(door, query, rows)
+    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    jobs.sql(options, query, rows)
 
 
 @app.command()
 def prepare(verbose: Verbose = False) -> None:
-    """Make Spark start in half the time on this machine: once, for most of a minute and 190 MB."""
+    """Halve the start time of Spark on this machine. Run it once: it takes up to a minute and 190 MB."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
     jobs.prepare(verbose=verbose)

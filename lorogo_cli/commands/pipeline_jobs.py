@@ -1,4 +1,4 @@
-"""What `lorogo pipeline ...` does: a session for the job, its progress, its result for people or as JSON."""
+"""The jobs of `lorogo pipeline ...`: a Spark session, progress, and a result as text or JSON."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
 _LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j", "py4j.clientserver")
-_TOLD_MAX = 20  # of problems; --json has them all
+_SHOWN_MAX = 20  # problems in text output; --json has all
 _CELL_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What every job is told."""
+    """Options that all jobs share."""
 
     lake: str
     master: str | None
@@ -47,24 +47,24 @@ class JobOptions:
 
 
 @contextmanager
-def _opened(door: JobOptions, **settings: Any) -> Iterator[Pipeline]:
-    """The pipeline on a session that ends with the block; what is plainly wrong is said before it starts."""
-    configure(verbose=door.verbose)
+def _opened(options: JobOptions, **settings: Any) -> Iterator[Pipeline]:
+    """Open a Spark session and yield its pipeline; settings are checked before the session starts."""
+    configure(verbose=options.verbose)
     with _installed():
         from lorogo_pipeline.pipeline import Settings, build
         from lorogo_pipeline.spark.session import open_session
-    chosen = Settings(lake=door.lake, **settings)
+    chosen = Settings(lake=options.lake, **settings)
     chosen.check()
-    if not door.verbose:
+    if not options.verbose:
         for name in _LOUD:  # PySpark prints errors that it raises as well
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with _ended_in_order():
         with working("starting Spark"):
             session = open_session(
-                master=door.master or "local[*]",
-                remote=door.remote,
-                conf=_conf(door.conf),
-                quiet=not door.verbose,
+                master=options.master or "local[*]",
+                remote=options.remote,
+                conf=_conf(options.conf),
+                quiet=not options.verbose,
             )
             spark = session.__enter__()
         try:
@@ -76,10 +76,10 @@ def _opened(door: JobOptions, **settings: Any) -> Iterator[Pipeline]:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C: temporary folders, which hold documents, must not stay."""
+    """Let SIGTERM end the block like Ctrl-C, so that temporary folders with documents are removed."""
 
     def end(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # once is enough; cleaning up is under way
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, end)
@@ -105,7 +105,9 @@ def _conf(settings: Sequence[str]) -> dict[str, str]:
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise CommandError(f"{brief(text)} is no setting: write --conf spark.executor.memory=4g")
+            raise CommandError(
+                f"{brief(text)} is not KEY=VALUE: write, for example, --conf spark.executor.memory=4g"
+            )
         found[key.strip()] = value
     return found
 
@@ -118,10 +120,10 @@ def _as_of(text: str | None) -> int | None:
         moment = parse_time(text, now_ns=now)
     except CommandError:
         raise CommandError(
-            f"{brief(text)} is no time: write 2026-11-16T10:30, or 2d for as it was two days ago"
+            f"{brief(text)} is not a time: write 2026-11-16T10:30, or 2d for two days ago"
         ) from None
     if moment > now:
-        raise CommandError(f"{brief(text)} has not come yet: nobody knows the documents as of then")
+        raise CommandError(f"--as-of {brief(text)} is in the future: choose a past time")
     return moment
 
 
@@ -129,7 +131,7 @@ def _as_of(text: str | None) -> int | None:
 
 
 def ingest(
-    door: JobOptions,
+    options: JobOptions,
     journals: Sequence[str],
     *,
     nats: str | None,
@@ -137,56 +139,54 @@ def ingest(
     buckets: int | None,
     every_seconds: float | None,
 ) -> bool:
-    """True if nothing was damaged."""
+    """Ingest; return True if nothing was damaged."""
     if not journals and nats is None:
-        raise CommandError(
-            "name a journal (--journal DIR), or a NATS to take the live stream from (--nats URL)"
-        )
-    if door.remote is not None and nats is not None and every_seconds is not None:
-        raise CommandError("--follow with --nats needs a session of its own: leave out --remote")
+        raise CommandError("nothing to ingest: name a journal (--journal DIR) or a NATS server (--nats URL)")
+    if options.remote is not None and nats is not None and every_seconds is not None:
+        raise CommandError("--follow with --nats needs its own Spark session: leave out --remote")
     with _opened(
-        door, journals=tuple(journals), buckets=buckets, damaged=damaged, makes_lake=True
+        options, journals=tuple(journals), buckets=buckets, damaged=damaged, makes_lake=True
     ) as pipeline:
         if every_seconds is not None:
-            return _follow(door, pipeline, nats, every_seconds)
+            return _follow(options, pipeline, nats, every_seconds)
         done = pipeline.ingest() if journals else None
         if nats is not None:
             live = pipeline.ingest_stream(nats)
             done = live if done is None else done + live
         assert done is not None
-        _show_ingested(door, done)
+        _show_ingested(options, done)
         return not done.damage
 
 
-def _follow(door: JobOptions, pipeline: Pipeline, nats: str | None, every_seconds: float) -> bool:
-    """Until Ctrl-C; a line for each time that something new came."""
+def _follow(options: JobOptions, pipeline: Pipeline, nats: str | None, every_seconds: float) -> bool:
+    """Ingest until Ctrl-C; print a table after each round with new records."""
     from lorogo_pipeline.errors import LakeBusy
 
     whole = True
 
-    def told(done: IngestReport) -> None:
+    def on_ingested(done: IngestReport) -> None:
         nonlocal whole
         whole = whole and not done.damage
         if done.changed:
-            _show_ingested(door, done)
+            _show_ingested(options, done)
 
     try:
         if nats is not None and not pipeline.settings.journals:
-            pipeline.follow_stream(nats, every_seconds=every_seconds, on_batch=told)
+            pipeline.follow_stream(nats, every_seconds=every_seconds, on_batch=on_ingested)
         while True:
             try:
-                told(pipeline.ingest())
+                on_ingested(pipeline.ingest())
                 if nats is not None:
-                    told(pipeline.ingest_stream(nats))
-            except LakeBusy as error:  # somebody materialises: they take turns
-                warn(f"{error}; looking again in {every_seconds:g}s")
+                    on_ingested(pipeline.ingest_stream(nats))
+            except LakeBusy as error:  # another job writes to the lake
+                warn(f"{error}; trying again in {every_seconds:g}s")
             time.sleep(every_seconds)
     except KeyboardInterrupt:
         return whole
 
 
-def _show_ingested(door: JobOptions, done: IngestReport) -> None:
-    if door.as_json:
+def _show_ingested(options: JobOptions, done: IngestReport) -> None:
+    if options.as_json:
         say_json(done.to_json(), pretty=False)
         return
     say_table(
@@ -216,33 +216,33 @@ def _show_ingested(door: JobOptions, done: IngestReport) -> None:
     for count, what in (
         (
             done.erased,
-            "rows of erased documents left out: `lorogo pipeline erase` removes what is left of them",
+            "rows of erased documents left out: `lorogo pipeline erase` removes their remaining rows",
         ),
-        (done.unknown, "records of kinds that a newer lorogo writes"),
-        (done.malformed, "records that are none"),
+        (done.unknown, "records left out: their kind is unknown, a newer lorogo wrote them"),
+        (done.malformed, "records left out: they are malformed"),
     ):
         if count:
             warn(f"{count} {what}")
-    _tell("damaged, the rest was read", done.damage)
+    _warn_each("damaged, the rest was read", done.damage)
 
 
-def _tell(what: str, problems: Sequence[str]) -> None:
-    for words in problems[:_TOLD_MAX]:
+def _warn_each(what: str, problems: Sequence[str]) -> None:
+    for words in problems[:_SHOWN_MAX]:
         warn(f"{what}: {words}")
-    if len(problems) > _TOLD_MAX:
-        warn(f"and {len(problems) - _TOLD_MAX} more (--json has them all)")
+    if len(problems) > _SHOWN_MAX:
+        warn(f"and {len(problems) - _SHOWN_MAX} more (--json has them all)")
 
 
 def materialise(
-    door: JobOptions, *, as_of: str | None, documents: list[str] | None, tables: list[str] | None
+    options: JobOptions, *, as_of: str | None, documents: list[str] | None, tables: list[str] | None
 ) -> bool:
-    """True if every document is whole."""
+    """Fold updates; return True if every document is complete."""
     as_of_ns = _as_of(as_of)
-    with _opened(door) as pipeline:
+    with _opened(options) as pipeline:
         from lorogo_pipeline.jobs.materialise import TARGETS
 
         done = pipeline.materialise(as_of_ns=as_of_ns, documents=documents, tables=tables or TARGETS)
-    if door.as_json:
+    if options.as_json:
         say_json(done.to_json(), pretty=False)
     else:
         _show_materialised(done)
@@ -276,18 +276,23 @@ def _show_materialised(done: MaterialiseReport) -> None:
             ]
         ],
     )
-    _tell("not whole", done.problems)
+    _warn_each("incomplete", done.problems)
 
 
-def report(door: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
-    """True if nothing was damaged."""
-    if not door.lake and not journals:
-        raise CommandError("name a lake (--lake DIR), or journals to make one of (--journal DIR)")
+def report(options: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
+    """Write the report; return True if nothing was damaged."""
+    if not options.lake and not journals:
+        raise CommandError("nothing to report on: name a lake (--lake DIR) or journals (--journal DIR)")
     began = time.monotonic()
-    named = "" if door.lake else ", ".join(journals)
+    named = "" if options.lake else ", ".join(journals)
     with TemporaryDirectory(prefix="lorogo-report-") as folder:
         place = JobOptions(
-            door.lake or f"{folder}/lake", door.master, door.remote, door.conf, door.as_json, door.verbose
+            options.lake or f"{folder}/lake",
+            options.master,
+            options.remote,
+            options.conf,
+            options.as_json,
+            options.verbose,
         )
         with _opened(place, journals=tuple(journals)) as pipeline:
             started = time.monotonic() - began
@@ -297,43 +302,43 @@ def report(door: JobOptions, journals: Sequence[str], out: Path, tz: str) -> boo
     _write_whole(out, page)
     size = len(page.encode())
     seconds = time.monotonic() - began
-    if door.as_json:
+    if options.as_json:
         say_json(
             {"out": str(out), "bytes": size, "seconds": seconds, "start_up_seconds": started, **facts},
             pretty=False,
         )
     else:
         say(f"{out}: {show_size(size)}, made in {seconds:.1f}s ({started:.1f}s of it to start Spark)")
-    _tell("damaged, the rest was read", damage)
+    _warn_each("damaged, the rest was read", damage)
     return not damage
 
 
-def nightly(door: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
-    """True if nothing was damaged, every document is whole, and what was to be erased is gone."""
+def nightly(options: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
+    """Run the nightly jobs; return True without damage, incomplete documents, or rows left by the erase."""
     if not journals:
         raise CommandError("name the journals to read: --journal DIR, once for each server and archive")
     began = time.monotonic()
-    with _opened(door, journals=tuple(journals), makes_lake=True) as pipeline:
+    with _opened(options, journals=tuple(journals), makes_lake=True) as pipeline:
         read = pipeline.ingest()
         gone = pipeline.erase()
         folded = pipeline.materialise()
-        page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=read.damage)
+        page, report_facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=read.damage)
     _write_whole(out, page)
     seconds = time.monotonic() - began
-    if door.as_json:
-        told = {
+    if options.as_json:
+        facts = {
             "ingested": read.to_json(),
             "erased": gone.to_json(),
             "materialised": folded.to_json(),
-            "report": {"out": str(out), **facts},
+            "report": {"out": str(out), **report_facts},
             "seconds": seconds,
         }
-        say_json(told, pretty=False)
+        say_json(facts, pretty=False)
     else:
-        _show_ingested(door, read)
-        _show_erased(door, gone)
+        _show_ingested(options, read)
+        _show_erased(options, gone)
         _show_materialised(folded)
-        say(f"{out}: {show_size(len(page.encode()))}; all of it took {seconds:.1f}s")
+        say(f"{out}: {show_size(len(page.encode()))}; all jobs took {seconds:.1f}s")
     return not read.damage and gone.proved and not folded.incomplete
 
 
@@ -343,25 +348,25 @@ def _write_whole(out: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
         part.replace(out)
     except OSError as error:
-        raise CommandError(f"{out} cannot be written: {error.strerror or error}") from None
+        raise CommandError(f"cannot write {out}: {error.strerror or error}") from None
 
 
 def audit(
-    door: JobOptions, journals: Sequence[str], nats: str, *, through_servers: bool, scratch: Path | None
+    options: JobOptions, journals: Sequence[str], nats: str, *, through_servers: bool, scratch: Path | None
 ) -> bool:
-    """True if nothing differs."""
+    """Compare; return True if nothing differs."""
     if not journals:
         raise CommandError("name the journals to replay: --journal DIR, once for each server and archive")
-    with _opened(door, journals=tuple(journals)) as pipeline:
+    with _opened(options, journals=tuple(journals)) as pipeline:
         found = pipeline.audit(nats, through_servers=through_servers, scratch=scratch)
-    if door.as_json:
+    if options.as_json:
         say_json(found.to_json(), pretty=False)
         return found.clean
-    for one in found.differences[:_TOLD_MAX]:
+    for one in found.differences[:_SHOWN_MAX]:
         say(f"{one.severity.name.lower():<10} {one.kind.value:<22} {one.sentence}")
-    for skipped in found.skipped[:_TOLD_MAX]:
+    for skipped in found.skipped[:_SHOWN_MAX]:
         say(f"{'unsure':<10} {'not compared':<22} {skipped.document_id}: {skipped.reason}")
-    more = max(0, len(found.differences) - _TOLD_MAX) + max(0, len(found.skipped) - _TOLD_MAX)
+    more = max(0, len(found.differences) - _SHOWN_MAX) + max(0, len(found.skipped) - _SHOWN_MAX)
     if more:
         say(f"({show_count(more, 'line')} more; --json has them all)")
     say(found.sentence)
@@ -380,7 +385,7 @@ def compact(
     as_json: bool,
     verbose: bool,
 ) -> bool:
-    """True if every document that was tried is compacted."""
+    """Compact; return True if no document failed."""
     configure(verbose=verbose)
     with _installed():
         from lorogo_pipeline.jobs.fleet import compact_fleet
@@ -398,10 +403,10 @@ def compact(
     )
     with progress_bar() as show:
 
-        def told(step: FleetProgress) -> None:
+        def on_progress(step: FleetProgress) -> None:
             show(step.stage, step.done, step.total)
 
-        found = run_async(compact_fleet, nats, options, told, keys=found_keys)
+        found = run_async(compact_fleet, nats, options, on_progress, keys=found_keys)
     if as_json:
         say_json(found.as_dict(), pretty=False)
         return not found.failures
@@ -432,36 +437,36 @@ def compact(
         ],
     )
     for reason, count in sorted(found.skipped.items()):
-        say(f"{count} left alone: {reason}")
+        say(f"{count} skipped: {reason}")
     if dry_run:
-        say(f"{show_count(found.cold, 'document')} would be compacted; nothing was taken, stored or purged")
-    for document_id, why in found.failures[:_TOLD_MAX]:
+        say(f"dry run: {show_count(found.cold, 'document')} would be compacted; nothing was changed")
+    for document_id, why in found.failures[:_SHOWN_MAX]:
         warn(f"{document_id}: {why}")
     return not found.failures
 
 
-def erase(door: JobOptions, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
-    """True if the proof holds."""
+def erase(options: JobOptions, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
+    """Erase; return True if the verification found no remaining row."""
     if documents and not yes:
         names = ", ".join(documents)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CommandError(f"nobody can be asked whether to erase {names}: say --yes")
+            raise CommandError(f"stdin is not a terminal; pass --yes to erase {names}")
         import typer
 
-        if not typer.confirm(f"Erase {names} from {door.lake}, for good?", err=True):
+        if not typer.confirm(f"Erase {names} from {options.lake} permanently?", err=True):
             raise CommandError(f"{names} was not erased")
-    with _opened(door) as pipeline:
+    with _opened(options) as pipeline:
         done = pipeline.erase(documents, unknown=unknown)
-    if door.as_json:
+    if options.as_json:
         say_json(done.to_json(), pretty=False)
     else:
-        _show_erased(door, done)
+        _show_erased(options, done)
     return done.proved
 
 
-def _show_erased(door: JobOptions, done: ErasureReport) -> None:
+def _show_erased(options: JobOptions, done: ErasureReport) -> None:
     if not done.documents:
-        say("nothing to erase: no journal said that a document was erased, and none was named")
+        say("nothing to erase: no journal marks a document as erased, and --document names none")
         return
     say_table(
         ["TABLE", "ROWS BEFORE", "ROWS AFTER", "FILES REWRITTEN", "FILES REMOVED", "FILES CHECKED"],
@@ -477,55 +482,57 @@ def _show_erased(door: JobOptions, done: ErasureReport) -> None:
             for name, table in done.tables.items()
         ],
     )
-    names = ", ".join(done.documents[:_TOLD_MAX]) + (", ..." if len(done.documents) > _TOLD_MAX else "")
+    names = ", ".join(done.documents[:_SHOWN_MAX]) + (", ..." if len(done.documents) > _SHOWN_MAX else "")
     if done.proved:
-        say(f"proved: no file below {door.lake} holds a row of {names} any more")
+        say(f"verified: no file below {options.lake} holds a row of {names}")
     else:
-        warn(f"something of {names} is still there: run it again when no other job writes")
+        warn(f"rows of {names} remain in {options.lake}: run the command again when no other job writes")
 
 
 def export(
-    door: JobOptions, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None
+    options: JobOptions, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None
 ) -> bool:
-    """True if every document is whole."""
+    """Export; return True if every document is complete."""
     as_of_ns = _as_of(as_of)
-    with _opened(door) as pipeline:
+    with _opened(options) as pipeline:
         done = pipeline.export(out, format=format_, as_of_ns=as_of_ns, documents=documents)
-    if door.as_json:
+    if options.as_json:
         say_json(done.to_json(), pretty=False)
     else:
         say(f"{out}: {show_count(done.documents, 'document')} as {done.format}, {show_size(done.bytes)}")
         if done.incomplete:
-            warn(f"{show_count(done.incomplete, 'document')} not whole: see `problem` in the table documents")
+            warn(
+                f"{show_count(done.incomplete, 'document')} incomplete: see `problem` in the table documents"
+            )
     return not done.incomplete
 
 
-def sql(door: JobOptions, query: str, rows_max: int) -> None:
-    """Print what the question answers."""
-    with _opened(door) as pipeline:
+def sql(options: JobOptions, query: str, rows_max: int) -> None:
+    """Run the query and print its rows."""
+    with _opened(options) as pipeline:
         columns, rows = pipeline.answer(query, rows_max + 1)
     shown = rows[:rows_max]
-    if door.as_json:
+    if options.as_json:
         for row in shown:
             say_json({name: _json(value) for name, value in zip(columns, row, strict=True)}, pretty=False)
     elif columns:
         say_table([name.upper() for name in columns], [[_cell(value) for value in row] for row in shown])
     if len(rows) > rows_max:
-        warn(f"only the first {rows_max} rows are shown: --rows N for more")
+        warn(f"only the first {rows_max} rows are shown: use --rows N for more")
 
 
 def prepare(*, verbose: bool) -> None:
-    """An archive of Spark's classes in the user's cache."""
+    """Write an archive of Spark's classes into the user's cache."""
     configure(verbose=verbose)
     with _installed():
         from lorogo_pipeline.spark import class_archive
-    with working("starting Spark and keeping what it loads"):
+    with working("starting Spark and writing its class archive"):
         made = class_archive.make()
-    say(f"{made}: Spark starts sooner from now on, until Java or PySpark is upgraded")
+    say(f"{made}: Spark starts faster until Java or PySpark is upgraded")
 
 
 def _json(value: object) -> object:
-    """What JSON can say: bytes and infinities as in the tables, times in ISO 8601."""
+    """Return the value for JSON: bytes and infinities as in the tables, times in ISO 8601."""
     from lorogo_pipeline.decode.content import plain
 
     match value:

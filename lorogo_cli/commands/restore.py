@@ -1,4 +1,4 @@
-"""`lorogo restore`: what journals and archives hold, back onto a NATS that lost it."""
+"""`lorogo restore`: rebuild documents on a NATS from journals and archives."""
 
 import asyncio
 import tempfile
@@ -28,7 +28,7 @@ from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
 
-_ROWS_MAX = 40  # of documents about which there is nothing to say
+_ROWS_MAX = 40  # above this number, the table leaves out documents that were restored without a finding
 
 
 async def restore(
@@ -43,9 +43,9 @@ async def restore(
     scratch: Path | None,
     as_json: bool,
 ) -> bool:
-    """Restore, and show the proof; False if something is missing."""
+    """Restore, and show the verification; return False if something is missing."""
     if to and not document:
-        raise CommandError("--to names one document: say which one to restore with --document")
+        raise CommandError("--to needs --document: name the one document to restore")
     for document_id in filter(None, (document, to)):
         ids.check_document_id(document_id)
     at_ns = None if at is None else parse_time(at, now_ns=time.time_ns())
@@ -82,7 +82,7 @@ async def restore(
 
 
 async def _restore_revocations(transport: Transport, journals: Sequence[str], *, as_json: bool) -> None:
-    """Bring back what servers kept of the list of revoked tokens; archives have no copy of it."""
+    """Restore the list of revoked tokens from the servers' copies; archives have no copy of it."""
     copies = []
     for place in journals:
         if "://" not in place:
@@ -90,18 +90,18 @@ async def _restore_revocations(transport: Transport, journals: Sequence[str], *,
     if copies:
         count = await revocation_copy.restore(transport, SystemClock(), copies)
         if not as_json:
-            say(f"{show_count(count, 'revocation')} brought back: the list of revoked tokens is complete")
+            say(f"{show_count(count, 'revocation')} restored: the list of revoked tokens is complete")
 
 
 @contextmanager
 def _dated() -> Iterator[None]:
-    """The time in a sentence as people read it."""
+    """Turn NothingAsOld into a Problem with a readable time."""
     try:
         yield
     except NothingAsOld as error:
         first = show_time(error.first_ns)
         raise CommandError(
-            f"{error.document_id} has nothing as old as that; its first record is of {first}"
+            f"{error.document_id} has no records that old: its first is of {first}; choose a later --at"
         ) from None
 
 
@@ -111,7 +111,7 @@ def _new_id() -> str:
 
 @contextmanager
 def _folder(scratch: Path | None) -> Iterator[Path]:
-    """A folder for as many bytes as the journals have, gone afterwards."""
+    """Yield a temporary folder on a disk with room for the journals' bytes."""
     try:
         with tempfile.TemporaryDirectory(prefix="lorogo-restore-", dir=scratch) as folder:
             yield Path(folder)
@@ -119,7 +119,7 @@ def _folder(scratch: Path | None) -> Iterator[Path]:
         raise CommandError(disk_sentence(error, scratch or Path(tempfile.gettempdir()))) from None
 
 
-# --- the proof ------------------------------------------------------------------------------------
+# --- the verification -----------------------------------------------------------------------------
 
 
 def _show(
@@ -166,25 +166,25 @@ def _summary(report: RestoreReport, wanted: RestoreRequest) -> Iterator[str]:
     yield f"{show_count(len(outcomes), 'document')}{when}: {counts or 'none'}"
     yield (
         f"{show_count(applied, 'update')} applied, of {show_count(report.records, 'record')} in"
-        f" {show_count(report.sources, 'log')} ({repeated} of them were there more than once)"
+        f" {show_count(report.sources, 'log')} ({repeated} duplicates)"
     )
     if wanted.at_ns is not None:
-        yield f"{show_count(sum(one.later for one in outcomes), 'record')} younger than that left out"
+        yield f"{show_count(sum(one.later for one in outcomes), 'record')} newer than that left out"
     if report.dry:
-        yield "nothing was written: this was a dry run"
+        yield "dry run: nothing was written"
         return
     proved = sum(one.proved for one in outcomes)
     all_of = show_count(len(outcomes), "document")
-    yield f"{proved} of {all_of} read back as a server loads them: version vectors and contents are equal"
+    yield f"{proved} of {all_of} read back as a server does: version vectors and contents are equal"
 
 
 def _complaints(report: RestoreReport) -> Iterator[str]:
     for torn in report.torn:
-        yield f"{torn}: a record was being written, it was never ACKed"
-    for mended in report.mended:
-        yield f"damaged, another copy was whole: {mended}"
+        yield f"{torn}: the last record is incomplete; it was never ACKed"
+    for repaired in report.mended:
+        yield f"damaged, repaired from another copy: {repaired}"
     for damage in report.damage:
-        yield f"damaged, the rest was used: {damage}"
+        yield f"damaged, the undamaged part was used: {damage}"
     for one in report.outcomes:
         for why, count in one.missing.items():
             yield f"{one.document}: {show_count(count, 'record')} could not be used: {why}"

@@ -1,4 +1,4 @@
-"""`lorogo status`: who owns what, since when, how big. Looks only: no document is started."""
+"""`lorogo status`: documents, owners, leases and sizes. Read-only: starts no document."""
 
 import time
 from dataclasses import asdict
@@ -18,7 +18,7 @@ _NEARLY_FULL = 0.7
 
 
 async def of_all(way: ConnectionOptions, *, as_json: bool) -> None:
-    """Every document, the stream and the servers."""
+    """Print every document, the WAL stream and the servers."""
     beyond(way, "a list of all documents")
     async with connected(way, serving=False) as client:
         rows = await overview.rows(client.transport, now_ns=time.time_ns())
@@ -44,16 +44,19 @@ async def of_all(way: ConnectionOptions, *, as_json: bool) -> None:
     )
     for server in found:
         documents = show_count(server["documents"], "document")
-        told = "".join(f", {fact}" for fact in health(server["stats"], time.time_ns()))
-        say(f"server {server['server']}: lorogo {server['version']}, {documents} open{told}")
+        problems = "".join(f", {fact}" for fact in health(server["stats"], time.time_ns()))
+        say(f"server {server['server']}: lorogo {server['version']}, {documents} open{problems}")
     if any(row.get("stale") for row in rows):
-        say("UP?: not renewed for more than 5 s; its server may be gone. The next edit starts it elsewhere.")
+        say(
+            "UP?: lease not renewed for more than 5 s, the server may be gone;"
+            " the next edit starts the document on another server"
+        )
     if not found:
         say("no server is running: start one with `lorogo serve`")
 
 
 async def of_one(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
-    """One document, with what its owner says of it."""
+    """Print one document, with the status that its owner reports."""
     if way.guarded:
         await _by_token(way, document_id, as_json=as_json)
         return
@@ -76,7 +79,7 @@ async def of_one(way: ConnectionOptions, document_id: str, *, as_json: bool) -> 
 
 
 async def _by_token(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
-    """What the owner says; all that one with a token may know."""
+    """Print the owner's status: a token allows no more."""
     async with connected(way, document_id) as client:
         owner = await client.document(document_id).status()
         access = client.access(document_id)
@@ -107,11 +110,11 @@ def _age(time_ns: int | None) -> str:
 def _shown(row: Row) -> dict[str, str]:
     shown = {"document": row["document"], "state": row["state"] + ("?" if row.get("stale") else "")}
     if row["erased"]:
-        shown["erased"] = "for good; only its tombstone is left"
+        shown["erased"] = "permanently; only its tombstone is left"
     elif row["deleted"]:
-        shown["deleted"] = f"yes; `lorogo doc restore {row['document']}` brings it back"
+        shown["deleted"] = f"yes; `lorogo doc restore {row['document']}` restores it"
     if row["state"] == "ERROR":
-        shown["trace"] = f"{row['trace']}; when the cause is gone: lorogo reset {row['document']}"
+        shown["trace"] = f"{row['trace']}; remove the cause, then run `lorogo reset {row['document']}`"
     if row["server"]:
         shown["server"] = row["server"]
     if row["changed_ns"] is not None:

@@ -1,4 +1,4 @@
-"""`lorogo trace`: what became of one update. Looks only: no document is started."""
+"""`lorogo trace`: find the state of one update. Read-only: starts no document."""
 
 import time
 from dataclasses import asdict
@@ -18,10 +18,12 @@ from lorogo_protocol.ids import is_token
 async def trace(
     way: ConnectionOptions, log_id: str, document: str, since: str | None, *, as_json: bool
 ) -> bool:
-    """Say what is known of it; whether that is anything."""
+    """Print the facts about an update; return whether it is known."""
     beyond(way, "the trace of an update")
     if not is_token(log_id):
-        raise CommandError(f"{brief(log_id)} is no log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
+        raise CommandError(
+            f"{brief(log_id)} is not a log id: a log id has 1 to 64 characters of A-Z a-z 0-9 _ -"
+        )
     since_ns = 0 if since is None else _parse_since(since)
     documents = [document] if document else []
     async with connected(way, *documents, serving=False) as client:
@@ -39,17 +41,17 @@ def _parse_since(text: str) -> int:
         return parse_time(text, now_ns=time.time_ns())
     except CommandError:
         raise CommandError(
-            f"{brief(text)} is no time: --since takes one (2026-11-16T10:30) or an age (2h)"
+            f"{brief(text)} is not a time: --since takes a time (2026-11-16T10:30) or an age (2h)"
         ) from None
 
 
 def _reading_all() -> None:
-    note("no journal and no refusal names its document: reading the whole WAL; --document would be quicker")
+    note("the update's document is unknown: reading the whole WAL; --document makes this faster")
 
 
 def facts(found: UpdateTrace) -> dict[str, Any]:
-    """For scripts."""
-    told: dict[str, Any] = {
+    """Return the facts for scripts."""
+    shown_facts: dict[str, Any] = {
         "log_id": found.log_id,
         "trace_id": tracing.shown(found.log_id),
         "document": found.document or None,
@@ -62,13 +64,13 @@ def facts(found: UpdateTrace) -> dict[str, Any]:
         "snapshot": None if found.snapshot is None else asdict(found.snapshot),
         "unasked": list(found.unreadable),
     }
-    for one in told["journals"]:  # peers as text: JSON's numbers end before theirs
+    for one in shown_facts["journals"]:  # peers as text: they exceed the numbers of JSON
         one["spans"] = [[str(peer), first, end] for peer, first, end in one["spans"]]
-    return told
+    return shown_facts
 
 
 def shown(found: UpdateTrace) -> list[tuple[str, str]]:
-    """For people: names and values."""
+    """Return names and values for people."""
     lines = [("update", found.log_id), ("trace id", tracing.shown(found.log_id))]
     if found.document:
         lines.append(("document", found.document))

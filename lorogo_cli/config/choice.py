@@ -1,7 +1,7 @@
-"""The settings of one command: a flag before a variable, that before the file, that before the default."""
+"""Resolve the settings of one command, by precedence: flag, variable, file, default."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,7 @@ _BEFORE_AT: Final = re.compile(r"^([a-z0-9+]+://)?.*@", re.DOTALL | re.IGNORECAS
 
 
 class SettingSource(StrEnum):
-    """Where a value comes from, the strongest first."""
+    """Sources of a value, highest precedence first."""
 
     FLAG = "flag"
     VARIABLE = "environment"
@@ -29,7 +29,7 @@ class SettingSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSetting:
-    """A setting's value, and who says so."""
+    """A setting's value and its source."""
 
     entry: CommandSetting
     value: Any = field(repr=False)
@@ -38,7 +38,7 @@ class ResolvedSetting:
 
     @property
     def held(self) -> bool:
-        """Whether the value is a secret itself, and not the name of its file."""
+        """Return whether the value is the secret itself, not the name of its file."""
         return (
             self.entry.secret and self.source is SettingSource.VARIABLE and not self.place.endswith("_FILE")
         )
@@ -46,22 +46,22 @@ class ResolvedSetting:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSettings:
-    """All settings of a command, and what was noticed on the way."""
+    """All settings of a command, and remarks about settings of other commands."""
 
     section: str
     choices: Mapping[str, ResolvedSetting]
-    remarks: tuple[Mistake, ...] = ()  # what is wrong, and none of this command's business
+    remarks: tuple[Mistake, ...] = ()  # mistakes in settings of other commands
     file: ConfigFile | None = None
 
     def __getitem__(self, key: str) -> Any:
         return self.choices[key].value
 
     def given(self, key: str) -> bool:
-        """Whether anybody said it, be it what it is by default."""
+        """Return whether a flag, a variable or the file sets it, even to its default."""
         return self.choices[key].source is not SettingSource.DEFAULT
 
     def called(self, key: str) -> str:
-        """The setting's name for whoever said it: as it was said."""
+        """Return the setting's name as the user wrote it: the flag, the variable, or the key and its line."""
         choice = self.choices[key]
         match choice.source:
             case SettingSource.FILE:
@@ -71,7 +71,7 @@ class ResolvedSettings:
         return choice.place
 
     def secret(self, key: str, what: str) -> str | None:
-        """The secret that a variable holds, or the file that was named; None if there is none.
+        """Return the secret from the variable or from the named file; None if neither is set.
 
         Raises SecretUnusable.
         """
@@ -88,7 +88,7 @@ class ResolvedSettings:
         return text
 
     def fields(self) -> dict[str, Any]:
-        """What was said, as fields of the command's dataclass."""
+        """Return the values that were set, as fields of the command's dataclass."""
         return {
             one.entry.field: one.value * one.entry.unit if one.entry.unit != 1.0 else one.value
             for one in self.choices.values()
@@ -103,9 +103,9 @@ def choose(
     environment: Mapping[str, str],
     file: ConfigFile | None,
 ) -> ResolvedSettings:
-    """The settings of this command, with the flags that were typed, by key. Raises Mistaken.
+    """Return the settings of this command; `typed` has the flags by key. Raises Mistaken.
 
-    Mistakes in sections of other commands, and variables that nobody reads, are remarks: this command runs.
+    Mistakes in sections of other commands and unknown variables become remarks: this command still runs.
     """
     mistakes: list[Mistake] = []
     remarks = variables.unknown(environment)
@@ -132,11 +132,11 @@ def _choice(
     if typed is not None:
         return _typed(entry, typed)
     try:
-        said = variables.find(entry, environment)
+        found = variables.find(entry, environment)
     except InvalidValue as error:
         return variables.mistake(entry, environment, error)
-    if said is not None:
-        return ResolvedSetting(entry, said[1], SettingSource.VARIABLE, said[0])
+    if found is not None:
+        return ResolvedSetting(entry, found[1], SettingSource.VARIABLE, found[0])
     if file is not None and (written := file.find(entry)) is not None:
         return ResolvedSetting(entry, written.value, SettingSource.FILE, f"{file.name} line {written.line}")
     default = entry.setting.default
@@ -150,26 +150,23 @@ def _typed(entry: CommandSetting, typed: str | bool | Sequence[str]) -> Resolved
         return ResolvedSetting(entry, typed, SettingSource.FLAG, entry.flag)
     if entry.key in ("nats", "archive") and isinstance(typed, str) and has_password(typed):
         problem = (
-            "an address with a password is seen by everybody who lists the processes of this machine:"
-            f" put it into the environment ({entry.variable}) or a file of settings"
+            "an address with a password is visible to every user who lists the processes of this machine:"
+            f" put it into the environment ({entry.variable}) or a settings file"
             f"{', or use --nats-seed' if entry.key == 'nats' else ''}"
         )
         return Mistake(problem=problem, name=entry.flag, section=entry.section)
     try:
         value = from_text(entry, typed) if isinstance(typed, str) else from_texts(entry, typed)
     except InvalidValue as error:
-        told = shown(entry.key, typed) if isinstance(typed, str) and str(error).startswith("must ") else ""
-        return Mistake(problem=str(error), name=entry.flag, shown=told, section=entry.section)
+        value_shown = (
+            shown(entry.key, typed) if isinstance(typed, str) and str(error).startswith("must ") else ""
+        )
+        return Mistake(problem=str(error), name=entry.flag, shown=value_shown, section=entry.section)
     return ResolvedSetting(entry, value, SettingSource.FLAG, entry.flag)
 
 
-def told(choices: Iterable[ResolvedSetting]) -> list[tuple[str, str, str]]:
-    """Each setting with its value and where that comes from, for people. Secrets are not told."""
-    return [(one.entry.key, shown_value(one), one.place) for one in choices]
-
-
 def shown_value(choice: ResolvedSetting) -> str:
-    """The value for people, as it would be written; of a secret, only that it is there."""
+    """Return the value as a user would write it; of a secret, only that it is set."""
     entry, value = choice.entry, choice.value
     if choice.held:
         return "(set, not shown)"
@@ -188,5 +185,5 @@ def shown_value(choice: ResolvedSetting) -> str:
 
 
 def without_password(text: str) -> str:
-    """An address without what stands before its last @; of several, rather too much is left out."""
+    """Return addresses without the part before the last @; with several addresses this hides some of them."""
     return _BEFORE_AT.sub(r"\1...@", text) if has_password(text) else text

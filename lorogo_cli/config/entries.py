@@ -1,6 +1,6 @@
-"""The table of all settings that operators choose: keys of files, variables and flags, by command.
+"""The table of all settings for operators: keys of files, variables and flags, by command.
 
-Words, defaults and what is allowed come from the fields of ServerSettings and GatewaySettings.
+Descriptions, defaults and allowed values come from the fields of ServerSettings and GatewaySettings.
 """
 
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from lorogo_server.settings import DAY_SECONDS, ServerSettings
 CONFIG_ENVIRONMENT: Final = "LOROGO_CONFIG"
 JOURNAL_SECRET_ENVIRONMENT: Final = "LOROGO_JOURNAL_SECRET"
 PREFIX: Final = "LOROGO_"
-TOP: Final = ""  # keys that stand before the first section, for all commands
+TOP: Final = ""  # keys before the first section, for all commands
 SECTIONS: Final = ("serve", "gateway", "auth")
 
-#: fields that operators choose in days, and how they are called then
+#: fields that operators set in days, and the names of those keys
 _DAYS: Final = {
     "history_seconds": "history_days",
     "journal_keep_seconds": "journal_keep_days",
@@ -47,7 +47,7 @@ _FLAGS: Final = {
         "tls_key", "hsts_days",
     ),
 }  # fmt: skip
-#: flags that are not called as their keys
+#: flags whose names differ from their keys
 _FLAG_NAMES: Final = {
     "origins": "--origin",
     "host_names": "--host-name",
@@ -55,7 +55,7 @@ _FLAG_NAMES: Final = {
     "keys_file": "--keys",
     "nats_seed_file": "--nats-seed",
 }
-#: what stands for a value, for flags and for examples without a default
+#: placeholders of values, for flags and for examples without a default
 _METAVARS: Final = {
     "nats": "URL",
     "archive": "URL",
@@ -82,39 +82,39 @@ _KIND_METAVARS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSetting:
-    """One setting of one command: how it is called in each place."""
+    """One setting of one command: its key, variable and flag."""
 
     section: str
     key: str
     setting: Setting
     variable: str
-    flag: str = ""  # without: none
-    shared: bool = False  # it may stand before the sections, too
-    secret: bool = False  # the variable holds it, {variable}_FILE and the key name a file
-    field: str = ""  # of the dataclass; without: none
-    unit: float = 1.0  # how much of the field one of the key is
+    flag: str = ""  # empty: no flag
+    shared: bool = False  # may also be set before the sections, for all commands
+    secret: bool = False  # the variable holds the secret; {variable}_FILE and the key name a file
+    field: str = ""  # of the dataclass; empty: none
+    unit: float = 1.0  # the field's value per unit of the key
 
     @property
     def metavar(self) -> str:
-        """What stands for a value."""
+        """Return the placeholder of a value."""
         if self.setting.one_of:
             return "|".join(map(str, self.setting.one_of))
         return _METAVARS.get(self.key) or _KIND_METAVARS[self.setting.kind]
 
     @property
     def name(self) -> str:
-        """For people: as it is called on the command line, else in the file."""
+        """Return the name for messages: the flag, or else the key."""
         return self.flag or self.key
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """All variables that say it, the one that wins first."""
+        """Return the variables that set it, highest precedence first."""
         return (self.variable, f"{self.variable}_FILE") if self.secret else (self.variable,)
 
 
 @cache
 def entries(section: str) -> dict[str, CommandSetting]:
-    """The settings of a command, by key; of TOP: what all of them share."""
+    """Return the settings of a command by key; for TOP, the shared ones."""
     if section == TOP:
         found = {key: one for name in SECTIONS for key, one in entries(name).items() if one.shared}
         return {**found, **{key: one for key, one in entries("serve").items() if one.shared}}
@@ -123,7 +123,7 @@ def entries(section: str) -> dict[str, CommandSetting]:
 
 
 def sections_of(key: str) -> list[str]:
-    """The commands that have a setting of that name."""
+    """Return the commands that have a setting with this key."""
     return [section for section in SECTIONS if key in entries(section)]
 
 
@@ -132,19 +132,21 @@ def _serve() -> list[CommandSetting]:
         _own(
             "serve",
             "data",
-            Setting(kind=SettingKind.FOLDER, words="The server's own files.", default=".lorogo/server"),
+            Setting(
+                kind=SettingKind.FOLDER, words="Folder for the server's files.", default=".lorogo/server"
+            ),
         ),
         _own(
             "serve",
             "workers",
-            Setting(kind=SettingKind.COUNT, words="How many processes.", default=1, at_least=1, at_most=256),
+            Setting(kind=SettingKind.COUNT, words="Number of processes.", default=1, at_least=1, at_most=256),
         ),
         _own(
             "serve",
             "health_listen",
             Setting(
                 kind=SettingKind.TEXT,
-                words="Answer GET /healthz and /readyz there; of several workers each takes the next port.",
+                words="Answer GET /healthz and /readyz at this address; worker N adds N to the port.",
                 default=None,
                 check=ListenAddress.parse,
             ),
@@ -153,13 +155,13 @@ def _serve() -> list[CommandSetting]:
     made = _fields("serve", ServerSettings)
     listen = Setting(
         kind=SettingKind.TEXT,
-        words="Where other servers copy the journal from (replicated); 0.0.0.0 for every interface.",
+        words="Address from which other servers copy the journal (replicated); 0.0.0.0: all interfaces.",
         default="127.0.0.1",
         check=check_listen,
     )
     secret = Setting(
         kind=SettingKind.FILE,
-        words="The secret of all servers that copy each other's journals.",
+        words="Secret shared by all servers that copy each other's journals.",
         default=None,
     )
     where = next(number for number, one in enumerate(made) if one.key == "journal_advertise")
@@ -182,27 +184,27 @@ def _gateway() -> list[CommandSetting]:
 def _auth() -> list[CommandSetting]:
     seeds = Setting(
         kind=SettingKind.FOLDER,
-        words="The folder with issuer.seed, auth.seed, auth-list.seed and system.seed.",
+        words="Folder with issuer.seed, auth.seed, auth-list.seed and system.seed.",
         default=None,
     )
     return [*_shared("auth", "info"), _own("auth", "seeds", seeds)]
 
 
 def _shared(section: str, log: str) -> list[CommandSetting]:
-    """What each command needs to know of NATS and tokens."""
+    """Return the settings that all commands have: NATS, TLS, keys and logs."""
     nats = Setting(
         kind=SettingKind.TEXT,
-        words="Where NATS is; several with commas.",
+        words="Address of NATS; several separated by commas.",
         default=NATS_DEFAULT,
         check=check_nats,
     )
     files = {
-        "nats_ca": "Who signs the certificate of NATS, if not a public authority: PEM.",
-        "nats_cert": "Our own certificate for NATS, if it asks for one: PEM.",
-        "nats_key": "Its key; readable by its owner only.",
+        "nats_ca": "CA certificate for NATS, if it is not signed by a public CA: PEM.",
+        "nats_cert": "Client certificate, if NATS requires one: PEM.",
+        "nats_key": "Key of the client certificate; readable by its owner only.",
     }
-    keys = Setting(kind=SettingKind.FILE, words="The keys that verify tokens, a JWK set.", default=None)
-    level = Setting(kind=SettingKind.TEXT, words="How much is logged.", default=log, one_of=LEVELS)
+    keys = Setting(kind=SettingKind.FILE, words="Keys that verify tokens: a JWK set.", default=None)
+    level = Setting(kind=SettingKind.TEXT, words="Log level.", default=log, one_of=LEVELS)
     return [
         _own(section, "nats", nats, variable=NATS_ENVIRONMENT, shared=True),
         *(
@@ -221,13 +223,13 @@ def _shared(section: str, log: str) -> list[CommandSetting]:
 
 
 def _seed(section: str) -> CommandSetting:
-    words = "The nkey seed by which NATS knows this service."
+    words = "nkey seed with which this service logs in to NATS."
     setting = Setting(kind=SettingKind.FILE, words=words, default=None)
     return _own(section, "nats_seed_file", setting, variable=SEED_ENVIRONMENT, secret=True)
 
 
 def _open(section: str) -> CommandSetting:
-    words = "No keys: everybody who reaches it may read and change every document."
+    words = "Run without keys: every client that can connect may read and change every document."
     setting = Setting(kind=SettingKind.SWITCH, words=words, default=False)
     return _own(section, "open", setting, variable=OPEN_ENVIRONMENT, shared=True)
 
@@ -273,7 +275,7 @@ def check_nats(url: str) -> None:
 
     try:
         parse_servers(split(url)[0])
-    except Unreachable:  # its words have the address, and that may have a password
+    except Unreachable:  # its message contains the address, which may have a password
         raise ValueError("must be an address of NATS, as nats://host:4222, or several with commas") from None
 
 

@@ -1,4 +1,4 @@
-"""The file of settings: TOML, read with care, each value with its line, unknown keys told."""
+"""Read the settings file (TOML): each value with its line, and mistakes such as unknown keys."""
 
 import os
 import stat
@@ -15,35 +15,35 @@ from lorogo_cli.config.value_parser import InvalidValue, from_toml, kind_of
 from lorogo_cli.errors import CommandError
 from lorogo_transport.secret_files import SecretUnusable, check_private, misplaced_secret, read_whole
 
-_WHAT: Final = "the file of settings"
+_WHAT: Final = "the settings file"
 _WITHOUT_FILE: Final = ("dev", "chaos", "bench", "pipeline")
 
 
 @dataclass(frozen=True, slots=True)
 class FileValue:
-    """A value that a file gives, and where."""
+    """A value in a file, with its line."""
 
-    value: Any = field(repr=False)  # it may hold a password
+    value: Any = field(repr=False)  # may hold a password
     line: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file as it was read: what it sets, and what is wrong with it."""
+    """A parsed settings file: its values and its mistakes."""
 
-    name: str  # as it was named
-    text: str = field(repr=False)  # it may hold a password
+    name: str  # as the user gave it
+    text: str = field(repr=False)  # may hold a password
     values: Mapping[tuple[str, str], FileValue]  # by section and key
     mistakes: tuple[Mistake, ...]
 
     def find(self, entry: CommandSetting) -> FileValue | None:
-        """What it says of this setting: in the command's section, else before the sections."""
+        """Return the value of this setting: from the command's section, else from before the sections."""
         own = self.values.get((entry.section, entry.key))
         return own if own is not None or not entry.shared else self.values.get((TOP, entry.key))
 
 
 def read(path: Path) -> ConfigFile:
-    """The file at this path; what is wrong in it is in `mistakes`. Raises Problem if it cannot be read."""
+    """Read the file; its mistakes are in `mistakes`. Raises Problem if it cannot be read."""
     try:
         text, status = read_whole(path, _WHAT)
     except SecretUnusable as error:
@@ -52,11 +52,11 @@ def read(path: Path) -> ConfigFile:
 
 
 def parse(text: str, path: Path, status: os.stat_result | None = None) -> ConfigFile:
-    """The file with this text; `status` says who may read and change it."""
+    """Parse this text; `status` has the file's permissions, which are checked too."""
     name = str(path)
     try:
         whole = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError also for a number of 5,000 digits
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits raises ValueError too
         return ConfigFile(name, text, {}, tuple(_not_toml(name, text, error)))
     where = lines.lines_of(text)
     reader = _Reader(name, path.absolute().parent, where)
@@ -67,7 +67,7 @@ def parse(text: str, path: Path, status: os.stat_result | None = None) -> Config
 
 
 class _Reader:
-    """Walks through a parsed file and notes what it finds."""
+    """Walks through a parsed file and collects values and mistakes."""
 
     def __init__(self, name: str, folder: Path, where: Mapping[lines.Path, list[int]]) -> None:
         self._name = name
@@ -77,14 +77,14 @@ class _Reader:
         self.mistakes: list[Mistake] = []
 
     def top(self, whole: Mapping[str, Any]) -> None:
-        """The keys before the sections, and the sections."""
+        """Collect the keys before the sections, and the sections."""
         for key, value in whole.items():
             if key in SECTIONS:
                 if isinstance(value, dict):
                     for own, one in value.items():
                         self._key(key, own, one)
                 else:
-                    problem = f"is a section: write [{key}], once, and its settings below"
+                    problem = f"is a section: write [{key}] once, with its settings below"
                     self._note((key,), key, problem, section=key)
             elif isinstance(value, dict):
                 self._unknown_section(key)
@@ -102,15 +102,15 @@ class _Reader:
         try:
             self.values[section, key] = FileValue(from_toml(entry, value, self._folder), self._line(place))
         except InvalidValue as error:
-            told = kind_of(value) if isinstance(value, dict | list) else shown(key, value)
-            self._note(place, name, str(error), section=whose, told=told)
+            value_shown = kind_of(value) if isinstance(value, dict | list) else shown(key, value)
+            self._note(place, name, str(error), section=whose, value_shown=value_shown)
 
     def _unknown_section(self, name: str) -> None:
         if name in _WITHOUT_FILE:
-            problem = f"is no section: `lorogo {name}` takes no settings from a file"
+            problem = f"is not a section: `lorogo {name}` takes no settings from a file"
             self._note((name,), f"[{name}]", problem)
             return
-        problem = f"is no section; there are {', '.join(f'[{one}]' for one in SECTIONS)}"
+        problem = f"is not a section; sections are {', '.join(f'[{one}]' for one in SECTIONS)}"
         near = nearest(name, SECTIONS)
         self._note((name,), f"[{name}]", problem, near=f"[{near}]" if near else "")
 
@@ -121,14 +121,14 @@ class _Reader:
         problem: str,
         *,
         section: str | None = None,
-        told: str = "",
+        value_shown: str = "",
         near: str = "",
     ) -> None:
         self.mistakes.append(
             Mistake(
                 problem=problem,
                 name=name,
-                shown=told if problem.startswith("must ") else "",  # other problems say what is there
+                shown=value_shown if problem.startswith("must ") else "",  # other problems contain the value
                 nearest=near,
                 file=self._name,
                 line=self._line(place),
@@ -137,7 +137,7 @@ class _Reader:
         )
 
     def _line(self, place: lines.Path) -> int:
-        """Where it stands; of what stands there in parts (a.b = 1), the first."""
+        """Return the line of a key; for a key written in parts (a.b = 1), the first line."""
         found = self._where.get(place)
         if found is None:
             found = [line for path, at in self._where.items() if path[: len(place)] == place for line in at]
@@ -145,17 +145,17 @@ class _Reader:
 
 
 def _unknown(section: str, key: str) -> tuple[str, str]:
-    """What to say of a key that is no setting there, and the key that may be meant."""
+    """Return the problem with an unknown key, and a key that may be meant."""
     if f"{key}_file" in entries(section or "serve"):
-        return "is not written here but in a file of its own", f"{key}_file"
+        return "is a secret: write it into a file of its own", f"{key}_file"
     if elsewhere := [name for name in sections_of(key) if name != section]:
         return f"belongs into {' or '.join(f'[{name}]' for name in elsewhere)}", ""
     by_field = (one.key for one in entries(section).values() if one.field == key)  # history_seconds: in days
-    return "is no setting", next(by_field, "") or nearest(key, entries(section))
+    return "is not a setting", next(by_field, "") or nearest(key, entries(section))
 
 
 def _not_toml(name: str, text: str, error: Exception) -> Iterator[Mistake]:
-    """What keeps it from being TOML: keys that are there twice by name, else the reader's own words."""
+    """Yield the syntax mistakes: duplicate keys by name, or else the TOML parser's message."""
     twice = [(place, at) for place, at in lines.lines_of(text).items() if len(at) > 1]
     if twice and not isinstance(error, RecursionError):
         for place, at in twice:
@@ -164,11 +164,11 @@ def _not_toml(name: str, text: str, error: Exception) -> Iterator[Mistake]:
             called = f"[{last}]" if is_section else f"[{'.'.join(before)}] {last}" if before else last
             numbers = " and ".join(map(str, at))
             yield Mistake(
-                problem=f"is there more than once: lines {numbers}", name=called, file=name, line=at[-1]
+                problem=f"is set more than once: lines {numbers}", name=called, file=name, line=at[-1]
             )
         return
     if isinstance(error, RecursionError):
-        yield Mistake(problem="this is not TOML that anybody would write: it is nested too deep", file=name)
+        yield Mistake(problem="this TOML is nested too deep", file=name)
         return
     words, _, place_words = str(error).partition(" (at ")
     line = int(place_words.partition("line ")[2].partition(",")[0] or 0) if "line " in place_words else 0
@@ -177,7 +177,7 @@ def _not_toml(name: str, text: str, error: Exception) -> Iterator[Mistake]:
 
 
 def _too_open(path: Path, status: os.stat_result, whole: Mapping[str, Any]) -> Iterator[Mistake]:
-    """A file that everybody may change is nobody's; one with a password in it is for its owner alone."""
+    """Yield a mistake if all users may write the file, or other users may read a file with a password."""
     if any(has_password(one) or misplaced_secret(one) for one in _texts(whole)):
         try:
             check_private(path, status, "the password")
@@ -185,11 +185,11 @@ def _too_open(path: Path, status: os.stat_result, whole: Mapping[str, Any]) -> I
             yield Mistake(problem=str(error), file=str(path))
             return
     if stat.S_IMODE(status.st_mode) & stat.S_IWOTH:
-        yield Mistake(problem=f"everybody may change this file: chmod o-w {path}", file=str(path))
+        yield Mistake(problem=f"all users may change this file: run chmod o-w {path}", file=str(path))
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in it, however deep."""
+    """Yield all strings in it, at any depth."""
     waiting = [value]
     while waiting:
         match waiting.pop():

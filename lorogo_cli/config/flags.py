@@ -1,4 +1,4 @@
-"""Flags made of the table of settings, and the settings handed to a command that takes them."""
+"""Build flags from the table of settings, and pass resolved settings to commands."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ Config = Annotated[
         "--config",
         metavar="FILE",
         envvar=CONFIG_ENVIRONMENT,
-        help="A file of settings (docs/SETTINGS.md); what is said here or in the environment wins over it.",
+        help="A settings file (docs/SETTINGS.md); flags and the environment win over it.",
     ),
 ]
 
@@ -32,14 +32,14 @@ _SETTINGS: Final = "settings"
 
 
 def takes(section: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the flags of its settings, `--config` and `--verbose`; it gets `settings`, a Chosen."""
+    """Add the flags of a command's settings, `--config` and `--verbose`; pass `settings`, a Chosen."""
 
     def decorate(work: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(work)
         def command(*, context: typer.Context, config: Path | None, **options: Any) -> Any:
             given = {key: options.pop(key) for key in flagged}
             verbose = options.pop("verbose")
-            if context.invoked_subcommand is not None:  # `lorogo auth setup`: it needs none of this
+            if context.invoked_subcommand is not None:  # `lorogo auth setup` needs no settings
                 return None
             typed = {key: value for key, value in given.items() if _is_typed(context, key)}
             if verbose:
@@ -71,19 +71,19 @@ def takes(section: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def find_file(config: Path | None, handed: str | None = None) -> ConfigFile | None:
-    """The file that was named, if any; its text may have been handed to us. Raises Problem."""
+    """Return the named file, if any; a worker gets its text from the parent. Raises Problem."""
     if config is None or not str(config).strip():
         return None
     return files.read(config) if handed is None else files.parse(handed, config)
 
 
 def handing(file: ConfigFile | None) -> Mapping[str, str]:
-    """Variables for workers: they run with what this process has read, also if the file changes meanwhile."""
+    """Return variables with the file's text for workers: they must not read a file that changed meanwhile."""
     return {} if file is None else {HANDED: file.text}
 
 
 def _is_typed(context: typer.Context, key: str) -> bool:
-    """Whether it stands on the command line; variables are read elsewhere, all in the same way."""
+    """Return whether the flag is on the command line; variables are read in `variables.py`."""
     source = context.get_parameter_source(key)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -98,7 +98,7 @@ def _option(entry: CommandSetting) -> Any:
     elif entry.setting.default is None:
         kind = str | None
     words += _beside(entry)
-    if entry.secret:  # typer would take what the variable holds for the name of a file
+    if entry.secret:  # typer would take the variable's value for the name of a file
         return Annotated[
             kind,
             typer.Option(
@@ -122,10 +122,10 @@ def _option(entry: CommandSetting) -> Any:
 
 
 def _beside(entry: CommandSetting) -> str:
-    """What a metavar and a default do not tell."""
+    """Return the meanings or the allowed range of values, which metavar and default do not show."""
     setting = entry.setting
-    told = "".join(f" {value}: {meaning}." for value, meaning in setting.meanings.items())
-    return told if setting.at_most is None or setting.one_of else f" {_capital(setting.allowed())}."
+    meanings = "".join(f" {value}: {meaning}." for value, meaning in setting.meanings.items())
+    return meanings if setting.at_most is None or setting.one_of else f" {_capital(setting.allowed())}."
 
 
 def _capital(words: str) -> str:
@@ -133,7 +133,7 @@ def _capital(words: str) -> str:
 
 
 def _default(entry: CommandSetting) -> Any:
-    """What the help shows; it is never read as typed."""
+    """Return the default for the help text; it is never used as a value."""
     default = entry.setting.default
     match default:
         case bool() | None:

@@ -1,4 +1,4 @@
-"""In which line of a TOML file each key stands: Python's own reader does not tell. Pure."""
+"""Find the line of each key in a TOML file, which `tomllib` does not report. Pure."""
 
 import re
 import tomllib
@@ -7,20 +7,20 @@ from typing import Final
 
 Path = tuple[str, ...]
 
-#: what may hide a bracket or the end of a line: texts of all four kinds, also without an end, and comments
+#: parts that may contain brackets or newlines: strings of all four kinds, also unterminated, and comments
 _HIDING: Final = re.compile(
     r'"""(?:[^\\]|\\.)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?|#[^\n]*',
     re.DOTALL,
 )
 _HEADER: Final = re.compile(r"\[\[?(.*?)\]\]?\s*(?:#.*)?$")
-_PARTS_MAX: Final = 16  # no key of ours has more; Python's reader takes very long over thousands
+_PARTS_MAX: Final = 16  # our keys have fewer; `tomllib` is very slow with thousands
 _KEY: Final = re.compile(r"""((?:[^"'=#]|"(?:[^"\\]|\\.)*"|'[^']*')+)=""")
 
 
 def lines_of(text: str) -> dict[Path, list[int]]:
-    """The lines, from 1, of each key and section; more than one for what is there twice.
+    """Return the lines, from 1, of each key and section; a duplicate has more than one.
 
-    The text need not be good TOML: what cannot be made out is left out.
+    The text need not be valid TOML: lines that cannot be parsed are left out.
     """
     found: dict[Path, list[int]] = {}
     section: Path = ()
@@ -35,20 +35,20 @@ def lines_of(text: str) -> dict[Path, list[int]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement with the number of its first line; lists over several lines are whole."""
-    # in a copy of the same length nothing hides: texts are x, comments are spaces
+    """Yield each statement with the number of its first line; a list over several lines is one statement."""
+    # a copy of the same length in which strings are x and comments are spaces
     bare = _HIDING.sub(_covered, text)
     start = at = depth = lines = 0
     first = 1
     for piece in bare.split("\n"):
         end = at + len(piece)
-        # a text over several lines is one piece of the copy, and more than one line of the text
+        # a string over several lines is one piece of the copy, but several lines of the text
         lines += text.count("\n", at, end) + 1
         if depth or "=" in piece:
             depth += piece.count("[") + piece.count("{") - piece.count("]") - piece.count("}")
         at = end + 1
         if depth > 0:
-            continue  # a list goes on in the next line
+            continue  # a list continues on the next line
         if statement := text[start:end].strip():
             yield first, statement
         start, first, depth = at, lines + 1, 0
@@ -59,7 +59,7 @@ def _covered(hiding: re.Match[str]) -> str:
 
 
 def _parts(key: str) -> Path:
-    """The parts of a dotted key, without quotes; () if it is none."""
+    """Return the parts of a dotted key without quotes; () if it is not a key."""
     if key.count(".") > _PARTS_MAX:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""What is wrong with a setting: where it stands, what is there, what would be right; and no secret."""
+"""Mistakes in settings: place, value and allowed values, without secrets."""
 
 import difflib
 import re
@@ -10,20 +10,20 @@ from lorogo_cli.errors import CommandError, brief
 from lorogo_transport.secret_files import misplaced_secret, redacted
 
 _SECRET_NAME: Final = re.compile(r"secret|seed|token|passw|credential|private|(^|_)keys?(_|$)", re.IGNORECASE)
-_NEAR: Final = 0.6  # how alike names are that may be meant
+_NEAR: Final = 0.6  # least similarity of a suggested name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """One thing that is wrong; `str()` is its line."""
+    """One mistake; `str()` is its message."""
 
-    problem: str  # for a sentence that begins with the name
+    problem: str  # follows the name in the message
     name: str = ""  # [gateway] port, LOROGO_GATEWAY_PORT, --port
-    shown: str = ""  # the value, as far as it may be seen
-    nearest: str = ""  # a name that there is, and that may be meant
+    shown: str = ""  # the value, without secrets
+    nearest: str = ""  # a suggested name
     file: str = ""
     line: int = 0
-    section: str | None = None  # whose setting it is; None: anybody's
+    section: str | None = None  # the command that has the setting; None: all
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
@@ -33,7 +33,7 @@ class Mistake:
         return f"{place}{self.name}{joint if self.name else ''}{self.problem}{value}{near}"
 
     def facts(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the mistake for scripts."""
         return {
             "file": self.file or None,
             "line": self.line or None,
@@ -45,7 +45,7 @@ class Mistake:
 
 
 class InvalidConfiguration(CommandError):
-    """Settings that cannot be used; the sentence has the first mistake, `mistakes` all of them."""
+    """Settings cannot be used; the message has the first mistake, `mistakes` has all."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         file = next((one.file for one in mistakes if one.file), "")
@@ -55,26 +55,25 @@ class InvalidConfiguration(CommandError):
 
 
 def shown(name: str, value: object) -> str:
-    """The value for people: short, and nothing of it if it may be a secret."""
+    """Return the value, shortened; a value that may be a secret is not shown."""
     text = value if isinstance(value, str) else _text(value)
     if isinstance(value, bool):
         return text.lower()
     if _SECRET_NAME.search(name) or has_password(text) or misplaced_secret(text):
-        return "what is there"
+        return "the given value"
     return redacted(brief(value)) if isinstance(value, str) else _short(text)
 
 
 def has_password(text: str) -> bool:
-    """Whether it may have an address with more than a host: a name and a password, or a token.
+    """Return whether the text may contain an address with a user name, a password or a token.
 
-    Whatever has an @ counts. Of several addresses only one may have a scheme, and a password may have a slash
-    that should have been written as %2F: what is no good address is told without it, too.
+    Every text with an @ counts: addresses may lack a scheme, and passwords may contain unescaped slashes.
     """
     return "@" in text
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The name that is most like it, if any is like it at all."""
+    """Return the most similar name; empty if none is similar enough."""
     names = list(known)
     plain = name.lower().replace("-", "_")
     for one in names:
@@ -87,7 +86,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except ValueError:  # 0xfff...: Python writes no whole number of more than 4,300 digits
+    except ValueError:  # 0xfff...: Python does not convert integers of more than 4,300 digits
         return "a number of thousands of digits"
 
 

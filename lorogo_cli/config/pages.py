@@ -1,4 +1,4 @@
-"""What is written about settings: the tables of docs/SETTINGS.md, and a file with every key."""
+"""Documentation of settings: the tables of docs/SETTINGS.md, and an example file with every key."""
 
 import json
 import textwrap
@@ -8,53 +8,53 @@ from typing import Final
 from lorogo_cli.config.entries import SECTIONS, TOP, CommandSetting, entries
 from lorogo_cli.config.variables import OTHERS
 
-_EXAMPLES: Final = {"health_listen": "127.0.0.1:8081"}  # where none by default, and a word would not do
+_EXAMPLES: Final = {"health_listen": "127.0.0.1:8081"}  # settings without a default and a usable placeholder
 _LINE: Final = 110
 
 #: headings, by section and the first key below each
 _HEADINGS: Final = {
-    ("serve", "nats_seed_file"): "Itself",
-    ("serve", "durability"): "What an ACK waits for, and the journal",
+    ("serve", "nats_seed_file"): "The service",
+    ("serve", "durability"): "Durability and the journal",
     ("serve", "update_bytes_max"): "Updates and documents",
     ("serve", "documents_max"): "Loading and unloading",
     ("serve", "history_days"): "History and snapshots",
     ("serve", "replicas"): "JetStream",
-    ("gateway", "nats_seed_file"): "Itself",
-    ("gateway", "frame_bytes_max"): "WebSocket, per connection unless it says otherwise",
+    ("gateway", "nats_seed_file"): "The service",
+    ("gateway", "frame_bytes_max"): "WebSocket, per connection unless noted",
     ("gateway", "head_bytes_max"): "HTTP",
-    ("gateway", "address_connections_max"): "Of one address (of IPv6: its /64), all its connections together",
+    ("gateway", "address_connections_max"): "Per address (IPv6: per /64), all its connections together",
     (
         "gateway",
         "token_connections_max",
-    ): "Of one token, all its connections; who has none is counted by address",
+    ): "Per token, all its connections together; clients without a token count by address",
     ("gateway", "tls_cert"): "TLS",
-    ("gateway", "sample_seconds"): "What operators see, and the end",
+    ("gateway", "sample_seconds"): "Metrics and shutdown",
 }
 _ABOUT: Final = {
-    TOP: "For all commands. They stand before the first section; a section may say otherwise for its own.",
+    TOP: "For all commands. They stand before the first section; a section may override them.",
     "serve": "Document servers.",
-    "gateway": "The door for browsers and curl.",
-    "auth": "Who lets people with tokens into NATS.",
+    "gateway": "The HTTP and WebSocket gateway.",
+    "auth": "The auth service, which admits clients with tokens to NATS.",
 }
 _HEAD: Final = """\
-# Settings of lorogo: every one, with its default, commented out. `lorogo config example` prints this file.
+# All settings of lorogo with their defaults, commented out. `lorogo config example` prints this file.
 #
-#   lorogo serve --config FILE      or LOROGO_CONFIG=FILE; so do gateway and auth
-#   lorogo config check FILE        says what is wrong with it, and where
-#   lorogo config show              says what holds, and where it comes from
+#   lorogo serve --config FILE      or LOROGO_CONFIG=FILE; also for gateway and auth
+#   lorogo config check FILE        checks it and prints each mistake with its place
+#   lorogo config show              shows the values in use and their sources
 #
-# A flag wins over a variable, that over this file, that over the default. Names of files begin in this file's
-# folder. Secrets stand in files of their own. docs/SETTINGS.md says more.
+# Precedence: flag, variable, this file, default. Relative paths start in this file's folder. Secrets are kept
+# in separate files. More in docs/SETTINGS.md.
 """
 
 
 def tables() -> str:
-    """The tables, in Markdown."""
+    """Return the tables in Markdown."""
     return "\n".join(_tables()) + "\n"
 
 
 def example() -> str:
-    """A file with every setting, commented out."""
+    """Return a file with every setting, commented out."""
     return _HEAD + "".join(_example())
 
 
@@ -68,21 +68,21 @@ def _tables() -> Iterator[str]:
             if heading:
                 yield f"### {heading}"
                 yield ""
-            yield "| key | default | may be | what | flag, variable |"
+            yield "| key | default | allowed | description | flag, variable |"
             yield "|---|---|---|---|---|"
             yield from map(_row, several)
         yield ""
     yield "## Other variables"
     yield ""
-    yield "| variable | what |"
+    yield "| variable | description |"
     yield "|---|---|"
     yield from (f"| `{name}` | {words} |" for name, words in sorted(OTHERS.items()))
 
 
 def _row(entry: CommandSetting) -> str:
     setting = entry.setting
-    said = "`, `".join(([entry.flag] if entry.flag else []) + list(entry.variables))
-    cells = (f"`{entry.key}`", _default(entry), setting.allowed(), setting.words, f"`{said}`")
+    names = "`, `".join(([entry.flag] if entry.flag else []) + list(entry.variables))
+    cells = (f"`{entry.key}`", _default(entry), setting.allowed(), setting.words, f"`{names}`")
     return "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
 
 
@@ -114,7 +114,7 @@ def _described(entry: CommandSetting) -> Iterator[str]:
     setting = entry.setting
     words = setting.words
     if setting.one_of or setting.meanings or setting.at_most is not None or (setting.at_least or 0) > 1:
-        words += f" May be {setting.allowed()}."
+        words += f" Allowed: {setting.allowed()}."
     for line in textwrap.wrap(words, _LINE - 2, break_long_words=False, break_on_hyphens=False):
         yield f"# {line}\n"
 
@@ -135,7 +135,7 @@ def _toml(entry: CommandSetting) -> str:
 
 
 def _groups(section: str) -> Iterator[tuple[str, Sequence[CommandSetting]]]:
-    """The settings in the order of the table, under their headings; in a section without those of TOP."""
+    """Yield the settings in table order under their headings; a section leaves out the shared ones."""
     heading, several = "", list[CommandSetting]()
     for key, entry in entries(section).items():
         if section and entry.shared:

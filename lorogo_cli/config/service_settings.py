@@ -1,4 +1,4 @@
-"""The settings of servers and gateways, made of what was chosen."""
+"""Build ServerSettings and GatewaySettings from the resolved settings of a command."""
 
 import re
 from typing import Any
@@ -9,19 +9,19 @@ from lorogo_cli.errors import CommandError
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server.settings import InvalidSettings, ServerSettings
 
-#: keys that mean nothing without a journal, and those that mean nothing without copies of it
+#: keys that need a journal, and keys that need copies of it
 _OF_JOURNAL = ("archive", "journal_partitions", "journal_keep_days", "journal_keep_bytes")
 _OF_COPIES = ("journal_replicas", "journal_listen", "journal_advertise")
 
 
 def server_settings(chosen: ResolvedSettings, *, journal_secret: str | None = None) -> ServerSettings:
-    """What was not chosen keeps its default. Raises Problem."""
+    """Return the server's settings; unset ones keep their defaults. Raises Problem."""
     durability = chosen["durability"]
     if durability == "stream":
         why = f"contradicts {chosen.called('durability')} stream, which keeps no journal"
         _refuse(chosen, (*_OF_JOURNAL, *_OF_COPIES), why)
     elif durability != "replicated":
-        _refuse(chosen, _OF_COPIES, "is for --durability replicated: without it nobody copies the journal")
+        _refuse(chosen, _OF_COPIES, "needs --durability replicated: other servers copy the journal only then")
     fields: dict[str, Any] = chosen.fields()
     if chosen.given("journal_listen"):
         host, port = split_listen(chosen["journal_listen"])
@@ -38,7 +38,7 @@ def server_settings(chosen: ResolvedSettings, *, journal_secret: str | None = No
 
 
 def gateway_settings(chosen: ResolvedSettings) -> GatewaySettings:
-    """What was not chosen keeps its default. Raises Problem."""
+    """Return the gateway's settings; unset ones keep their defaults. Raises Problem."""
     try:
         return GatewaySettings(**chosen.fields())
     except ValueError as error:
@@ -52,6 +52,6 @@ def _refuse(chosen: ResolvedSettings, keys: tuple[str, ...], why: str) -> None:
 
 
 def _as_said(sentence: str, chosen: ResolvedSettings) -> str:
-    """The same sentence for whoever said flags, variables or keys, not fields."""
+    """Replace names of fields by the names that the user wrote: flags, variables or keys."""
     names = {one.entry.field: chosen.called(key) for key, one in chosen.choices.items() if one.entry.field}
     return re.sub(r"\b[a-z]+(?:_[a-z]+)*\b", lambda found: names.get(found[0], found[0]), sentence)

@@ -1,4 +1,4 @@
-"""What every command does with its settings first: logs, remarks, the address of NATS."""
+"""Shared use of settings: start the logs, log remarks, find the address of NATS."""
 
 from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.connect.nats_tls import named_in
@@ -6,7 +6,7 @@ from lorogo_cli.render.logs import begin
 
 
 def start_logs(settings: ResolvedSettings, *, quiet: bool = False) -> None:
-    """Set up the logs, and say in them what was noticed while settings were read, unless `quiet`."""
+    """Configure logging and, unless `quiet`, log the remarks about settings of other commands."""
     begin(settings["log"])
     import structlog
 
@@ -16,5 +16,5 @@ def start_logs(settings: ResolvedSettings, *, quiet: bool = False) -> None:
 
 
 def nats_of(settings: ResolvedSettings) -> str:
-    """Where NATS is, with the files for TLS that were named."""
+    """Return the address of NATS, with the TLS files that the settings name."""
     return named_in(settings["nats"], *(settings[key] for key in ("nats_ca", "nats_cert", "nats_key")))

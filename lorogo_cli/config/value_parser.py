@@ -1,4 +1,4 @@
-"""Values of settings, made of what stands in a file, a variable or a flag. Pure."""
+"""Parse values of settings from a file, a variable or a flag. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _NO: Final = frozenset({"0", "false", "no", "off"})
 
 
 class InvalidValue(ValueError):
-    """A value that a setting cannot have; the text is for a sentence that begins with the setting's name."""
+    """A value that a setting does not allow; the text follows the setting's name in a message."""
 
 
 def from_toml(entry: CommandSetting, value: object, folder: Path) -> Any:
-    """The value in a file, whose folder names of files begin in. Raises Unfit."""
+    """Parse a value from a file; `folder` is the base of relative paths. Raises Unfit."""
     kind = entry.setting.kind
     match value:
         case str() if kind is SettingKind.SIZE:
@@ -37,7 +37,7 @@ def from_toml(entry: CommandSetting, value: object, folder: Path) -> Any:
         case str() if kind in (SettingKind.FILE, SettingKind.FOLDER):
             return _fit(entry, folder / _named(entry, value))
         case float() if kind is SettingKind.SIZE:
-            raise InvalidValue('must be whole bytes, or a text as "64MiB"')
+            raise InvalidValue('must be a whole number of bytes, or a string like "64MiB"')
         case list() if kind is SettingKind.TEXTS:
             return _fit(entry, tuple(value))
         case int() | float() if kind in (
@@ -50,7 +50,7 @@ def from_toml(entry: CommandSetting, value: object, folder: Path) -> Any:
 
 
 def from_text(entry: CommandSetting, text: str) -> Any:
-    """The value in a variable, or behind a flag. Raises Unfit."""
+    """Parse the value of a variable or a flag. Raises Unfit."""
     words = text.strip()
     match entry.setting.kind:
         case SettingKind.SIZE:
@@ -73,12 +73,12 @@ def from_text(entry: CommandSetting, text: str) -> Any:
 
 
 def from_texts(entry: CommandSetting, texts: Sequence[str]) -> Any:
-    """The value of a flag that may be repeated. Raises Unfit."""
+    """Parse the values of a flag that may be repeated. Raises Unfit."""
     return _fit(entry, tuple(one.strip() for one in texts))
 
 
 def kind_of(value: object) -> str:
-    """What stands in a file, in words."""
+    """Return the kind of a value in a file, in words."""
     match value:
         case bool():
             return "true or false"
@@ -116,12 +116,12 @@ def _float(entry: CommandSetting, value: float) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise InvalidValue(f"must be {entry.setting.allowed()}, and is far too large") from None
+        raise InvalidValue(f"must be {entry.setting.allowed()}; the given number is far too large") from None
 
 
 def _named(entry: CommandSetting, text: str) -> str:
     if wrong := misplaced_secret(text):
-        raise InvalidValue(f"is no name of a file: {wrong}")
+        raise InvalidValue(f"is not the name of a file: {wrong}")
     if not text.strip() or "\0" in text:
         raise InvalidValue(f"must be {entry.setting.allowed()}")
     return text

@@ -1,4 +1,4 @@
-"""Settings from the environment, and variables with our prefix that nobody reads. Pure."""
+"""Settings from the environment, and unknown variables with our prefix. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -9,26 +9,26 @@ from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, PREFIX, SECTIONS, Comm
 from lorogo_cli.config.mistakes import Mistake, nearest, shown
 from lorogo_cli.config.value_parser import InvalidValue, from_text
 
-#: the text of the file, from `lorogo serve` to its workers: they must not read one that was changed meanwhile
+#: the text of the settings file, for workers of `lorogo serve`: the file may have changed meanwhile
 HANDED: Final = "LOROGO_CONFIG_HANDED"
 
-#: variables that are no settings of a service, and what they are for
+#: variables that are not settings of a service, and their use
 OTHERS: Final = {
-    CONFIG_ENVIRONMENT: "the file of settings, as `--config`",
+    CONFIG_ENVIRONMENT: "the settings file, like `--config`",
     "LOROGO_TOKEN": "your token, for commands that read and change documents; `_FILE` names its file",
     "LOROGO_ISSUER_SEED": "issuer.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
     "LOROGO_AUTH_SEED": "auth.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
     "LOROGO_AUTH_LIST_SEED": "auth-list.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
     "LOROGO_SYSTEM_SEED": "system.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
-    "LOROGO_DEV_ROUTE_PASSWORD": "of docker-compose.yml: the password between its nats-servers",
-    "LOROGO_LAKE": "where `lorogo pipeline` has its tables",
-    "LOROGO_LOG_SECRET": "of replicas that `lorogo log repair --from` asks",
-    "LOROGO_OTEL": "1: spans go where OpenTelemetry's own variables say (docs/OBSERVABILITY.md)",
+    "LOROGO_DEV_ROUTE_PASSWORD": "for docker-compose.yml: the password between its nats-servers",
+    "LOROGO_LAKE": "the tables of `lorogo pipeline`, like `--lake`",
+    "LOROGO_LOG_SECRET": "the secret of replicas, for `lorogo log repair --from`",
+    "LOROGO_OTEL": "1: export spans as OpenTelemetry's own variables define (docs/OBSERVABILITY.md)",
     "LOROGO_NATS_SERVER": "the nats-server that `lorogo dev`, `chaos` and `bench` start",
     "LOROGO_TRACES": "editing traces for `lorogo chaos` and `bench`",
 }
 _WITH_FILE: Final = re.compile("LOROGO_(TOKEN|[A-Z_]+_SEED)")
-#: what Kubernetes sets in every container for a Service whose name begins with "lorogo"
+#: variables that Kubernetes sets in every container for a Service whose name begins with "lorogo"
 _SERVICE: Final = re.compile(
     r"LOROGO_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)"
 )
@@ -36,9 +36,9 @@ _PORT_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 def find(entry: CommandSetting, environment: Mapping[str, str]) -> tuple[str, Any] | None:
-    """The variable that says this setting, and its value; an empty one says nothing. Raises Unfit.
+    """Return the variable that sets this setting, and its value; empty variables do not count. Raises Unfit.
 
-    Of a secret, the variable itself holds it: its value is not looked at.
+    The value of a secret is not parsed.
     """
     for variable in entry.variables:
         text = environment.get(variable, "")
@@ -51,28 +51,28 @@ def find(entry: CommandSetting, environment: Mapping[str, str]) -> tuple[str, An
 
 
 def mistake(entry: CommandSetting, environment: Mapping[str, str], error: InvalidValue) -> Mistake:
-    """What is wrong with the variable of a setting."""
+    """Return the mistake in the variable of a setting."""
     variable = next(one for one in reversed(entry.variables) if environment.get(one, "").strip())
     problem = str(error)
-    told = shown(variable, environment[variable]) if problem.startswith("must ") else ""
-    return Mistake(problem=problem, name=variable, shown=told, section=entry.section)
+    value_shown = shown(variable, environment[variable]) if problem.startswith("must ") else ""
+    return Mistake(problem=problem, name=variable, shown=value_shown, section=entry.section)
 
 
 def unknown(environment: Mapping[str, str]) -> list[Mistake]:
-    """The variables that begin as ours do and that nobody reads, with those that may be meant."""
+    """Return unknown variables with our prefix, with suggested names."""
     ours = sorted(one.removeprefix(PREFIX) for one in known())
     found = []
     for name, value in sorted(environment.items()):
         if name.startswith(PREFIX) and name not in known() and not _of_kubernetes(name, value):
             near = nearest(name.removeprefix(PREFIX), ours)
-            problem = "is no variable of lorogo's"
+            problem = "is not a variable of lorogo"
             found.append(Mistake(problem=problem, name=name, nearest=near and f"{PREFIX}{near}"))
     return found
 
 
 @cache
 def known() -> frozenset[str]:
-    """All variables that some command reads."""
+    """Return all variables that commands read."""
     ours = {name for section in SECTIONS for one in entries(section).values() for name in one.variables}
     files = {f"{name}_FILE" for name in OTHERS if _WITH_FILE.fullmatch(name)}
     return frozenset(ours | OTHERS.keys() | files | {HANDED})

@@ -1,4 +1,4 @@
-"""A client for one command; what can be wrong is told in one sentence before anything is done."""
+"""Connect a client for one command, and check streams and servers before the command starts."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,9 +30,9 @@ _PING_SECONDS = 2.0
 async def connected(
     way: ConnectionOptions, *document_ids: str, serving: bool = True
 ) -> AsyncIterator[Client]:
-    """A client whose NATS has our streams and, with `serving`, a server; ids are checked first.
+    """Yield a client after checking ids, that NATS has our streams and, with `serving`, that a server runs.
 
-    Who has a token only may not look at either: what it asks for tells.
+    With only a token, NATS permits neither check: the command's own request fails instead.
     """
     for document_id in document_ids:
         ids.check_document_id(document_id)
@@ -49,35 +49,37 @@ async def connected(
     except NotAllowed as error:
         if way.token is not None:
             raise
-        problem = f"{error}: --token-file FILE, beside a seed, too (`lorogo token mint` makes one)"
+        problem = f"{error}: add --token-file FILE to --nats-seed (`lorogo token mint` makes a token)"
         raise CommandError(problem) from None
     except Unreachable as error:
         raise unreachable(error) from None
 
 
 def shown(way: ConnectionOptions) -> str:
-    """The addresses, for people."""
+    """Return the addresses without credentials."""
     return ", ".join(display_address(server) for server in parse_servers(way.url))
 
 
 def unreachable(error: Unreachable, *, closed: bool = False) -> CommandError:
-    """The same, with what to do about it; `closed`: for one of those that make a closed lorogo."""
+    """Return the error with a next step; `closed`: the command is a service of a closed lorogo."""
     words = str(error).removesuffix("; is nats-server running there?")
     if words.startswith(("nothing answers", "no answer")):
-        return CommandError(f"{words}: {START_CLOSED if closed else START_DEV}, or name another with --nats")
+        return CommandError(
+            f"{words}: {START_CLOSED if closed else START_DEV}, or choose another with --nats"
+        )
     return CommandError(words)
 
 
 def unauthorized(error: NotAuthorized, way: ConnectionOptions) -> CommandError:
-    """Why NATS does not let us in, and what would."""
+    """Return the reason why NATS refused the connection, with a next step."""
     if isinstance(error, TokenExpired):
         return CommandError(str(error))
     if not way.known:
-        return CommandError(f"NATS at {shown(way)} wants credentials: --token-file or --nats-seed")
+        return CommandError(f"NATS at {shown(way)} requires credentials: use --token-file or --nats-seed")
     if way.guarded:
         return CommandError(
-            f"NATS at {shown(way)} does not take this token: it is signed with a key that is not known there,"
-            " was revoked, or is for another NATS; or `lorogo auth` is not running"
+            f"NATS at {shown(way)} refuses this token: its key is unknown there, it was revoked, it is for"
+            " another NATS, or `lorogo auth` is not running"
         )
     if way.seed is not None:
         return CommandError(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
@@ -85,10 +87,10 @@ def unauthorized(error: NotAuthorized, way: ConnectionOptions) -> CommandError:
 
 
 def beyond(way: ConnectionOptions, what: str) -> None:
-    """Raise if there is a token only, and this needs more."""
+    """Raise Problem if the command has only a token: `what` needs a NATS user."""
     if way.guarded:
         raise CommandError(
-            f"{what} needs the NATS user of an operator (--nats-seed): a token only opens documents"
+            f"{what} needs the NATS user of an operator (--nats-seed): a token grants documents only"
         )
 
 
@@ -98,10 +100,10 @@ async def _check_streams(transport: Transport, places: str) -> None:
     except StreamMissing:
         raise CommandError(
             f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`;"
-            " or it has lost its files: then `lorogo restore` comes first"
+            " if NATS lost its files, run `lorogo restore` first"
         ) from None
     except PermissionDenied:
-        pass  # a service need not be allowed all that we look at
+        pass  # a service may lack this permission
 
 
 async def _check_server(transport: Transport, places: str) -> None:
@@ -112,17 +114,17 @@ async def _check_server(transport: Transport, places: str) -> None:
             f"no lorogo server is running on {places}: start one with `lorogo serve --nats {places}`"
         ) from None
     except (RequestTimeout, PermissionDenied):
-        pass  # we may lack the right to ask; the call itself will tell
+        pass  # the permission may be missing; the command's own request will fail with the reason
 
 
 async def require_known(client: Client, document_id: str, *, deleted: bool = False) -> None:
     """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted.
 
-    Who has a token only cannot look: the owner is asked, and what is still empty counts as never written.
+    With only a token the owner is queried, and an empty document counts as never written.
     """
     if client.guarded:
         if not deleted and (await client.document(document_id).version())["vector"] == nothing_known():
-            raise CommandError(f"there is no document {document_id!r}, or nothing was ever written into it")
+            raise CommandError(f"document {document_id!r} does not exist or was never written")
         return
     sight = await read_summary(client.transport, document_id)
     if not sight.known:
@@ -131,10 +133,10 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
 
 
 async def is_known(client: Client, document_id: str) -> bool:
-    """Whether the document has ever existed; who cannot look takes it that it has."""
+    """Return whether the document has ever existed; with only a token, True."""
     return client.guarded or (await read_summary(client.transport, document_id)).known
 
 
 def unknown(document_id: str) -> CommandError:
-    """There is no such document."""
-    return CommandError(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
+    """Return the error for an unknown document."""
+    return CommandError(f"document {document_id!r} does not exist; `lorogo status` lists all documents")

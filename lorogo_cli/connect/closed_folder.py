@@ -1,6 +1,6 @@
 """The folder of a closed NATS: its configuration, the seeds of its services, and the keys of tokens.
 
-Everything secret in it is for its owner's eyes only; what is there already is never written over.
+Secret files are readable by their owner only; existing files are never overwritten.
 """
 
 import json
@@ -15,22 +15,22 @@ from lorogo_transport.auth import accounts as closed
 from lorogo_transport.secret_files import read_secret_file, write_file, write_secret
 
 CONF = "nats.conf"
-ACCOUNTS = "accounts.conf"  # the part of it that says who may come in, for configurations of your own
-SIGNING_KEY = "tokens.jwk"  # mints tokens: for the app's backend, and nobody else
-KEY_SET = "keys.jwks"  # verifies them: for lorogo serve, gateway and auth
+ACCOUNTS = "accounts.conf"  # accounts and users, to include in another configuration
+SIGNING_KEY = "tokens.jwk"  # mints tokens: only for the app's backend
+KEY_SET = "keys.jwks"  # verifies tokens: for lorogo serve, gateway and auth
 STORE = "jetstream"
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedFolder:
-    """What is in it, read and checked."""
+    """The folder's content, read and checked."""
 
     path: Path
     seeds: dict[str, str] = field(repr=False)
 
     @property
     def accounts(self) -> str:
-        """The part of nats-server's configuration that closes it."""
+        """Return the part of nats-server's configuration that closes it."""
         return closed.accounts(closed.public_keys(self.seeds))
 
     @property
@@ -43,7 +43,7 @@ class ClosedFolder:
 
 
 def make(path: Path, *, listen: str = "127.0.0.1:4222") -> ClosedFolder:
-    """Write everything that a closed NATS needs, into a folder that is new or empty."""
+    """Write all files of a closed NATS into a new or empty folder."""
     path = path.absolute()
     make_private(path, empty=True)
     seeds = closed.new_seeds(secrets.token_bytes)
@@ -55,7 +55,7 @@ def make(path: Path, *, listen: str = "127.0.0.1:4222") -> ClosedFolder:
     write_secret(path / SIGNING_KEY, json.dumps(key.private(), indent=2), "the key that mints tokens")
     for name, text in ((ACCOUNTS, accounts), (CONF, conf)):
         write_file(path / name, text.rstrip(), "the configuration", mode=0o600, replace=False)
-    # the last: a folder without it is half made
+    # written last: a folder without it is incomplete
     write_file(
         path / KEY_SET,
         json.dumps({"keys": [key.public()]}, indent=2),
@@ -67,7 +67,7 @@ def make(path: Path, *, listen: str = "127.0.0.1:4222") -> ClosedFolder:
 
 
 def read(path: Path) -> ClosedFolder:
-    """What `make` wrote. Raises SecretUnusable, InvalidSeed."""
+    """Read the files that `make` wrote. Raises SecretUnusable, InvalidSeed."""
     path = path.absolute()
     seeds = {name: read_secret_file(path / f"{name}.seed", f"the seed of {name}") for name in closed.KINDS}
     closed.public_keys(seeds)
@@ -75,20 +75,20 @@ def read(path: Path) -> ClosedFolder:
 
 
 def make_once(path: Path) -> ClosedFolder:
-    """The folder as it is, made now if it is not there."""
+    """Read the folder; make it first if it does not exist."""
     if (path / KEY_SET).exists():
         return read(path)
     return make(path)
 
 
 def make_private(path: Path, *, empty: bool = False) -> None:
-    """The folder, for us alone. Raises Problem, with `empty` also if there is something in it already."""
+    """Make the folder, accessible to its owner only. Raises Problem, with `empty` also if it is not empty."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if empty and any(path.iterdir()):
-            raise CommandError(f"{path} is not empty: nothing in it was changed; choose a new folder")
+            raise CommandError(f"{path} is not empty; nothing was changed: choose a new folder")
         path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):
-            raise CommandError(f"nothing can be written to {path}")
+            raise CommandError(f"cannot write to {path}: permission denied")
     except OSError as error:
-        raise CommandError(f"{path} cannot be made: {error.strerror}") from None
+        raise CommandError(f"cannot make the folder {path}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""How a command reaches NATS: the address, and who it is there, from files and the environment."""
+"""Address and credentials with which a command connects to NATS, from files and the environment."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ class ConnectionOptions:
 
     @classmethod
     def of(cls, nats: str, token_file: Path | None, nats_seed: Path | None) -> Self:
-        """As the options and the environment say. Raises SecretUnusable."""
+        """Read token and seed from the options or the environment. Raises SecretUnusable."""
         from lorogo_transport.secret_files import read_secret
 
         return cls(
@@ -28,10 +28,10 @@ class ConnectionOptions:
 
     @property
     def guarded(self) -> bool:
-        """Whether there is a token only, which gives documents and nothing else of NATS."""
+        """Return whether there is only a token, which grants documents and no other NATS subjects."""
         return self.token is not None and self.seed is None
 
     @property
     def known(self) -> bool:
-        """Whether we say who we are, apart from what the address says."""
+        """Return whether there are credentials: a token, a seed, or a user in the address."""
         return self.token is not None or self.seed is not None or "@" in self.url

@@ -1,6 +1,6 @@
 """`--nats-ca`, `--nats-cert` and `--nats-key` for every command that has `--nats`.
 
-Commands whose flags come from the table of settings (config/entries.py) have them already.
+Commands with flags from the table of settings (config/entries.py) already have them.
 """
 
 import functools
@@ -19,14 +19,14 @@ def _option(name: str, words: str) -> Any:
 
 
 _OPTIONS = {
-    "nats_ca": _option("ca", "Who signs the certificate of NATS, if not a public authority: PEM."),
-    "nats_cert": _option("cert", "Our own certificate for NATS, if it asks for one: PEM."),
-    "nats_key": _option("key", "Its key; readable by its owner only."),
+    "nats_ca": _option("ca", "CA certificate for NATS, if it is not signed by a public CA: PEM."),
+    "nats_cert": _option("cert", "Client certificate, if NATS requires one: PEM."),
+    "nats_key": _option("key", "Key of the client certificate; readable by its owner only."),
 }
 
 
 def with_nats_tls(app: typer.Typer) -> None:
-    """Give all commands with `--nats` these options; what they name becomes part of the address."""
+    """Add these options to all commands with `--nats`; their files become part of the address."""
     for command in app.registered_commands:
         if command.callback is None:
             continue
@@ -36,7 +36,7 @@ def with_nats_tls(app: typer.Typer) -> None:
 
 
 def named_in(nats: str, *paths: Path | None) -> str:
-    """The address with these files, the authority's, our certificate's and its key's."""
+    """Return the address with these files: CA, client certificate and its key."""
     if not any(paths):
         return nats
     from lorogo_transport.nats.tls import TlsFiles, name_files

@@ -1,4 +1,4 @@
-"""Options that many commands share."""
+"""Options shared by many commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +16,11 @@ OPEN_ENVIRONMENT = "LOROGO_OPEN"
 
 
 def no_password(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    """The address, unless it was typed with a password: everybody on the machine can list arguments."""
+    """Refuse a typed address with a password: every user of the machine can list arguments."""
     typed = context.get_parameter_source(parameter.name or "")
     if value is not None and "@" in value and typed is not None and typed.name == "COMMANDLINE":
         raise CommandError(
-            "an address with a password is seen by everybody who lists the processes of this machine:"
+            "an address with a password is visible to every user who lists the processes of this machine:"
             f" put it into the environment ({NATS_ENVIRONMENT}), or use --nats-seed or --token-file"
         )
     return value
@@ -33,7 +33,7 @@ Nats = Annotated[
         metavar="URL",
         envvar=NATS_ENVIRONMENT,
         callback=no_password,
-        help="Where NATS is; several with commas.",
+        help="Address of NATS; several separated by commas.",
     ),
 ]
 TokenFile = Annotated[
@@ -41,7 +41,7 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help=f"Your token, for a closed NATS (or {TOKEN_ENVIRONMENT}, {TOKEN_ENVIRONMENT}_FILE).",
+        help=f"File with your token, for a closed NATS (or {TOKEN_ENVIRONMENT}, {TOKEN_ENVIRONMENT}_FILE).",
     ),
 ]
 NatsSeed = Annotated[
@@ -49,7 +49,7 @@ NatsSeed = Annotated[
     typer.Option(
         "--nats-seed",
         metavar="FILE",
-        help=f"The nkey seed of a service or operator (or {SEED_ENVIRONMENT}, {SEED_ENVIRONMENT}_FILE).",
+        help=f"nkey seed of a service or operator (or {SEED_ENVIRONMENT}, {SEED_ENVIRONMENT}_FILE).",
     ),
 ]
 Keys = Annotated[
@@ -57,12 +57,14 @@ Keys = Annotated[
     typer.Option(
         "--keys",
         metavar="FILE",
-        help=f"The keys that verify tokens, a JWK set (or {KEYS_ENVIRONMENT}, {KEYS_ENVIRONMENT}_FILE).",
+        help=f"Keys that verify tokens, a JWK set (or {KEYS_ENVIRONMENT}, {KEYS_ENVIRONMENT}_FILE).",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One line of JSON, for scripts.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="All logs, and tracebacks (or LOROGO_LOG=debug).")]
-DocumentId = Annotated[str, typer.Argument(metavar="ID", help="The document.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for scripts.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show all logs and tracebacks (or LOROGO_LOG=debug).")
+]
+DocumentId = Annotated[str, typer.Argument(metavar="ID", help="The document's id.")]
 At = Annotated[
     str | None,
     typer.Option(
@@ -74,6 +76,6 @@ Origins = Annotated[
     typer.Option(
         "--origin",
         metavar="ORIGIN",
-        help="Pages from there may use the gateway, too, as in http://localhost:5173; may be repeated.",
+        help="Also allow pages of this origin, for example http://localhost:5173; may be repeated.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Running async work from a command: uvloop where there is one, logs configured first."""
+"""Run async work from a command, on uvloop if it is installed."""
 
 import signal
 from collections.abc import Callable, Coroutine, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio  # half of what `lorogo --help` would take
+    import asyncio  # takes as long as the rest of `lorogo --help`
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,7 +15,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of the work; Ctrl-C cancels it and comes out as KeyboardInterrupt."""
+    """Return the result of the work; Ctrl-C cancels it and raises KeyboardInterrupt."""
     import asyncio
 
     try:
@@ -29,16 +29,16 @@ def run(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kw
 
 @contextmanager
 def stop_signals(again: Callable[[], object] | None = None) -> Iterator["asyncio.Event"]:
-    """An event that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process.
+    """Yield an event that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process.
 
-    `again` is called, once, if one comes when it is set.
+    The second signal calls `again`, once.
     """
     import asyncio
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def hear() -> None:
+    def on_signal() -> None:
         nonlocal again
         if not stop.is_set():
             stop.set()
@@ -47,7 +47,7 @@ def stop_signals(again: Callable[[], object] | None = None) -> Iterator["asyncio
             call()
 
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, hear)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield stop
     finally:

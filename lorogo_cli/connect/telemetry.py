@@ -1,7 +1,7 @@
-"""Spans of a process to wherever OpenTelemetry's own environment says; off unless LOROGO_OTEL asks for it.
+"""Export spans of a process, as OpenTelemetry's own variables define; off unless LOROGO_OTEL is set.
 
-LOROGO_OTEL=1 is all that is ours. OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and
-the others mean what they mean everywhere (docs/OBSERVABILITY.md).
+LOROGO_OTEL=1 is our only variable. OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and
+the others have their usual meaning (docs/OBSERVABILITY.md).
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from lorogo_cli.errors import CommandError, brief
 
 ENVIRONMENT = "LOROGO_OTEL"
 _ON, _OFF = ("1", "on", "true", "yes"), ("", "0", "off", "false", "no")
-_LAST_SECONDS = 5.0  # for what is not exported yet, when the process ends
+_LAST_SECONDS = 5.0  # to export remaining spans when the process ends
 
 
 def wanted(environment: str) -> bool:
-    """Whether spans are asked for. Raises Problem."""
+    """Return whether spans are enabled. Raises Problem."""
     word = environment.strip().lower()
     if word not in _ON + _OFF:
-        raise CommandError(f"{ENVIRONMENT} is {brief(environment)}: it can be 1 or 0")
+        raise CommandError(f"{ENVIRONMENT} must be 1 or 0, not {brief(environment)}")
     return word in _ON
 
 
 @asynccontextmanager
 async def telemetry(service: str) -> AsyncIterator[object | None]:
-    """The TracerProvider of this process, for as long as the body runs; None: nobody asked for spans.
+    """Yield the TracerProvider of this process, or None if spans are off.
 
-    `service` is its name unless OTEL_SERVICE_NAME says another. Raises Problem.
+    `service` is its name unless OTEL_SERVICE_NAME sets another. Raises Problem.
     """
     if not wanted(os.environ.get(ENVIRONMENT, "")):
         yield None
@@ -47,7 +47,7 @@ async def telemetry(service: str) -> AsyncIterator[object | None]:
     try:
         yield provider
     finally:
-        # Its own deadline is 30 s, and a collector that is away must keep neither us nor the interpreter.
+        # Its own deadline is 30 s; an unreachable collector must not delay the end of the process.
         ending = threading.Thread(target=provider.shutdown, name="last spans", daemon=True)
         ending.start()
         await asyncio.to_thread(ending.join, _LAST_SECONDS)

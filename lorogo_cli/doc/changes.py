@@ -1,4 +1,4 @@
-"""Edits of others, told: Loro's events as JSON for scripts, and as one line for people."""
+"""Show remote edits: Loro's events as JSON for scripts, and as one line for people."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ _CHARS_MAX = 60
 
 
 def facts(event: DiffEvent) -> list[dict[str, Any]]:
-    """One map per container that changed: where, of what kind, and how."""
+    """Return one map per changed container: path, kind and diff."""
     return [
         {"path": _path(part), "kind": _kind(part.diff), "diff": _diff(part.diff)} for part in event.events
     ]
 
 
 def lines(parts: list[dict[str, Any]]) -> list[str]:
-    """The same for people, a line each."""
+    """Return one line per changed container, for people."""
     return [f"{'.'.join(map(str, part['path']))}: {_words(part)}" for part in parts]
 
 
@@ -111,7 +111,7 @@ def _node(target: Any) -> str:
 
 
 def _value(value: ValueOrContainer) -> object:
-    """A plain value, or what a container holds."""
+    """Return a plain value, or the content of a container."""
     match value:
         case ValueOrContainer.Container():
             container: Any = value.container

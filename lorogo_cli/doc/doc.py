@@ -1,4 +1,4 @@
-"""`lorogo doc ...`: what there is to say about one document. The work is in reading, writing, editing."""
+"""`lorogo doc ...`: commands for one document. The work is in `reads.py`, `writes.py` and `edit.py`."""
 
 import sys
 from typing import Annotated
@@ -19,7 +19,7 @@ Paths = Annotated[
         metavar="PATH...", help="title, tasks.0.done, /tasks/0/done, or JSONPath: '$.tasks[*].what'."
     ),
 ]
-# `-10m` is an age here, not an option
+# `-10m` is an age, not an option
 _AGES = {"ignore_unknown_options": True}
 
 
@@ -28,14 +28,14 @@ def get(
     document: DocumentId,
     paths: Paths = None,
     at: At = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Text without quotes.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print text without quotes.")] = False,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
     token_file: TokenFile = None,
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print a document as JSON, or parts of it, now or as it was."""
+    """Print a document or parts of it as JSON, at present or at an earlier version."""
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
@@ -63,10 +63,10 @@ def set_(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Put a value into a document; the document, and maps on the way, are made if they are missing.
+    """Set a value in a document; a missing document and missing maps on the path are created.
 
-    At the top of a document stand texts, maps and lists: a string there becomes a text that people can
-    edit together, a number goes inside a map.
+    The top level of a document holds texts, maps and lists: a string becomes a collaborative text, and a
+    number must go inside a map.
     """
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
@@ -90,7 +90,7 @@ def edit(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Edit a document as JSON in your $EDITOR; only what you changed is sent."""
+    """Edit a document as JSON in your $EDITOR; only your changes are sent."""
     configure(verbose=verbose)
     from lorogo_cli.doc import edit as editing
 
@@ -106,7 +106,7 @@ def watch(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print edits as they come, until Ctrl-C."""
+    """Print edits as they arrive, until Ctrl-C."""
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
@@ -116,14 +116,16 @@ def watch(
 @app.command()
 def history(
     document: DocumentId,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1000, help="Number of versions, newest first.")
+    ] = 100,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
     token_file: TokenFile = None,
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """List the versions that `--at` and `revert` can go back to."""
+    """List the versions that `--at` and `revert` accept."""
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
@@ -140,7 +142,7 @@ def revert(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Bring a document back to how it was, as a new change."""
+    """Restore an earlier version of a document, as a new change."""
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
@@ -150,7 +152,7 @@ def revert(
 @app.command()
 def fork(
     document: DocumentId,
-    to: Annotated[str, typer.Argument(metavar="NEW", help="The new document's id; it must not exist.")],
+    to: Annotated[str, typer.Argument(metavar="NEW", help="Id of the new document; it must not exist.")],
     at: At = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
@@ -158,7 +160,7 @@ def fork(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Make a new document from another, now or as it was."""
+    """Copy a document to a new one, from its present or an earlier version."""
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
@@ -168,15 +170,15 @@ def fork(
 @app.command()
 def export(
     document: DocumentId,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - for stdout.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Output file; - for stdout.")],
     at: At = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     nats: Nats = NATS_DEFAULT,
     token_file: TokenFile = None,
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write a document to a file as a Loro snapshot, its history included."""
+    """Write a document to a file as a Loro snapshot with its history."""
     configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
@@ -193,7 +195,7 @@ def import_(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Make a document from a Loro snapshot; it must be new or empty."""
+    """Import a Loro snapshot into a new or empty document."""
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
@@ -203,9 +205,9 @@ def import_(
 @app.command()
 def delete(
     document: DocumentId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without confirmation.")] = False,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Erase it everywhere, journals and archives too: for good.")
+        bool, typer.Option("--purge", help="Erase it permanently, also from journals and archives.")
     ] = False,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
@@ -213,12 +215,12 @@ def delete(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Delete a document: it stays deleted, for offline clients too, until it is restored."""
+    """Delete a document. It stays deleted, for offline clients too, until it is restored."""
     configure(verbose=verbose)
-    question = f"Erase {document} for good?" if purge else f"Delete {document}?"
+    question = f"Erase {document} permanently?" if purge else f"Delete {document}?"
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CommandError(f"nobody can be asked whether to delete {document}: say --yes")
+            raise CommandError(f"stdin is not a terminal; pass --yes to delete {document}")
         if not typer.confirm(question, err=True):
             raise CommandError(f"{document} was not deleted")
     from lorogo_cli.doc import writes
@@ -235,7 +237,7 @@ def restore(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Bring a deleted document back."""
+    """Restore a deleted document."""
     configure(verbose=verbose)
     from lorogo_cli.doc import writes
 

@@ -1,4 +1,4 @@
-"""`lorogo doc edit`: the document as JSON in your editor, your changes as one JSON Patch."""
+"""`lorogo doc edit`: edit a document as JSON in an editor; the changes become one JSON Patch."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from lorogo_transport.secret_files import without_secrets
 
 
 async def edit(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
-    """Let the user edit the document; what they wrote is kept in a file if it cannot be saved."""
+    """Let the user edit the document; if it cannot be saved, the user's text stays in a file."""
     editor = _editor(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
@@ -30,14 +30,14 @@ async def edit(way: ConnectionOptions, document_id: str, *, as_json: bool) -> No
         file = await asyncio.to_thread(_draft, document_id, text)
         try:
             await _open(editor, file)
-            after = parse_json(await asyncio.to_thread(_read, file), what="what you wrote")
+            after = parse_json(await asyncio.to_thread(_read, file), what="your text")
             operations = patches.difference(before["value"], after)
             if not operations:
-                raise CommandError("nothing was changed")
+                raise CommandError("no changes")
             saved = await document.patch(operations, if_frontiers=before["frontiers"])
         except LorogoError as error:
             conflict = isinstance(error, Refused) and error.reason is Reason.CONFLICT
-            why = "it changed meanwhile" if conflict else str(error)
+            why = "it was changed by another client meanwhile" if conflict else str(error)
             kept = await asyncio.to_thread(_keep, file, text)
             raise CommandError(f"{document_id} was not saved: {why}{kept}") from None
         await asyncio.to_thread(_tidy, file)
@@ -48,7 +48,7 @@ def _editor(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise CommandError(f"EDITOR is {brief(command)}, which cannot be read: {error}") from None
+        raise CommandError(f"EDITOR is {brief(command)}, which cannot be parsed: {error}") from None
     return words or ["vi"]
 
 
@@ -57,20 +57,20 @@ async def _open(editor: list[str], file: Path) -> None:
         process = await asyncio.create_subprocess_exec(*editor, str(file), env=without_secrets(os.environ))
     except OSError as error:
         raise CommandError(
-            f"the editor {editor[0]!r} cannot be started ({error.strerror}): set EDITOR to another"
+            f"cannot start the editor {editor[0]!r} ({error.strerror}): set EDITOR to another"
         ) from None
-    # no deadline: a person is typing
+    # no deadline: the user is typing
     if code := await process.wait():
-        raise CommandError(f"the editor ended with exit code {code}")
+        raise CommandError(f"the editor exited with code {code}")
 
 
 def _draft(document_id: str, text: str) -> Path:
-    """A file of the user's own, named so that an editor knows the language."""
+    """Write the text into a private file whose name shows the editor the language."""
     try:
         file = Path(tempfile.mkdtemp(prefix="lorogo-")) / f"{document_id}.json"
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"no file can be made to edit: {error.strerror}") from None
+        raise CommandError(f"cannot make a temporary file: {error.strerror}") from None
     return file
 
 
@@ -78,17 +78,17 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file} cannot be read: {error}") from None
+        raise CommandError(f"cannot read {file}: {error}") from None
 
 
 def _keep(file: Path, text: str) -> str:
-    """Where the user's work is; nothing is kept if they did none."""
+    """Return where the user's text is kept; remove the file if the text is unchanged."""
     try:
         if file.read_text(encoding="utf-8") == text:
             _tidy(file)
             return ""
     except (OSError, UnicodeDecodeError):
-        pass  # whatever it is now, it is theirs
+        pass  # keep the user's file, even if it cannot be read
     return f"; your text is kept in {file}"
 
 

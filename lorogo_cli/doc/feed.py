@@ -1,4 +1,4 @@
-"""`lorogo feed`: every accepted update as a line, from any point, and exactly on from there."""
+"""`lorogo feed`: print every accepted update as a line, from any position on."""
 
 import asyncio
 import contextlib
@@ -24,21 +24,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 async def follow(
     way: ConnectionOptions, since: str | None, documents: list[str], place: Path | None, *, as_json: bool
 ) -> None:
-    """Print updates until Ctrl-C; with a place, keep the position there after each, and begin with it."""
+    """Print updates until Ctrl-C; with `place`, start from the position in that file and update it."""
     beyond(way, "the feed of all updates")
     kept = None if place is None else await asyncio.to_thread(_read, place)
     if kept is not None and since is not None:
         raise CommandError(
-            f"{place} says where to go on: leave --since out, or remove the file to begin anew"
+            f"{place} already has a position: leave out --since, or remove the file to start again"
         )
     begin = kept or parse_since(since or "now", now_ns=time.time_ns())
     async with (
         connected(way, *documents) as client,
         client.feed(since=begin, documents=documents or None) as feed,
     ):
-        if place is not None:  # "now" is a place, too, if we are stopped before anything comes
+        if place is not None:  # keeps "now" too, in case the command stops before the first update
             await asyncio.to_thread(_write, place, str(feed.position))
-        note("following every accepted update; Ctrl-C ends")
+        note("following every accepted update; Ctrl-C stops")
         async for item in feed:
             say(show_json(facts(item)) if as_json else line(item))
             if place is not None:
@@ -46,7 +46,7 @@ async def follow(
 
 
 def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
-    """now, a sequence of the WAL (0: everything), a time or an age. Raises Problem."""
+    """Parse now, a sequence of the WAL (0: everything), a time or an age. Raises Problem."""
     if text == "now":
         return text
     if text.isascii() and text.isdecimal() and len(text) <= 18:
@@ -55,20 +55,20 @@ def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
         return _EPOCH + timedelta(microseconds=parse_time(text, now_ns=now_ns) // 1000)
     except CommandError:
         raise CommandError(
-            f"{brief(text)} is no place in the feed: --since takes now, 0 (everything), a sequence,"
+            f"{brief(text)} is not a position in the feed: --since takes now, 0 (everything), a sequence,"
             " a time (2026-11-16T10:30) or an age (10m)"
         ) from None
 
 
 def line(item: FeedItem) -> str:
-    """For people: time, document, what."""
+    """Return the item as a line: time, document, event."""
     what = "erased"
     match item:
         case Update():
             what = f"{show_size(len(item.payload))}  at {item.sequence}  {item.log_id}"
         case Gap():
             count = sum(end - first for _, first, end in item.missing)
-            what = f"GAP: {count} changes before this are in no journal that answers"
+            what = f"GAP: no journal that answers has {count} changes before this"
         case Deleted():
             what = "deleted"
         case Restored():
@@ -79,8 +79,8 @@ def line(item: FeedItem) -> str:
 
 
 def facts(item: FeedItem) -> dict[str, Any]:
-    """For scripts; the bytes of an update stay out, their size is told."""
-    told: dict[str, Any] = {
+    """Return the item for scripts; an update has its size instead of its bytes."""
+    result: dict[str, Any] = {
         "kind": type(item).__name__.lower(),
         "document": item.document,
         "time": show_time(item.time_ns),
@@ -88,7 +88,7 @@ def facts(item: FeedItem) -> dict[str, Any]:
     }
     match item:
         case Update():
-            told |= {
+            result |= {
                 "sequence": item.sequence,
                 "epoch": item.epoch,
                 "bytes": len(item.payload),
@@ -99,35 +99,35 @@ def facts(item: FeedItem) -> dict[str, Any]:
                 "spans": _spans(item.spans),
             }
         case Gap():
-            told |= {"lease": item.lease, "missing": _spans(item.missing)}
+            result |= {"lease": item.lease, "missing": _spans(item.missing)}
         case Deleted() | Restored():
-            told |= {"lease": item.lease, "generation": item.generation}
+            result |= {"lease": item.lease, "generation": item.generation}
         case Erased():
             pass
-    return told
+    return result
 
 
 def _spans(spans: tuple[tuple[int, int, int], ...]) -> list[list[object]]:
-    """Peers as text: JSON's numbers end before theirs."""
+    """Return spans with peers as text: they exceed the numbers of JSON."""
     return [[str(peer), first, end] for peer, first, end in spans]
 
 
 def _read(place: Path) -> FeedPosition | None:
     try:
         text = place.read_text(encoding="ascii").strip()
-        return FeedPosition.parse(text) if text else None  # made, and nothing kept yet
+        return FeedPosition.parse(text) if text else None  # an empty file: no position yet
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CommandError(f"{place} cannot be read: {error.strerror}") from None
+        raise CommandError(f"cannot read {place}: {error.strerror}") from None
     except (ValueError, LorogoError):
         raise CommandError(
-            f"{place} does not hold a position of a feed: remove it, and say with --since where to begin"
+            f"{place} does not contain a feed position: remove it, and set the start with --since"
         ) from None
 
 
 def _write(place: Path, text: str) -> None:
-    """The new position under its name, or the old one."""
+    """Replace the position in the file atomically."""
     name = ""
     try:
         number, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
@@ -139,4 +139,4 @@ def _write(place: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(name).unlink()
-        raise CommandError(f"{place} cannot be written: {error.strerror}") from None
+        raise CommandError(f"cannot write {place}: {error.strerror}") from None

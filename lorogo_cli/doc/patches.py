@@ -1,4 +1,4 @@
-"""JSON Patches (RFC 6902) for what people do: set one place, or edit the whole as text."""
+"""Build JSON Patches (RFC 6902): set one value, or turn an edited document into operations."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ _ITEMS_COMPARED_MAX = 1000  # of one list; a longer middle part is replaced item
 
 @dataclass(frozen=True, slots=True)
 class PathAssignment:
-    """Operations that set one place."""
+    """Operations that set one value."""
 
     operations: list[Operation]
-    exact: bool  # they rest on what was not there: apply them only to the version that was looked at
+    exact: bool  # they assume that a key is missing: apply them only to the version that was read
 
 
 def set_value(document: object, tokens: Sequence[str], new: object) -> PathAssignment:
-    """Put a value at a place, with the maps and lists that are missing on the way. Raises Problem."""
+    """Return operations that set a value and create missing maps and lists on its path. Raises Problem."""
     if not tokens:
-        raise CommandError("which part? Write a name, like title, or a path, like tasks.0.title")
+        raise CommandError("the path is empty: write a name, like title, or a path, like tasks.0.title")
     where = document
     for depth, token in enumerate(tokens):
         last = depth == len(tokens) - 1
@@ -45,7 +45,7 @@ def set_value(document: object, tokens: Sequence[str], new: object) -> PathAssig
                 return PathAssignment([_add(path, _nested(tokens[depth + 1 :], new))], exact=token != "-")
             case list():
                 raise CommandError(
-                    f"{_name(tokens[:depth])} is a list of {len(where)}: {token} is not a place in it"
+                    f"{_name(tokens[:depth])} is a list of {len(where)} items: {token} is not an index in it"
                 )
             case dict():
                 return PathAssignment([_add(path, _nested(tokens[depth + 1 :], new))], exact=True)
@@ -54,14 +54,16 @@ def set_value(document: object, tokens: Sequence[str], new: object) -> PathAssig
                     [{"op": "add" if token == "-" else "replace", "path": path, "value": new}], False
                 )
             case _:
-                raise CommandError(f"{_name(tokens[:depth])} is {_kind(where)}: nothing can be inside it")
+                raise CommandError(
+                    f"{_name(tokens[:depth])} is {_kind(where)}: it cannot contain other values"
+                )
     raise AssertionError("the last token returns")
 
 
 def _check_root(name: str, new: object) -> None:
     if not isinstance(new, dict | list | str):
         raise CommandError(
-            f"{_kind(new)} cannot stand at the top of a document: put it inside a map, as in {name}.value"
+            f"{_kind(new)} is not allowed at the top level of a document: put it in a map, as in {name}.value"
         )
 
 
@@ -99,9 +101,9 @@ def _kind(value: object) -> str:
 
 
 def difference(before: object, after: object) -> list[Operation]:
-    """The operations that lead from one document to the other; none if they are the same."""
+    """Return the operations that turn one document into the other; none if they are equal."""
     if not isinstance(after, dict):
-        raise CommandError(f"a document is a map of its parts, not {_kind(after)}")
+        raise CommandError(f"a document must be a map at its top level, not {_kind(after)}")
     return list(_between(before, after, []))
 
 
@@ -121,7 +123,7 @@ def _between(before: object, after: object, path: list[str]) -> Iterator[Operati
         case _ if same(before, after):
             return
         case _ if len(path) == 1 and _kind(before) != _kind(after):
-            # a root keeps its type for as long as it is there
+            # the type of a root container cannot change: remove it first
             yield {"op": "remove", "path": pointer(path)}
             yield _add(pointer(path), after)
         case _:
@@ -129,7 +131,7 @@ def _between(before: object, after: object, path: list[str]) -> Iterator[Operati
 
 
 def _between_lists(before: list[Any], after: list[Any], path: list[str]) -> Iterator[Operation]:
-    # from the back, so that the places of what is still to come stay as they were
+    # from the end, so that the indexes of earlier items stay valid
     for start, end, new_start, new_end in reversed(_blocks(before, after)):
         paired = min(end - start, new_end - new_start)
         for at in range(end - 1, start + paired - 1, -1):
@@ -142,7 +144,7 @@ def _between_lists(before: list[Any], after: list[Any], path: list[str]) -> Iter
 
 
 def _blocks(before: list[Any], after: list[Any]) -> list[tuple[int, int, int, int]]:
-    """The ranges that differ: [start, end) of before stands where [start, end) of after goes."""
+    """Return the ranges that differ, as start and end before, start and end after."""
     old, new = [_text(item) for item in before], [_text(item) for item in after]
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
@@ -166,5 +168,5 @@ def _text(value: object) -> str:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two JSON values are equal; true is not 1."""
+    """Return whether two JSON values are equal; true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other

@@ -1,4 +1,4 @@
-"""Where in a document: `title`, `tasks.0.done`, `/tasks/0/done`, or a JSONPath that begins with `$`."""
+"""Paths in a document: `title`, `tasks.0.done`, `/tasks/0/done`, or a JSONPath that begins with `$`."""
 
 import json
 import re
@@ -10,11 +10,11 @@ _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 def parse_path(text: str) -> list[str]:
-    """The tokens of a dotted path, or of a JSON pointer (RFC 6901). Raises Problem."""
+    """Return the tokens of a dotted path or a JSON pointer (RFC 6901). Raises Problem."""
     if text.startswith("/"):
         return [_unescaped(token, text) for token in text[1:].split("/")]
     if text.startswith("$"):
-        raise CommandError(f"{brief(text)} may name many places: write one, like tasks.0.title")
+        raise CommandError(f"{brief(text)} may match several values: write a single path, like tasks.0.title")
     tokens = text.split(".")
     if not all(tokens):
         raise CommandError(
@@ -25,24 +25,22 @@ def parse_path(text: str) -> list[str]:
 
 def _unescaped(token: str, text: str) -> str:
     if "~" in token.replace("~0", "").replace("~1", ""):
-        raise CommandError(
-            f"{brief(text)} is not a JSON pointer: a '~' is written ~0, and a '/' in a name ~1"
-        )
+        raise CommandError(f"{brief(text)} is not a JSON pointer: write '~' as ~0, and '/' in a name as ~1")
     return token.replace("~1", "/").replace("~0", "~")
 
 
 def pointer(tokens: Sequence[str]) -> str:
-    """The tokens as a JSON pointer."""
+    """Return the tokens as a JSON pointer."""
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
 
 
 def is_one_place(text: str) -> bool:
-    """Whether the path names at most one value."""
+    """Return whether the path matches at most one value."""
     return not text.startswith("$")
 
 
 def json_path(text: str) -> str:
-    """The path as a JSONPath (RFC 9535); one that is a JSONPath already stays as it is."""
+    """Return the path as a JSONPath (RFC 9535); a JSONPath is returned unchanged."""
     if not is_one_place(text):
         return text
     return "$" + "".join(f"[{_selector(token)}]" for token in parse_path(text))
@@ -50,10 +48,10 @@ def json_path(text: str) -> str:
 
 def _selector(token: str) -> str:
     name = json.dumps(token)
-    # only the document knows whether 0 is a place in a list or a name in a map: ask for both
+    # 0 may be an index in a list or a key in a map: select both
     return f"{token},{name}" if is_index(token) else name
 
 
 def is_index(token: str) -> bool:
-    """Whether the token can be a place in a list."""
+    """Return whether the token can be an index in a list."""
     return _INDEX.fullmatch(token) is not None and len(token) <= 15

@@ -1,4 +1,4 @@
-"""The doc commands that only look: get, history, watch, export."""
+"""Read-only doc commands: get, history, watch, export."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ _BIG_SECONDS = 600.0
 
 
 def moment(at: str | None) -> int | bytes | None:
-    """What `--at` means now."""
+    """Return the version or time that `--at` stands for; None for the present."""
     return None if at is None else parse_at(at, now_ns=time.time_ns())
 
 
 async def get(
     way: ConnectionOptions, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
 ) -> None:
-    """Print the document, or what is at the paths."""
+    """Print the document, or the values at the paths."""
     expressions = [json_path(path) for path in paths]
     wanted = moment(at)
     async with connected(way, document_id) as client:
@@ -54,7 +54,7 @@ async def get(
         elif found:
             _say_value(found[0], raw=raw)
         else:
-            raise CommandError(f"{document_id} has nothing at {brief(path)}")
+            raise CommandError(f"{document_id} has no value at {brief(path)}")
 
 
 def _say_value(value: object, *, raw: bool) -> None:
@@ -88,7 +88,7 @@ async def history(way: ConnectionOptions, document_id: str, limit: int, *, as_js
 
 
 async def watch(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
-    """Print the edits of others as they come, until Ctrl-C."""
+    """Print remote edits as they arrive, until Ctrl-C."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
         async with client.open(document_id, read_only=True) as session:
@@ -96,7 +96,7 @@ async def watch(way: ConnectionOptions, document_id: str, *, as_json: bool) -> N
             if as_json:
                 say_json({"watching": document_id}, pretty=False)
             else:
-                note(f"watching {document_id}; Ctrl-C ends")
+                note(f"watching {document_id}; Ctrl-C stops")
             async for item in feed:
                 _say_change(item, as_json=as_json)
 
@@ -113,7 +113,7 @@ def _say_change(item: Change | Lagged | Rebased, *, as_json: bool) -> None:
             for line in changes.lines(parts):
                 say(f"{now:%H:%M:%S} {line}")
         case Lagged():
-            fact, words = {"lagged": item.missed}, f"{item.missed} changes came too fast to be shown"
+            fact, words = {"lagged": item.missed}, f"{item.missed} changes not shown: they arrived too fast"
             say(show_json({"time": stamp, **fact}) if as_json else f"{now:%H:%M:%S} {words}")
         case Rebased():
             words = "the document was replaced by its current state"
@@ -127,9 +127,9 @@ async def export(
     wanted = moment(at)
     if target == "-":
         if sys.stdout.isatty():
-            raise CommandError("a snapshot is bytes, not for a terminal: name a file, or send it into a pipe")
+            raise CommandError("a snapshot is binary and stdout is a terminal: name a file, or use a pipe")
     elif not force and await asyncio.to_thread(Path(target).exists):
-        raise CommandError(f"{target} is there already: --force writes over it")
+        raise CommandError(f"{target} already exists: --force overwrites it")
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
         with working(f"exporting {document_id}"):
@@ -143,11 +143,11 @@ async def export(
 
 
 def _write(target: Path, payload: bytes) -> None:
-    """All of it under its name, or nothing."""
+    """Write the file atomically."""
     try:
         number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
-        raise CommandError(f"{target} cannot be written: {error.strerror}") from None
+        raise CommandError(f"cannot write {target}: {error.strerror}") from None
     try:
         with os.fdopen(number, "wb") as file:
             file.write(payload)
@@ -157,4 +157,4 @@ def _write(target: Path, payload: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(name).unlink()
-        raise CommandError(f"{target} cannot be written: {error.strerror}") from None
+        raise CommandError(f"cannot write {target}: {error.strerror}") from None

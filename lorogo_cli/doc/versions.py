@@ -1,4 +1,4 @@
-"""Times and versions as people type them, and as we show them; what is wrong with them is a Problem."""
+"""Parse and show times and versions of the command line; invalid ones raise Problem."""
 
 from datetime import tzinfo
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
-    """A moment (Unix nanoseconds) or a version (frontiers). Raises Problem."""
+    """Parse a time (Unix nanoseconds) or a version (frontiers). Raises Problem."""
     try:
         return versions.parse_at(text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:
@@ -27,7 +27,7 @@ def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | byt
 
 
 def parse_version(text: str) -> bytes:
-    """The frontiers that a shown version stands for. Raises Problem."""
+    """Parse a shown version into its frontiers. Raises Problem."""
     try:
         return versions.parse_version(text)
     except InvalidMoment as error:
@@ -35,7 +35,7 @@ def parse_version(text: str) -> bytes:
 
 
 def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
-    """Unix nanoseconds; `zone` is for times without one (None: this machine's). Raises Problem."""
+    """Parse a time into Unix nanoseconds; `zone` is for times without one (None: local). Raises Problem."""
     try:
         return versions.parse_time(text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:

@@ -1,4 +1,4 @@
-"""The doc commands that change documents: set, revert, fork, import, delete, restore."""
+"""Doc commands that change documents: set, revert, fork, import, delete, restore."""
 
 import asyncio
 import sys
@@ -25,7 +25,7 @@ _BIG_SECONDS = 600.0
 
 
 async def set_value(way: ConnectionOptions, document_id: str, path: str, text: str, *, as_json: bool) -> None:
-    """Put a JSON value somewhere in a document, which is created if it is not there."""
+    """Set a JSON value in a document; create the document if it does not exist."""
     tokens, value = parse_path(path), parse_json(text)
     async with connected(way, document_id) as client:
         receipt = await _set(client, document_id, tokens, value)
@@ -44,14 +44,14 @@ async def _set(client: Client, document_id: str, tokens: list[str], value: objec
         try:
             return await document.patch(setting.operations, if_frontiers=expected)
         except Refused as error:
-            # somebody edited between our look and our patch: look again
+            # another client edited the document between the read and the patch: read again
             if error.reason is not Reason.CONFLICT or attempt == _SET_ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
 async def revert(way: ConnectionOptions, document_id: str, at: str, *, as_json: bool) -> None:
-    """Bring a document back to a version or a time, as a new change."""
+    """Restore an earlier version of a document as a new change."""
     wanted = moment(at)
     assert wanted is not None
     async with connected(way, document_id) as client:
@@ -85,28 +85,24 @@ async def import_(way: ConnectionOptions, document_id: str, source: str, *, as_j
 def _read(source: str) -> bytes:
     if source == "-":
         if sys.stdin.isatty():
-            raise CommandError(
-                "a snapshot is bytes, not for a keyboard: name a file, or send it through a pipe"
-            )
+            raise CommandError("a snapshot is binary and stdin is a terminal: name a file, or use a pipe")
         payload = sys.stdin.buffer.read(UPDATE_BYTES_MAX + 1)
     else:
         try:
             with Path(source).open("rb") as file:
                 payload = file.read(UPDATE_BYTES_MAX + 1)
         except OSError as error:
-            raise CommandError(f"{source} cannot be read: {error.strerror}") from None
+            raise CommandError(f"cannot read {source}: {error.strerror}") from None
     name = "stdin" if source == "-" else source
     if not payload:
         raise CommandError(f"{name} is empty")
     if len(payload) > UPDATE_BYTES_MAX:
-        raise CommandError(
-            f"{name} has more than {show_size(UPDATE_BYTES_MAX)}, the most that a document takes at once"
-        )
+        raise CommandError(f"{name} is larger than {show_size(UPDATE_BYTES_MAX)}, the limit of one update")
     return payload
 
 
 async def delete(way: ConnectionOptions, document_id: str, *, purge: bool, as_json: bool) -> None:
-    """Delete a document; it stays deleted until it is restored, purged for good."""
+    """Delete a document until it is restored; `purge` erases it permanently."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
         answer = await client.document(document_id).delete(purge=purge)
@@ -114,9 +110,9 @@ async def delete(way: ConnectionOptions, document_id: str, *, purge: bool, as_js
     if as_json:
         say_json({"document": document_id, "deleted": True, "erased": erased}, pretty=False)
     elif erased and not purge:
-        say(f"{document_id} was erased before: nothing is left that could be restored")
+        say(f"{document_id} was already erased and cannot be restored")
     elif purge:
-        say(f"{document_id} is erased; servers remove its records, those that are away when they return")
+        say(f"{document_id} is erased; servers remove its records, offline servers when they return")
     else:
         say(f"{document_id} is deleted")
 
@@ -129,11 +125,11 @@ async def restore(way: ConnectionOptions, document_id: str, *, as_json: bool) ->
     if as_json:
         say_json({"document": document_id, "restored": True}, pretty=False)
     else:
-        say(f"{document_id} is back")
+        say(f"{document_id} is restored")
 
 
 async def compact(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
-    """Write a snapshot and purge what it covers from the WAL."""
+    """Write a snapshot, and purge the updates that it covers from the WAL."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id)
         with working(f"compacting {document_id}"):
@@ -146,7 +142,7 @@ async def compact(way: ConnectionOptions, document_id: str, *, as_json: bool) ->
 
 
 async def reset(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
-    """Clear ERROR, so that the next one who asks has the document loaded again."""
+    """Clear the ERROR state, so that the next request loads the document again."""
     async with connected(way, document_id, serving=False) as client:
         if not await is_known(client, document_id):
             raise unknown(document_id)
@@ -162,7 +158,7 @@ async def reset(way: ConnectionOptions, document_id: str, *, as_json: bool) -> N
 
 
 def say_receipt(document_id: str, receipt: Receipt, *, as_json: bool) -> None:
-    """Tell what was saved, and which version the document has now."""
+    """Print the receipt of a write: durability and the document's version."""
     version = show_version(receipt.frontiers)
     if as_json:
         say_json(

@@ -1,4 +1,4 @@
-"""`lorogo log export`: a log as one Parquet file, or as Parquet into a pipe, in bounded memory."""
+"""`lorogo log export`: write a log as Parquet to a file or a pipe, in bounded memory."""
 
 import os
 import sys
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STDOUT = "-"
-#: A row group ends at whichever comes first.
+#: A row group ends at the first of these limits.
 _GROUP_ROWS = 256 << 10
 _GROUP_BYTES = 32 << 20
 
 
 def export(path: Path, target: Path, what: RecordFilter, *, force: bool, as_json: bool) -> bool:
-    """Write the file; whether nothing was damaged. Raises Problem; then nothing is left of it."""
-    import pyarrow as pa  # noqa: F401  # before any file is made: it may be missing
+    """Write the file; return whether nothing was damaged. Raises Problem, and leaves no file then."""
+    import pyarrow as pa  # noqa: F401  # fails before a file is made if it is not installed
 
     here = found(path)
     if str(target) == STDOUT:
@@ -37,7 +37,7 @@ def export(path: Path, target: Path, what: RecordFilter, *, force: bool, as_json
     try:
         number, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
-        raise CommandError(f"{target} cannot be written: {error.strerror}; name a file elsewhere") from None
+        raise CommandError(f"cannot write {target}: {error.strerror}; choose another file") from None
     reading = LogScan(here, what, word="exported")
     try:
         file = os.fdopen(number, "wb")
@@ -47,7 +47,7 @@ def export(path: Path, target: Path, what: RecordFilter, *, force: bool, as_json
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            with suppress(OSError):  # what matters was synced, or has failed already
+            with suppress(OSError):  # the data was synced, or an error was raised already
                 file.close()
         size = Path(temporary).stat().st_size
         with _writing(target):
@@ -63,17 +63,17 @@ def export(path: Path, target: Path, what: RecordFilter, *, force: bool, as_json
     else:
         note(f"{show_count(rows, 'record')}, {show_size(size)} in {target}")
     if not reading.whole:
-        warn(f"{target} holds what could be read: what is damaged is not in it")
+        warn(f"{target} is incomplete: damaged records are left out")
     return reading.whole
 
 
 def _to_stdout(here: LogListing, what: RecordFilter, *, as_json: bool) -> bool:
-    """The same bytes into a pipe: whoever reads them must look at the exit code."""
+    """Write Parquet to a pipe; only the exit code shows the reader whether it is complete."""
     if as_json:
-        raise CommandError("--json and `--to -` both want stdout: name a file, or leave --json away")
+        raise CommandError("--json and `--to -` both use stdout: name a file, or leave out --json")
     if sys.stdout.isatty():
         raise CommandError(
-            "Parquet is nothing for a terminal: name a file, or pipe it; `lorogo log dump` is text"
+            "Parquet is binary and stdout is a terminal: name a file or use a pipe; text: `lorogo log dump`"
         )
     reading = LogScan(here, what, word="exported")
     try:
@@ -84,7 +84,7 @@ def _to_stdout(here: LogListing, what: RecordFilter, *, as_json: bool) -> bool:
 
 
 class _Pipe:
-    """stdout as pyarrow wants a file: it asks for the position, and must not close it."""
+    """stdout as a file for pyarrow, which needs a position and must not close it."""
 
     closed = False
 
@@ -119,9 +119,9 @@ def _check(path: Path, target: Path, *, force: bool) -> None:
     if target.is_dir():
         raise CommandError(f"{target} is a directory: name a file in it")
     if target.exists() and not force:
-        raise CommandError(f"{target} is there already: --force writes over it")
+        raise CommandError(f"{target} already exists: --force overwrites it")
     if target.parent.resolve() == path.resolve():
-        raise CommandError(f"{target} would be among the log's own files: name one elsewhere")
+        raise CommandError(f"{target} is in the log's own directory: choose another one")
 
 
 def _umask() -> int:
@@ -132,24 +132,24 @@ def _umask() -> int:
 
 @contextmanager
 def _writing(target: Path) -> Iterator[None]:
-    """Errors of the file that is written are told as such, not as the log's."""
+    """Report errors of the written file as such, not as errors of the log."""
     try:
         yield
     except OSError as error:
-        told = OSError(error.errno, error.strerror or str(error), str(target))
-        raise CommandError(disk_sentence(told, target)) from None
+        named = OSError(error.errno, error.strerror or str(error), str(target))
+        raise CommandError(disk_sentence(named, target)) from None
 
 
 @dataclass(slots=True)
 class _Group:
-    """Batches that wait to be a row group."""
+    """Batches collected for the next row group."""
 
     batches: list["pa.RecordBatch"] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
 
     def add(self, batch: "pa.RecordBatch") -> bool:
-        """Whether it is full now."""
+        """Add a batch; return whether the group is full."""
         self.batches.append(batch)
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
@@ -186,7 +186,7 @@ def _groups(reading: LogScan, advance: Callable[[int], None]) -> Iterator[_Group
     for batch in reading.batches():
         try:
             arrow = batch.to_arrow()
-            arrow.validate(full=True)  # a forged frame must not reach code that trusts offsets
+            arrow.validate(full=True)  # code that trusts offsets must not get a forged frame
         except ValueError as error:
             reading.bad(batch, error)
             continue

@@ -1,6 +1,6 @@
-"""A log's directory, listed: its segments, its writer, and what has a segment's name and is none.
+"""List a log's directory: its segments, its writer, and blocking files with names of the log.
 
-Changes nothing, takes no lock.
+Read-only, without locks.
 """
 
 import os
@@ -26,7 +26,7 @@ _LOCKS = Path("/proc/locks")
 
 @dataclass(frozen=True, slots=True)
 class BlockingFile:
-    """Something under a name of the log's that keeps the next writer from opening it."""
+    """A file with a name of the log that is not a file of this log; the next writer cannot open the log."""
 
     path: str
     reason: str
@@ -36,7 +36,7 @@ class BlockingFile:
 
 
 class ReadableDirectory(DiskDirectory):
-    """A log's directory without its strangers, so that the rest can be read past them."""
+    """A log's directory without its blocking files, so that the rest can be read."""
 
     def __init__(self, path: Path, hidden: frozenset[str]) -> None:
         super().__init__(path)
@@ -48,14 +48,14 @@ class ReadableDirectory(DiskDirectory):
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
-    """A log's directory, listed."""
+    """The files of a log's directory, by kind."""
 
     reader: Reader
     entries: list[SegmentName]
     foreign: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    strangers: list[BlockingFile] = field(default_factory=list)
-    #: the process that writes to it, as far as this one can see
+    blocking: list[BlockingFile] = field(default_factory=list)
+    #: the id of the writing process, if this process can see it
     writer: int | None = None
 
     @property
@@ -63,37 +63,37 @@ class LogListing:
         return self.reader.directory
 
     def bytes(self) -> int:
-        """How much there is to read."""
+        """Return the size of all segments."""
         total = 0
         for entry in self.entries:
             try:
                 file = self.directory.open(entry.name)
             except OSError:
-                continue  # whoever reads it says why
+                continue  # reading it reports the error
             total += file.size()
             file.close()
         return total
 
 
 def found(path: Path) -> LogListing:
-    """The log in a directory. Raises Problem if there is none."""
+    """List the log in a directory. Raises Problem if there is none."""
     if not path.exists():
         raise CommandError(f"{path} does not exist: check the path")
     if not path.is_dir():
-        inside = f": give the directory that it is in, {path.parent}" if names.is_ours(path.name) else ""
+        inside = f": use its directory, {path.parent}" if names.is_ours(path.name) else ""
         raise CommandError(f"{path} is a file, not a log directory{inside}")
     present = sorted(DiskDirectory(path).list())
     if not present:
-        raise CommandError(f"{path} is empty: there is no log in it; check the path")
+        raise CommandError(f"{path} is empty: it has no log; check the path")
     foreign = [name for name in present if not names.is_ours(name)]
     if len(foreign) == len(present):
         raise CommandError(_no_log(path, foreign))
-    strange = dict(_strangers(path, present))
+    strange = dict(_find_blocking(path, present))
     reader = Reader(ReadableDirectory(path, frozenset(strange)))
     entries = list_segments(reader.directory, prepared=True)
     for entry in entries:
         for name in entry.hidden:
-            strange[name] = f"begins with the same record as {entry.name}, which is served instead"
+            strange[name] = f"starts with the same record as {entry.name}, which is served instead"
     return LogListing(
         reader,
         entries,
@@ -107,14 +107,14 @@ def found(path: Path) -> LogListing:
 def _no_log(path: Path, foreign: list[str]) -> str:
     logs = [found for name in foreign for found in _logs_below(path / name, _LEVELS)]
     if len(logs) == 1:
-        return f"{path} is not a log itself, but there is one in {logs[0]}"
+        return f"{path} is not a log: use {logs[0]}, the log inside it"
     if logs:
-        return f"{path} is not a log itself, but there are {len(logs)} in it: {shown_names(logs)}"
-    return f"{path} is not a log: it holds only other files ({shown_names(foreign)}); check the path"
+        return f"{path} is not a log: choose one of the {len(logs)} logs inside it: {shown_names(logs)}"
+    return f"{path} is not a log: it has only other files ({shown_names(foreign)}); check the path"
 
 
 def _logs_below(path: Path, levels: int) -> list[str]:
-    """The logs at a place, or so many levels below it: of a data folder, those of its journals."""
+    """Return the logs at a path or up to `levels` below it, for example the journals of a data folder."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             inner = sorted(path.iterdir())
@@ -126,16 +126,16 @@ def _logs_below(path: Path, levels: int) -> list[str]:
 
 
 def shown_names(them: list[str]) -> str:
-    """A few names, and how many more."""
+    """Return the first names and the number of others."""
     more = len(them) - _NAMES_SHOWN
     return ", ".join(them[:_NAMES_SHOWN]) + (f" and {show_count(more, 'other')}" if more > 0 else "")
 
 
-# -- strangers -------------------------------------------------------------------------------------------
+# -- blocking files --------------------------------------------------------------------------------------
 
 
-def _strangers(path: Path, present: list[str]) -> Iterator[tuple[str, str]]:
-    """Names of the log's that hold something else, and what. Damaged segments are not among them."""
+def _find_blocking(path: Path, present: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and problems of blocking files. Damaged segments are not among them."""
     headers: dict[str, SegmentHeader] = {}
     for name in present:
         if not names.is_ours(name) or names.BROKEN.fullmatch(name):
@@ -149,7 +149,7 @@ def _strangers(path: Path, present: list[str]) -> Iterator[tuple[str, str]]:
                 continue
             right = names.segment_name(header.first_sequence, header.first_time)
             if right != name:
-                yield name, f"has another segment's name (its header says {right})"
+                yield name, f"has another segment's name (by its header it is {right})"
             else:
                 headers[name] = header
     logs = Counter(header.log_id for header in headers.values())
@@ -161,20 +161,20 @@ def _strangers(path: Path, present: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _no_file(path: Path) -> str:
-    """Why this cannot be a file of the log; empty if it can."""
+    """Return why this path cannot be a file of the log; empty if it can."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return "is a link that leads nowhere" if path.is_symlink() else ""
+        return "is a broken link" if path.is_symlink() else ""
     except OSError:
-        return ""  # whoever opens it says why
+        return ""  # opening it reports the error
     if stat.S_ISDIR(mode):
         return "is a directory, not a file of the log"
-    return "" if stat.S_ISREG(mode) else "is no plain file"
+    return "" if stat.S_ISREG(mode) else "is not a regular file"
 
 
 def _header(path: Path) -> SegmentHeader | None:
-    """The header if it checks; what is wrong otherwise is told by whoever reads the segment."""
+    """Return the header, or None if it is damaged: reading the segment reports that."""
     try:
         with path.open("rb", buffering=0) as file:
             return unpack_segment_header(file.read(SEGMENT_HEADER_BYTES) or b"")
@@ -186,9 +186,9 @@ def _header(path: Path) -> SegmentHeader | None:
 
 
 def writer_of(path: Path) -> int | None:
-    """The process that holds the append lock; None if there is none, or this system does not tell.
+    """Return the process that holds the append lock; None if there is none, or the system does not show it.
 
-    Asked of the kernel's list: trying the lock itself could keep a writer out that starts just then.
+    Read from the kernel's list: taking the lock could stop a writer that starts at this moment.
     """
     try:
         lock = (path / names.APPEND_LOCK).stat()

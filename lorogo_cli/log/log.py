@@ -1,8 +1,8 @@
-"""`lorogo log ...`: what an operator asks of a log's directory. The work is in `ls.py` and its neighbours.
+"""`lorogo log ...`: commands for a log's directory. The work is in `ls.py` and the modules beside it.
 
-Exit codes, the same for all: 0 all is well; 1 something in the log is damaged, the rest was served; 2 it
-could not be done, with one sentence (with --json also as {"error": ...} on stdout). Only `repair --apply`
-changes anything; every other command may run while another process writes.
+Exit codes of all commands: 0 success; 1 the log is damaged, the undamaged part was served; 2 error, with one
+sentence (with --json also as {"error": ...} on stdout). Only `repair --apply` changes files; every other
+command can run while another process writes.
 """
 
 from pathlib import Path
@@ -15,25 +15,27 @@ from lorogo_cli.connect.options import Json
 DAMAGED = 1
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look into a commit log's directory: list, check, print, mend, export."
+    no_args_is_help=True, help="Inspect the directory of a commit log: list, verify, print, repair, export."
 )
 
 Dir = Annotated[Path, typer.Argument(metavar="DIR", help="The log's directory.", show_default=False)]
-FromSeq = Annotated[int | None, typer.Option("--from-seq", metavar="N", min=0, help="From this sequence on.")]
+FromSeq = Annotated[
+    int | None, typer.Option("--from-seq", metavar="N", min=0, help="Start at this sequence.")
+]
 FromTime = Annotated[
     str | None,
     typer.Option(
-        "--from-time", metavar="WHEN", help="From a time (2026-11-16T10:30), an age (10m) or ns on."
+        "--from-time", metavar="WHEN", help="Start at a time (2026-11-16T10:30), an age (10m) or ns."
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with this key.")]
 KeyBase64 = Annotated[
-    str | None, typer.Option("--key-base64", metavar="KEY", help="The key, if it is not text.")
+    str | None, typer.Option("--key-base64", metavar="KEY", help="The key in base64, if it is not text.")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="No more than so many.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most this many records.")]
 
 
-def _leave(whole: bool) -> None:
+def _exit_if_damaged(whole: bool) -> None:
     if not whole:
         raise typer.Exit(DAMAGED)
 
@@ -42,7 +44,7 @@ def _leave(whole: bool) -> None:
 def ls(directory: Dir, json: Json = False) -> None:
     """List the segments: sequences, times, records, size, state.
 
-    Sealed segments are believed by their footers; only one that is not sealed is read. `verify` reads all.
+    For sealed segments only the footer is read. `verify` reads and checks everything.
     """
     from lorogo_cli.log.errors import translated
 
@@ -50,7 +52,7 @@ def ls(directory: Dir, json: Json = False) -> None:
         from lorogo_cli.log import ls as log_ls
 
         whole = log_ls.ls(directory, as_json=json)
-    _leave(whole)
+    _exit_if_damaged(whole)
 
 
 @app.command()
@@ -58,13 +60,13 @@ def verify(
     directory: Dir,
     no_gaps: Annotated[
         bool,
-        typer.Option("--no-gaps", help="A missing segment is damage too: for a log that is never cleaned."),
+        typer.Option("--no-gaps", help="Treat a missing segment as damage: for a log without retention."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read everything and check it; says what is wrong, where, and what is still served.
+    """Read and check every segment; report damage, its place, and the records that are still served.
 
-    Exit code 0: all is good. 1: damage was found. 2: something could not be read at all.
+    Exit code 0: no damage. 1: damage was found. 2: a segment could not be read.
     """
     from lorogo_cli.log.errors import translated
 
@@ -72,7 +74,7 @@ def verify(
         from lorogo_cli.log import verify as log_verify
 
         whole = log_verify.verify(directory, no_gaps=no_gaps, as_json=json)
-    _leave(whole)
+    _exit_if_damaged(whole)
 
 
 @app.command()
@@ -83,12 +85,12 @@ def dump(
     key: Key = None,
     key_base64: KeyBase64 = None,
     limit: Limit = None,
-    json: Annotated[bool, typer.Option("--json", help="Whole values also in a terminal.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Do not shorten values in a terminal.")] = False,
 ) -> None:
     """Print records as JSON lines: sequence, time, key, value.
 
-    Bytes are {"$bytes": base64}; in a terminal long ones are cut short. Damage is told on stderr and the
-    rest is printed; the exit code is then 1.
+    Bytes are {"$bytes": base64}; a terminal shows long ones shortened. Damage is reported on stderr, the
+    undamaged records are printed, and the exit code is 1.
     """
     from lorogo_cli.log.errors import translated
 
@@ -97,19 +99,19 @@ def dump(
 
         wanted = read.wanted(from_seq, from_time, key, key_base64, limit)
         whole = read.dump(directory, wanted, as_json=json)
-    _leave(whole)
+    _exit_if_damaged(whole)
 
 
 @app.command()
 def tail(
     directory: Dir,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last records.")] = 10,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as records come.")] = False,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of records.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new records.")] = False,
     key: Key = None,
     key_base64: KeyBase64 = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines, as `dump` prints them.")] = False,
 ) -> None:
-    """Print the last records; with -f also those that come, until Ctrl-C."""
+    """Print the last records; with -f also new ones, until Ctrl-C."""
     from lorogo_cli.log.errors import translated
 
     with translated(directory, as_json=json):
@@ -117,38 +119,39 @@ def tail(
 
         wanted = read.wanted(None, None, key, key_base64, None)
         whole = read.tail(directory, count, wanted, follow=follow, as_json=json)
-    _leave(whole)
+    _exit_if_damaged(whole)
 
 
 @app.command()
 def repair(
     directory: Dir,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this nothing is changed.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Apply the plan; without this nothing is changed.")
+    ] = False,
     salvage: Annotated[
-        bool, typer.Option("--salvage", help="Rewrite damaged segments from what is good in them.")
+        bool, typer.Option("--salvage", help="Rewrite damaged segments from their undamaged records.")
     ] = False,
     replica: Annotated[
         str | None, typer.Option("--from", metavar="HOST:PORT", help="Fetch damaged segments from a replica.")
     ] = None,
     fill_gaps: Annotated[
-        bool, typer.Option("--fill-gaps", help="With --from: fetch segments that are missing here, too.")
+        bool, typer.Option("--fill-gaps", help="With --from: also fetch segments that are missing here.")
     ] = False,
     secret_file: Annotated[
         Path | None,
         typer.Option(
             "--secret-file",
             metavar="FILE",
-            help="The replicas' secret; else it is taken from LOROGO_LOG_SECRET.",
+            help="The replicas' secret; default: LOROGO_LOG_SECRET.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say what would mend the log; with --apply, mend it.
+    """Show how the log can be repaired; with --apply, repair it.
 
-    A half-written tail is cut (unless --from finds more of it) and open segments are sealed, as the next
-    writer would do. Damaged segments are left as they are, unless --from or --salvage is given. Whatever is
-    cut or replaced is kept in a .broken file. No other process may write to the log meanwhile. Exit code 1:
-    damage is left.
+    An incomplete tail is cut (unless --from fetches more of it) and open segments are sealed, as the next
+    writer would do. Damaged segments stay unless --from or --salvage is given. Cut and replaced data is kept
+    in a .broken file. No other process may write to the log meanwhile. Exit code 1: damage remains.
     """
     from lorogo_cli.log.errors import translated
 
@@ -156,28 +159,26 @@ def repair(
         from lorogo_cli.log import repair as log_repair
 
         secret = log_repair.secret_of(secret_file) if replica is not None else None
-        wish = log_repair.RepairOptions(apply, salvage, replica, fill_gaps, secret)
-        whole = log_repair.repair(directory, wish, as_json=json)
-    _leave(whole)
+        options = log_repair.RepairOptions(apply, salvage, replica, fill_gaps, secret)
+        whole = log_repair.repair(directory, options, as_json=json)
+    _exit_if_damaged(whole)
 
 
 @app.command()
 def export(
     directory: Dir,
-    to: Annotated[
-        Path, typer.Option("--to", metavar="FILE.parquet", help="Where to; - is stdout, to pipe it.")
-    ],
+    to: Annotated[Path, typer.Option("--to", metavar="FILE.parquet", help="Output file; - for stdout.")],
     from_seq: FromSeq = None,
     from_time: FromTime = None,
     key: Key = None,
     key_base64: KeyBase64 = None,
     limit: Limit = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: Json = False,
 ) -> None:
     """Write records to a Parquet file: sequence, time, key, value (msgpack).
 
-    The file appears whole or not at all; what goes to stdout is whole if the exit code is 0. Needs pyarrow.
+    The file is written atomically; output to stdout is complete if the exit code is 0. Needs pyarrow.
     """
     from lorogo_cli.log.errors import translated
 
@@ -187,22 +188,22 @@ def export(
 
         wanted = read.wanted(from_seq, from_time, key, key_base64, limit)
         whole = log_export.export(directory, to, wanted, force=force, as_json=json)
-    _leave(whole)
+    _exit_if_damaged(whole)
 
 
 @app.command()
 def ship(
     directory: Dir,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: file:///..., s3://...")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The archive: file:///..., s3://...")],
     server: Annotated[
-        str, typer.Option("--server", metavar="ID", help="Whose journal it is, where that is not known.")
+        str, typer.Option("--server", metavar="ID", help="Server id of the journal, if DIR does not have it.")
     ] = "",
     json: Json = False,
 ) -> None:
-    """Copy sealed segments to an archive, read them back, and leave out what is there already.
+    """Copy sealed segments to an archive and read them back; segments already in the archive are skipped.
 
-    DIR is a server's data folder, a journal, or one partition. May be broken off and run again. Exit code
-    1: a segment that is open or damaged was not copied.
+    DIR is a server's data folder, a journal, or one partition. You can interrupt it and run it again. Exit
+    code 1: an open or damaged segment was not copied.
     """
     from lorogo_cli.log.errors import translated
 
@@ -210,4 +211,4 @@ def ship(
         from lorogo_cli.log import ship as log_ship
 
         whole = log_ship.ship(directory, url, server=server, as_json=json)
-    _leave(whole)
+    _exit_if_damaged(whole)

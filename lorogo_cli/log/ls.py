@@ -7,7 +7,7 @@ from lorogo_cli.doc.versions import show_time_down
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import AlreadyReported, printing, warn
 from lorogo_cli.log.found import LogListing, found, shown_names
-from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, glance
+from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, read_summary
 from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
 
@@ -15,19 +15,19 @@ COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "STATE")
 
 
 def ls(path: Path, *, as_json: bool) -> bool:
-    """Print one row per segment; whether no damage was seen. Raises Problem if one could not be read."""
+    """Print one row per segment; return whether all are good. Raises Problem if one could not be read."""
     here = found(path)
-    rows = [row for number in range(len(here.entries)) if (row := glance(here, number)) is not None]
+    rows = [row for number in range(len(here.entries)) if (row := read_summary(here, number)) is not None]
     problems = [row.problem for row in rows if row.problem]
     if problems and len(problems) == len(rows):
         raise CommandError(problems[0])
     with printing():
         _show(path, here, rows, as_json=as_json)
-    for stranger in here.strangers:
-        warn(stranger.sentence())
+    for file in here.blocking:
+        warn(file.sentence())
     if problems:
         raise AlreadyReported(problems[0])
-    return not here.strangers and not any(
+    return not here.blocking and not any(
         row.state in {SegmentCondition.TORN, SegmentCondition.DAMAGED} for row in rows
     )
 
@@ -39,7 +39,7 @@ def _show(path: Path, here: LogListing, rows: list[SegmentCheck], *, as_json: bo
                 "directory": str(path),
                 "writer": here.writer,
                 "segments": [facts(row) for row in rows],
-                "strangers": stranger_facts(here),
+                "blocking": blocking_facts(here),
                 "broken": here.broken,
                 "foreign": here.foreign,
             },
@@ -58,17 +58,17 @@ def _show(path: Path, here: LogListing, rows: list[SegmentCheck], *, as_json: bo
 
 
 def remarks(here: LogListing) -> None:
-    """What else is in the directory, for people."""
+    """Print notes about the writer and other files in the directory."""
     if here.writer is not None:
         note(f"process {here.writer} is writing to it")
     if here.broken:
-        note(f"put aside by recovery or repair: {shown_names(here.broken)}")
+        note(f"set aside by recovery or repair: {shown_names(here.broken)}")
     if here.foreign:
-        note(f"not of the log: {shown_names(here.foreign)}")
+        note(f"other files: {shown_names(here.foreign)}")
 
 
 def cells(row: SegmentCheck) -> tuple[str, ...]:
-    """A segment for people."""
+    """Return a segment as cells of the table."""
     return (
         row.name,
         str(row.first_sequence),
@@ -82,22 +82,22 @@ def cells(row: SegmentCheck) -> tuple[str, ...]:
 
 
 def began(row: SegmentCheck) -> int | None:
-    """When a segment begins, by its name; one that begins with an epoch before all records has no time."""
+    """Return a segment's first time, from its name; a segment that starts with an epoch has none there."""
     return row.first_time or row.least_time
 
 
 def _moment(time_ns: int) -> str:
-    """This machine's local time, to the second: the table is wide enough; --json has every digit."""
+    """Return local time to the second; --json has nanoseconds."""
     return show_time_down(time_ns)[:19].replace("T", " ")
 
 
-def stranger_facts(here: LogListing) -> list[dict[str, str]]:
-    """What is no file of the log, for scripts."""
-    return [{"path": stranger.path, "reason": stranger.reason} for stranger in here.strangers]
+def blocking_facts(here: LogListing) -> list[dict[str, str]]:
+    """Return the blocking files for scripts."""
+    return [{"path": file.path, "reason": file.reason} for file in here.blocking]
 
 
 def facts(row: SegmentCheck) -> dict[str, object]:
-    """A segment for scripts."""
+    """Return a segment for scripts."""
     return {
         "name": row.name,
         "first_sequence": row.first_sequence,

@@ -1,4 +1,4 @@
-"""A bar on stderr while a log is read, in a terminal only."""
+"""Progress bar on stderr while a log is read, in a terminal only."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """A function to be told how many bytes more are done."""
+    """Yield a function that takes the number of further bytes done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`lorogo log dump` and `tail`: records, while another process may be writing them."""
+"""`lorogo log dump` and `tail`: print records, also while another process writes."""
 
 import base64
 import binascii
@@ -27,7 +27,7 @@ _SEQUENCE_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records."""
+    """A filter of records."""
 
     from_seq: int | None = None
     from_time: int | None = None
@@ -38,13 +38,13 @@ class RecordFilter:
 def wanted(
     from_seq: int | None, from_time: str | None, key: str | None, key_base64: str | None, limit: int | None
 ) -> RecordFilter:
-    """The options, checked. Raises Problem."""
+    """Check the options and return them as a filter. Raises Problem."""
     if from_seq is not None and from_time is not None:
-        raise CommandError("--from-seq and --from-time exclude each other")
+        raise CommandError("--from-seq and --from-time contradict each other: use one of them")
     if key is not None and key_base64 is not None:
-        raise CommandError("--key and --key-base64 exclude each other")
+        raise CommandError("--key and --key-base64 contradict each other: use one of them")
     if from_seq is not None and from_seq > _SEQUENCE_MAX:
-        raise CommandError(f"{from_seq} is above every sequence")
+        raise CommandError(f"--from-seq {from_seq} is too large: the highest sequence is {_SEQUENCE_MAX}")
     chosen = None if key is None else key.encode("utf-8", "surrogateescape")
     if key_base64 is not None:
         try:
@@ -66,30 +66,30 @@ def _moment(text: str) -> int:
 
 
 class LogScan:
-    """Batches of a log in order, past damage, which is told on stderr and remembered.
+    """Reads batches of a log in order and skips damage, with a warning on stderr.
 
-    Without `follow` they end where the log ended at the beginning: a busy writer is not run after.
+    Without `follow`, reading stops at the log's end as of the start, even if a writer appends more.
     """
 
     def __init__(
-        self, here: LogListing, what: RecordFilter, told: set[str] | None = None, *, word: str = "shown"
+        self, here: LogListing, what: RecordFilter, warned: set[str] | None = None, *, word: str = "shown"
     ) -> None:
-        self._word = word  # what is done with the records
+        self._word = word  # the verb in warnings
         self._here = here
-        self._told = set() if told is None else told  # what need not be said again
+        self._warned = set() if warned is None else warned  # warnings that are not repeated
         self._left = what.limit
         self.whole = True
         self._cursor: Cursor = here.reader.cursor(
             from_seq=what.from_seq, from_time=what.from_time, key=what.key
         )
-        for stranger in here.strangers:
-            self._tell(stranger.sentence())
+        for file in here.blocking:
+            self._warn(file.sentence())
 
     def close(self) -> None:
         self._cursor.close()
 
     def batches(self, *, follow: bool = False) -> Iterator[Batch]:
-        """To the end of the log as it is now; with `follow`, for ever."""
+        """Yield batches up to the present end of the log; with `follow`, without end."""
         end = None if follow else last_sequence(self._here)
         while (self._left is None or self._left > 0) and (
             end is None or self._cursor.position.sequence <= end
@@ -101,13 +101,13 @@ class LogScan:
                     return
                 time.sleep(_POLL_SECONDS)
             except TornError as torn:
-                if self._here.writer is None:  # else it is where the writer is
-                    self._tell(f"{torn}: a commit was not finished, or is damaged; it is not {self._word}")
+                if self._here.writer is None:  # else the writer has not finished the commit
+                    self._warn(f"{torn}: a commit is incomplete or damaged; it is not {self._word}")
                 return
             except CorruptionError as damage:
                 where = shlex.quote(self._here.directory.path)
-                next_step = f"`lorogo log verify {where}` says what is lost"
-                self._tell(f"{damage}; the rest is {self._word}; {next_step}")
+                next_step = f"`lorogo log verify {where}` shows the lost records"
+                self._warn(f"{damage}; the rest is {self._word}; {next_step}")
             else:
                 if self._left is not None:
                     if len(batch) > self._left:
@@ -116,29 +116,29 @@ class LogScan:
                 yield batch
 
     def records(self, *, follow: bool = False) -> Iterator[list[Record]]:
-        """The same as records, a batch at a time."""
+        """Yield the records of each batch."""
         for batch in self.batches(follow=follow):
             try:
                 records = list(batch.records())
-            except (ValueError, IndexError) as error:  # a frame that checks, and whose columns make no sense
+            except (ValueError, IndexError) as error:  # a frame with a good checksum and invalid columns
                 self.bad(batch, error)
                 continue
             yield records
 
     def bad(self, batch: Batch, error: Exception) -> None:
-        """A frame that checks and cannot be used all the same."""
+        """Warn about a frame with a good checksum and unusable content."""
         where = f"{self._here.directory.path}, the segment of {batch.segment}, at byte {batch.position}"
-        self._tell(f"{where}: {error}; the rest is {self._word}")
+        self._warn(f"{where}: {error}; the rest is {self._word}")
 
-    def _tell(self, sentence: str) -> None:
+    def _warn(self, sentence: str) -> None:
         self.whole = False
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             warn(sentence)
 
 
 def dump(path: Path, what: RecordFilter, *, as_json: bool) -> bool:
-    """Print records as JSON lines; whether nothing was damaged."""
+    """Print records as JSON lines; return whether nothing was damaged."""
     short = sys.stdout.isatty() and not as_json
     reading = LogScan(found(path), what)
     try:
@@ -154,16 +154,16 @@ def dump(path: Path, what: RecordFilter, *, as_json: bool) -> bool:
 
 
 def tail(path: Path, count: int, what: RecordFilter, *, follow: bool, as_json: bool) -> bool:
-    """Print the last records, and those that come; whether nothing was damaged."""
+    """Print the last records and, with `follow`, new ones; return whether nothing was damaged."""
     here = found(path)
-    told: set[str] = set()
-    last, start, whole = _last(here, count, what, told)
+    warned: set[str] = set()
+    last, start, whole = _last(here, count, what, warned)
     _print(last, as_json=as_json)
     if not follow:
         return whole
     if not as_json:
-        note(f"following {path}; Ctrl-C ends")
-    reading = LogScan(here, replace(what, from_seq=start), told)
+        note(f"following {path}; Ctrl-C stops")
+    reading = LogScan(here, replace(what, from_seq=start), warned)
     try:
         for records in reading.records(follow=True):
             _print(records, as_json=as_json)
@@ -178,10 +178,13 @@ def _print(records: list[Record], *, as_json: bool) -> None:
             sys.stdout.write((line(record, short=False) if as_json else human(record)) + "\n")
 
 
-def _last(here: LogListing, count: int, what: RecordFilter, told: set[str]) -> tuple[list[Record], int, bool]:
-    """The last records, the sequence where following goes on, and whether nothing was damaged on the way.
+def _last(
+    here: LogListing, count: int, what: RecordFilter, warned: set[str]
+) -> tuple[list[Record], int, bool]:
+    """Return the last records, the sequence to continue from, and whether nothing was damaged.
 
-    Sequences tell how far to go back; where records were cleaned away, or a key is wanted, further.
+    The start is estimated from sequences, and moved back while it leaves too few records, for example with a
+    key filter.
     """
     if not here.entries:
         return [], 0, True
@@ -189,7 +192,7 @@ def _last(here: LogListing, count: int, what: RecordFilter, told: set[str]) -> t
     back = max(count, 1)
     while True:
         start = max(oldest, end - back + 1)
-        reading = LogScan(here, replace(what, from_seq=start), told)
+        reading = LogScan(here, replace(what, from_seq=start), warned)
         kept: deque[Record] = deque(maxlen=count)
         seen = end
         try:
@@ -204,7 +207,7 @@ def _last(here: LogListing, count: int, what: RecordFilter, told: set[str]) -> t
 
 
 def last_sequence(here: LogListing) -> int | None:
-    """The last sequence there is now, one more if bytes of another follow; None if that cannot be told."""
+    """Return the last sequence, plus one if an incomplete commit follows; None if it is unknown."""
     if not here.entries:
         return None
     newest = here.entries[-1]

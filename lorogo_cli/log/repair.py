@@ -1,8 +1,8 @@
-"""`lorogo log repair`: what would mend a log, and the mending itself.
+"""`lorogo log repair`: plan the repair of a log, and apply it.
 
-Nothing is changed without `--apply`. With it the order is: what the next writer would do anyway (leftovers
-of a crash removed, half-written tails cut, open segments sealed), then damaged segments, one by one.
-Originals of what is cut or replaced are on the disk as `.broken` before anything is touched.
+Nothing is changed without `--apply`. Order: first the work of the next writer (remove leftovers of a crash,
+cut incomplete tails, seal open segments), then damaged segments, one by one. Before data is cut or replaced,
+the original is on the disk as `.broken`.
 """
 
 import os
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 
 SECRET_ENVIRONMENT = "LOROGO_LOG_SECRET"
+_REPAIRS = "--from or --salvage repairs it"
 
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """What is to be done with one file."""
+    """A planned action on one file."""
 
     name: str
     action: str  # remove, rename, seal, cut, fetch, salvage, put aside, leave
@@ -46,7 +47,7 @@ class RepairStep:
 
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
-    """What was asked for."""
+    """Options of the command."""
 
     apply: bool = False
     salvage: bool = False
@@ -57,43 +58,45 @@ class RepairOptions:
 
 
 def secret_of(file: Path | None) -> bytes | None:
-    """The secret of the log's replicas: a file's bytes without the newline, else the environment's."""
+    """Return the replicas' secret: a file's bytes without the newline, else from the environment."""
     if file is None:
         return os.environb.get(SECRET_ENVIRONMENT.encode()) or None
     try:
         secret = file.read_bytes().rstrip(b"\r\n")
     except OSError as error:
-        raise CommandError(f"the secret in {file} cannot be read: {error.strerror}") from None
+        raise CommandError(f"cannot read the secret in {file}: {error.strerror}") from None
     if not secret:
-        raise CommandError(f"{file} is empty: it should hold the replicas' secret")
+        raise CommandError(f"{file} is empty: it must contain the replicas' secret")
     return secret
 
 
-def repair(path: Path, wish: RepairOptions, *, as_json: bool) -> bool:
-    """Print the plan or what was done; whether no damage is left."""
-    if wish.fill_gaps and wish.replica is None:
-        raise CommandError("--fill-gaps fetches what is missing: say from where, with --from HOST:PORT")
+def repair(path: Path, options: RepairOptions, *, as_json: bool) -> bool:
+    """Print the plan or the applied steps; return whether no damage remains."""
+    if options.fill_gaps and options.replica is None:
+        raise CommandError("--fill-gaps needs a replica to fetch segments from: add --from HOST:PORT")
     here = found(path)
-    with nullcontext() if wish.replica is None else _source(wish.replica, here, wish.secret) as source:
-        if wish.apply:
-            return _apply(path, DiskDirectory(path), source, wish, as_json=as_json)
+    with (
+        nullcontext() if options.replica is None else _source(options.replica, here, options.secret) as source
+    ):
+        if options.apply:
+            return _apply(path, DiskDirectory(path), source, options, as_json=as_json)
         with working(f"reading {path}"):
-            verdicts = list(survey(here))
-        _refuse_unreadable(verdicts)
-        steps = plan(here, verdicts, source, wish)
-        elsewhere = [] if wish.fill_gaps else _missing(verdicts, source)
+            checks = list(survey(here))
+        _refuse_unreadable(checks)
+        steps = plan(here, checks, source, options)
+        elsewhere = [] if options.fill_gaps else _missing(checks, source)
     report = RepairReport(
         path,
         steps,
-        [fault for verdict in verdicts for fault in verdict.damage],
+        [fault for check in checks for fault in check.damage],
         here.writer,
-        gaps=[verdict.gap for verdict in verdicts if verdict.gap is not None],
-        left_out=[verdict.left_out for verdict in verdicts if verdict.left_out is not None],
-        asks=wish.replica is None,
+        gaps=[check.gap for check in checks if check.gap is not None],
+        left_out=[check.left_out for check in checks if check.left_out is not None],
+        asks=options.replica is None,
         elsewhere=elsewhere,
     )
     _show(report, as_json=as_json)
-    return not report.left and not here.strangers
+    return not report.left and not here.blocking
 
 
 def _source(address: str, here: LogListing, secret: bytes | None) -> "ReplicaSource":
@@ -102,37 +105,37 @@ def _source(address: str, here: LogListing, secret: bytes | None) -> "ReplicaSou
     return ReplicaSource(address, here, secret)
 
 
-def _missing(verdicts: list[SegmentCheck], source: "ReplicaSource | None") -> "list[SegmentEntry]":
-    """Segments that a replica has where this log has a gap, and behind its end."""
-    if source is None or not verdicts:
+def _missing(checks: list[SegmentCheck], source: "ReplicaSource | None") -> "list[SegmentEntry]":
+    """Return the replica's segments in gaps of this log and after its end."""
+    if source is None or not checks:
         return []
-    gaps = [verdict.gap for verdict in verdicts if verdict.gap is not None]
+    gaps = [check.gap for check in checks if check.gap is not None]
     inner = [entry for gap in gaps for entry in source.between(*gap)]
-    return inner + source.behind(verdicts[-1].name)
+    return inner + source.behind(checks[-1].name)
 
 
 def plan(
-    here: LogListing, verdicts: list[SegmentCheck], source: "ReplicaSource | None", wish: RepairOptions
+    here: LogListing, checks: list[SegmentCheck], source: "ReplicaSource | None", options: RepairOptions
 ) -> list[RepairStep]:
-    """What to do, file by file; nothing for what is good."""
+    """Return the steps, file by file; good files need none."""
     known = {entry.name for entry in here.entries}
     steps = [
-        RepairStep(Path(stranger.path).name, "leave", f"it {stranger.reason}: move it away by hand")
-        for stranger in here.strangers
+        RepairStep(Path(file.path).name, "leave", f"it {file.reason}: move it away manually")
+        for file in here.blocking
     ]
     if here.writer is not None:
-        known |= set(here.directory.list())  # what is prepared or rewritten is in use
+        known |= set(here.directory.list())  # the writer uses prepared and rewritten files
     steps += [
-        RepairStep(name, "remove", "left by a crash, or prepared and not used")
+        RepairStep(name, "remove", "left by a crash, or prepared and unused")
         for name in sorted(here.directory.list())
         if name not in known and (names.is_temporary(name) or names.PREPARED.fullmatch(name))
     ]
-    for verdict in verdicts:
-        if names.PREPARED.fullmatch(verdict.name):
-            new = names.segment_name(verdict.first_sequence, verdict.first_time)
-            steps.append(RepairStep(verdict.name, "rename", f"to {new}: the rename was lost in a crash"))
-        steps += _steps(verdict, source, wish, newest=verdict is verdicts[-1])
-    for entry in _missing(verdicts, source) if wish.fill_gaps else ():
+    for check in checks:
+        if names.PREPARED.fullmatch(check.name):
+            new = names.segment_name(check.first_sequence, check.first_time)
+            steps.append(RepairStep(check.name, "rename", f"to {new}: the rename was lost in a crash"))
+        steps += _steps(check, source, options, newest=check is checks[-1])
+    for entry in _missing(checks, source) if options.fill_gaps else ():
         why = f"missing here; the replica has it: {_sequences(entry.first_sequence, entry.last_sequence)}"
         steps.append(RepairStep(entry.name, "fetch", why))
     return steps
@@ -142,59 +145,57 @@ def _sequences(first: int, last: int) -> str:
     return f"sequence {first}" if first == last else f"sequences {first} to {last}"
 
 
-def _fetchable(verdict: SegmentCheck, source: "ReplicaSource | None") -> bool:
-    """Whether the replica has a copy that mends it: all that is known to have been there, and good."""
+def _fetchable(check: SegmentCheck, source: "ReplicaSource | None") -> bool:
+    """Return whether the replica has a good copy with all records that this segment is known to have had."""
     if source is None:
         return False
-    kinds = {fault.kind for fault in verdict.damage}
-    ends = [fault.lost[1] or 0 for fault in verdict.damage if fault.lost and not fault.bound]
-    reach = max([verdict.last_sequence or 0, *ends])
+    kinds = {fault.kind for fault in check.damage}
+    ends = [fault.lost[1] or 0 for fault in check.damage if fault.lost and not fault.bound]
+    reach = max([check.last_sequence or 0, *ends])
     if "corrupt" in kinds:
-        return source.has(verdict.name, reach)
-    return "torn" in kinds and source.has(verdict.name, reach + 1)
+        return source.has(check.name, reach)
+    return "torn" in kinds and source.has(check.name, reach + 1)
 
 
 def _steps(
-    verdict: SegmentCheck, source: "ReplicaSource | None", wish: RepairOptions, *, newest: bool
+    check: SegmentCheck, source: "ReplicaSource | None", options: RepairOptions, *, newest: bool
 ) -> Iterator[RepairStep]:
-    faults = list(verdict.damage)
-    match verdict.state:
+    faults = list(check.damage)
+    match check.state:
         case SegmentCondition.OPEN:
-            yield RepairStep(verdict.name, "seal", "its writer did not close it; all records are there")
-        case SegmentCondition.TORN if _fetchable(verdict, source):
+            yield RepairStep(check.name, "seal", "its writer did not close it; all records are present")
+        case SegmentCondition.TORN if _fetchable(check, source):
             yield RepairStep(
-                verdict.name, "fetch", "the replica has more of it; the original is kept as .broken"
+                check.name, "fetch", "the replica has more of it; the original is kept as .broken"
             )
         case SegmentCondition.TORN:
-            cut = verdict.bytes - faults[0].offset
+            cut = check.bytes - faults[0].offset
             why = f"{show_size(cut)} from byte {faults[0].offset} on, kept as .broken: {faults[0].reason}"
-            yield RepairStep(verdict.name, "cut", why)
+            yield RepairStep(check.name, "cut", why)
         case SegmentCondition.DAMAGED if all(fault.kind in {"seal", "torn"} for fault in faults):
-            yield RepairStep(verdict.name, "seal", "its trailer is not whole; all records are there")
+            yield RepairStep(check.name, "seal", "its trailer is incomplete; all records are present")
         case SegmentCondition.DAMAGED:
             lost = lost_shown(faults)
-            have = show_count(verdict.records or 0, "record")
-            if _fetchable(verdict, source):
+            have = show_count(check.records or 0, "record")
+            if _fetchable(check, source):
                 yield RepairStep(
-                    verdict.name, "fetch", "the replica has a good copy; the original is kept as .broken"
+                    check.name, "fetch", "the replica has a good copy; the original is kept as .broken"
                 )
-            elif not verdict.records and wish.salvage:
-                why = f"nothing in it can be read, {lost}: kept as .broken, an empty segment keeps its place"
-                yield RepairStep(verdict.name, "put aside", why)
-            elif verdict.foreign and newest:
-                why = "not a segment of a lorogo log: move it away by hand, or --from or --salvage mends it"
-                yield RepairStep(verdict.name, "leave", why)
-            elif not verdict.records:
-                why = f"nothing in it can be read, {lost}; --from or --salvage mends it"
-                yield RepairStep(verdict.name, "leave", why)
-            elif wish.salvage:
+            elif not check.records and options.salvage:
+                why = f"no record can be read, {lost}: kept as .broken, an empty segment takes its place"
+                yield RepairStep(check.name, "set aside", why)
+            elif check.foreign and newest:
+                why = f"not a segment of a lorogo log: move it away manually, or {_REPAIRS}"
+                yield RepairStep(check.name, "leave", why)
+            elif not check.records:
+                why = f"no record can be read, {lost}; {_REPAIRS}"
+                yield RepairStep(check.name, "leave", why)
+            elif options.salvage:
                 yield RepairStep(
-                    verdict.name, "salvage", f"{have} kept, {lost}; the original is kept as .broken"
+                    check.name, "salvage", f"{have} kept, {lost}; the original is kept as .broken"
                 )
             else:
-                yield RepairStep(
-                    verdict.name, "leave", f"{have} served, {lost}; --from or --salvage mends it"
-                )
+                yield RepairStep(check.name, "leave", f"{have} served, {lost}; {_REPAIRS}")
         case (
             SegmentCondition.GOOD
             | SegmentCondition.SEALED
@@ -204,29 +205,29 @@ def _steps(
             pass
 
 
-def _refuse_unreadable(verdicts: list[SegmentCheck]) -> None:
-    """What this program does not understand is not touched at all."""
-    for verdict in verdicts:
-        if verdict.state is SegmentCondition.UNREADABLE:
-            raise CommandError(verdict.problem)
+def _refuse_unreadable(checks: list[SegmentCheck]) -> None:
+    """Raise Problem if a segment cannot be read: files of an unknown format are not changed."""
+    for check in checks:
+        if check.state is SegmentCondition.UNREADABLE:
+            raise CommandError(check.problem)
 
 
-def _refuse_strangers(here: LogListing, verdicts: list[SegmentCheck]) -> None:
-    """With these among the files no writer could open the log, and what they should be is unknown."""
-    for stranger in here.strangers:
-        raise CommandError(f"{stranger.path} {stranger.reason}: move it away first; nothing was changed")
-    if verdicts and verdicts[-1].foreign:
-        (fault, *_) = verdicts[-1].damage
+def _refuse_blocking(here: LogListing, checks: list[SegmentCheck]) -> None:
+    """Raise Problem for blocking files: no writer can open the log, and their content is unknown."""
+    for file in here.blocking:
+        raise CommandError(f"{file.path} {file.reason}: move it away first; nothing was changed")
+    if checks and checks[-1].foreign:
+        (fault, *_) = checks[-1].damage
         what = "wrong magic: not a segment of a lorogo log"
         raise CommandError(f"{fault.path}: {what}; move it away first; nothing was changed")
 
 
-# -- the mending -----------------------------------------------------------------------------------------
+# -- the repair ------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _alone(path: Path, directory: Directory) -> Iterator[None]:
-    """No appender beside us. Raises LockedError."""
+    """Lock out other writers. Raises LockedError."""
     if not os.access(path, os.W_OK | os.X_OK):
         raise CommandError(
             f"{path} cannot be changed: permission denied; run this as the user who owns the log"
@@ -239,55 +240,55 @@ def _alone(path: Path, directory: Directory) -> Iterator[None]:
 
 
 def _found_alone(path: Path) -> LogListing:
-    """The log, while we hold its lock: the writer that the system sees is this process."""
+    """List the log while we hold its lock: the writer that the system shows is this process."""
     return replace(found(path), writer=None)
 
 
 def _apply(
-    path: Path, directory: Directory, source: "ReplicaSource | None", wish: RepairOptions, *, as_json: bool
+    path: Path, directory: Directory, source: "ReplicaSource | None", options: RepairOptions, *, as_json: bool
 ) -> bool:
-    with working(f"mending {path}"), _alone(path, directory):
+    with working(f"repairing {path}"), _alone(path, directory):
         here = _found_alone(path)
         before = list(survey(here))
         _refuse_unreadable(before)
-        steps = plan(here, before, source, wish)
-        mended = bool(before) and (wish.salvage or _fetchable(before[-1], source))
-        _refuse_strangers(here, [] if mended else before)
-        missing = _missing(before, source) if wish.fill_gaps else []
-        for verdict in before:
-            if source is not None and _fetchable(verdict, source):
-                source.install(here, verdict.name)
+        steps = plan(here, before, source, options)
+        repairs_newest = bool(before) and (options.salvage or _fetchable(before[-1], source))
+        _refuse_blocking(here, [] if repairs_newest else before)
+        missing = _missing(before, source) if options.fill_gaps else []
+        for check in before:
+            if source is not None and _fetchable(check, source):
+                source.install(here, check.name)
         recover(directory, RecoveryMode.TAIL)
         if source is not None:
             _fill(path, source, missing)
-        if wish.salvage:
+        if options.salvage:
             _salvage_all(path, directory)
         now = _found_alone(path)
         after = list(survey(now))
-        elsewhere = [] if wish.fill_gaps else _missing(after, source)
-    left = [fault for verdict in after for fault in verdict.damage]
-    for_good = [
+        elsewhere = [] if options.fill_gaps else _missing(after, source)
+    left = [fault for check in after for fault in check.damage]
+    lost_for_good = [
         fault
-        for verdict in before
-        for fault in verdict.damage
+        for check in before
+        for fault in check.damage
         if fault.lost
         and fault.path not in {one.path for one in left}
-        and not (source is not None and _fetchable(verdict, source))
+        and not (source is not None and _fetchable(check, source))
     ]
     bad = {Path(fault.path).name for fault in left}
     steps = [_done(step, bad) for step in steps]
     kept = sorted(set(now.broken) - set(here.broken))
-    gaps = [verdict.gap for verdict in after if verdict.gap is not None]
+    gaps = [check.gap for check in after if check.gap is not None]
     report = RepairReport(
         path,
         steps,
         left,
         None,
         applied=True,
-        lost=for_good,
+        lost=lost_for_good,
         kept=kept,
         gaps=gaps,
-        left_out=[verdict.left_out for verdict in after if verdict.left_out is not None],
+        left_out=[check.left_out for check in after if check.left_out is not None],
         elsewhere=elsewhere,
     )
     _show(report, as_json=as_json)
@@ -295,15 +296,15 @@ def _apply(
 
 
 def _done(step: RepairStep, bad: set[str]) -> RepairStep:
-    """What came of a step: where nothing tells whose log it is, nothing can take a segment's place."""
-    if step.action == "put aside" and step.name in bad:
-        why = "no other segment tells which log this is: copy it from a backup, or move it away by hand"
+    """Return the result of a step: without another segment the log id for an empty segment is unknown."""
+    if step.action == "set aside" and step.name in bad:
+        why = "no other segment has the log's id: copy this one from a backup, or move it away manually"
         return RepairStep(step.name, "leave", why)
     return step
 
 
 def _fill(path: Path, source: "ReplicaSource", missing: "list[SegmentEntry]") -> None:
-    """Fetch what is missing: in between from behind, so that each leads to the next; then at the end."""
+    """Fetch missing segments: in gaps from the end, so that each leads to the next; then past the end."""
     newest = _found_alone(path).entries[-1].first_sequence if missing else 0
     inner = [entry for entry in missing if entry.first_sequence < newest]
     end = [entry for entry in missing if entry.first_sequence > newest]
@@ -312,54 +313,54 @@ def _fill(path: Path, source: "ReplicaSource", missing: "list[SegmentEntry]") ->
 
 
 def _salvage_all(path: Path, directory: Directory) -> None:
-    """Rewrite what is damaged from what is good in it; what holds nothing gets an empty stand-in."""
+    """Rewrite damaged segments from their good frames; replace segments without any by empty ones."""
     here = _found_alone(path)
     with sealed_segments.cleaning(directory):
-        for verdict in survey(here):
-            if verdict.state is SegmentCondition.DAMAGED and verdict.records:
-                _salvage(directory, verdict)
+        for check in survey(here):
+            if check.state is SegmentCondition.DAMAGED and check.records:
+                _salvage(directory, check)
     here = _found_alone(path)
-    if any(verdict.state is SegmentCondition.DAMAGED for verdict in survey(here)):
+    if any(check.state is SegmentCondition.DAMAGED for check in survey(here)):
         from lorogo_cli.log.replica import identity_of
 
         log_id, _ = identity_of(here)
         recover(directory, RecoveryMode.SALVAGE, log_id=log_id if any(log_id) else None)
 
 
-def _salvage(directory: Directory, verdict: SegmentCheck) -> None:
+def _salvage(directory: Directory, check: SegmentCheck) -> None:
     """Rewrite one segment from its good frames."""
-    segment = Segment.open(directory, verdict.name)
+    segment = Segment.open(directory, check.name)
     try:
-        ends = [fault.lost[1] or 0 for fault in verdict.damage if fault.lost]
+        ends = [fault.lost[1] or 0 for fault in check.damage if fault.lost]
         last = max(scan(segment).next_sequence - 1, *ends, 0)
         salvage(directory, segment, last_sequence=last)
     finally:
         segment.close()
 
 
-# -- what is shown ---------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """A plan, or what was done."""
+    """A plan, or the steps that were applied."""
 
     path: Path
     steps: list[RepairStep]
-    #: damage that is there (now)
+    #: present damage
     left: list[SegmentDamage]
     writer: int | None
     applied: bool = False
-    #: damage that is gone, and its records with it
+    #: repaired damage whose records are lost
     lost: list[SegmentDamage] = field(default_factory=list)
-    #: the .broken files that were made
+    #: the new .broken files
     kept: list[str] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    #: sequences that were never given
+    #: sequences that were never assigned
     left_out: list[tuple[int, int]] = field(default_factory=list)
-    #: no replica was asked yet
+    #: no replica was queried yet
     asks: bool = False
-    #: what the replica has and this log has not
+    #: segments that only the replica has
     elsewhere: "list[SegmentEntry]" = field(default_factory=list)
 
 
@@ -373,7 +374,7 @@ def _show(report: RepairReport, *, as_json: bool) -> None:
             header = ("FILE", "DONE" if report.applied else "TO DO", "WHY")
             say_table(header, [(step.name, step.action, step.why) for step in steps])
         else:
-            say("nothing to mend")
+            say("nothing to repair")
         for gap in report.gaps:
             say(gap_sentence(*gap))
         for left_out in report.left_out:
@@ -385,11 +386,11 @@ def _show(report: RepairReport, *, as_json: bool) -> None:
 
 
 def _elsewhere(report: RepairReport) -> str:
-    """What the replica could give, if that is wanted."""
+    """Describe the segments that only the replica has."""
     ranges = ", ".join(_sequences(one.first_sequence, one.last_sequence) for one in report.elsewhere)
     return (
         f"the replica also has {ranges}, not in this log; --fill-gaps fetches"
-        f" {'it' if len(report.elsewhere) == 1 else 'them'} (also what was cleaned away here on purpose)"
+        f" {'it' if len(report.elsewhere) == 1 else 'them'} (also segments that retention removed here)"
     )
 
 
@@ -412,27 +413,27 @@ def _facts(report: RepairReport) -> dict[str, object]:
 
 
 def _before(report: RepairReport) -> Iterator[str]:
-    """What a plan means."""
+    """Yield notes about a plan."""
     actions = {step.action for step in report.steps}
     where = shlex.quote(str(report.path))
     if actions - {"leave"}:
         yield (
-            "nothing was changed; with --apply the above would be done, and what is cut or replaced would be"
-            f" kept as .broken in {where}"
+            "nothing was changed; --apply runs these steps, and keeps cut and replaced data as .broken in"
+            f" {where}"
         )
     elif actions:
-        yield "nothing was changed, and --apply alone would not change anything either"
-    leaves = any(step.why.endswith("--from or --salvage mends it") for step in report.steps)
+        yield "nothing was changed; --apply alone would not change anything either"
+    leaves = any(step.why.endswith(_REPAIRS) for step in report.steps)
     if leaves or (report.asks and any(step.action == "cut" for step in report.steps)):
         yield f"best: `lorogo log repair {where} --from HOST:PORT --apply` fetches good copies from a replica"
     if leaves:
-        yield f"else: `lorogo log repair {where} --salvage --apply` keeps what is good, and no more"
+        yield f"else: `lorogo log repair {where} --salvage --apply` keeps only the undamaged records"
     if report.writer is not None:
-        yield f"process {report.writer} is writing to the log: --apply is refused until it has stopped"
+        yield f"process {report.writer} is writing to the log: stop it before you use --apply"
 
 
 def _after(report: RepairReport) -> Iterator[str]:
-    """What was done means."""
+    """Yield notes about the applied steps."""
     for name in report.kept:
         yield f"kept: {name}"
     for fault in report.lost:
@@ -443,5 +444,5 @@ def _after(report: RepairReport) -> Iterator[str]:
     for fault in report.left:
         yield f"{fault.kind}: {fault.sentence()}"
     if report.steps:
-        checks = "what is left checks now" if report.lost else "everything checks now"
-        yield "damage is left" if report.left else checks
+        good = "the remaining records are good" if report.lost else "everything is good now"
+        yield "damage remains" if report.left else good

@@ -1,4 +1,4 @@
-"""A replica (or a coordinator) of a log, asked for good copies of damaged segments."""
+"""Fetch good copies of damaged segments from a replica (or a coordinator) of the log."""
 
 import struct
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT; an IPv6 host in brackets. Raises Problem."""
+    """Parse HOST:PORT; an IPv6 host is in brackets. Raises Problem."""
     host, colon, port = text.rpartition(":")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
     if not colon or not host or not 0 < number < 1 << 16:
@@ -33,13 +33,13 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class ReplicaSource:
-    """One connection to somebody who has the log too."""
+    """A connection to a replica of the log."""
 
     def __init__(self, address: str, here: LogListing, secret: bytes | None = None) -> None:
         self._address = address
         where = parse_address(address)
         log_id, partition = identity_of(here)
-        with self._asking():
+        with self._translating():
             self._client = SegmentClient(
                 where, timeout=_SECONDS, log_id=log_id, partition=partition, secret=secret
             )
@@ -59,12 +59,12 @@ class ReplicaSource:
         self._client.close()
 
     def has(self, name: str, last_sequence: int = 0) -> bool:
-        """Whether it has a good copy of a segment that reaches as far (it need not be sealed there)."""
+        """Return whether it has a good copy of a segment up to this sequence, sealed or not."""
         entry = self._entries.get(name)
         return entry is not None and entry.last_sequence >= max(last_sequence, entry.first_sequence)
 
     def between(self, first: int, last: int) -> list[SegmentEntry]:
-        """What it has of a gap here: good segments that are wholly in it."""
+        """Return its good segments that lie completely in a gap of this log."""
         return [
             entry
             for entry in self._entries.values()
@@ -72,7 +72,7 @@ class ReplicaSource:
         ]
 
     def behind(self, name: str) -> list[SegmentEntry]:
-        """What it has behind a segment that both have, as far as each follows the one before it."""
+        """Return its segments after a common one, as long as each follows the one before."""
         found: list[SegmentEntry] = []
         before = self._entries.get(name)
         for entry in sorted(self._entries.values(), key=lambda one: one.first_sequence):
@@ -86,7 +86,7 @@ class ReplicaSource:
         return found
 
     def install(self, here: LogListing, name: str) -> None:
-        """Put its copy in place of ours, which is kept as `.broken`. Raises Problem; then ours stays."""
+        """Replace our segment, kept as `.broken`, by its copy. Raises Problem; ours stays then."""
         entry = self._entries[name]
         _require_fit(here, entry)
         good = _good_part(here, entry)
@@ -96,10 +96,10 @@ class ReplicaSource:
             else:
                 self._install_open(here.directory, entry, good)
         except (CorruptionError, FormatError) as error:
-            raise CommandError(f"the copy at {self._address} is no good either: {one_line(error)}") from None
+            raise CommandError(f"the copy at {self._address} is damaged, too: {one_line(error)}") from None
 
     def _install_open(self, directory: Directory, entry: SegmentEntry, good: bytes) -> None:
-        """One that is being written there: what is on its disk now is taken and sealed here."""
+        """Copy the present content of a segment that the replica still writes, and seal it here."""
         temporary = f"{entry.name}.open{names.TEMPORARY}"
         file = create_temporary(directory, temporary)
         try:
@@ -123,35 +123,35 @@ class ReplicaSource:
             remove_temporary(directory, temporary)
 
     def _pieces(self, entry: SegmentEntry, size: int, good: bytes) -> Iterator[bytes]:
-        """The file there, which must begin as what is good here."""
+        """Read the replica's file, which must start with our good bytes."""
         at = 0
         while at < size:
-            with self._asking():
+            with self._translating():
                 piece = self._client.read(entry, at=at, size=min(_PIECE_BYTES, size - at))
             if not piece:
-                raise CommandError(f"{self._address} broke off in the middle of {entry.name}")
+                raise CommandError(
+                    f"{self._address} ended the transfer in the middle of {entry.name}: try again"
+                )
             mine = good[at : at + len(piece)]
             if piece[: len(mine)] != mine:
-                raise CommandError(
-                    f"{entry.name} of the replica holds other records: its history is another one"
-                )
+                raise CommandError(f"{entry.name} of the replica has other records: it is a different log")
             yield piece
             at += len(piece)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """For what goes over the network, and only that."""
+    def _translating(self) -> Iterator[None]:
+        """Translate errors of the network."""
         try:
             yield
         except OSError as error:
             why = error.strerror or one_line(error)
             raise CommandError(f"no replica answers at {self._address}: {why}") from None
         except (LogError, struct.error) as error:
-            raise CommandError(f"the replica at {self._address} cannot help: {one_line(error)}") from None
+            raise CommandError(f"the replica at {self._address} failed: {one_line(error)}") from None
 
 
 def identity_of(here: LogListing) -> tuple[bytes, int]:
-    """Which log and partition this is, as a good segment says; zeros if none does."""
+    """Return the log id and partition from a good segment's header; zeros if there is none."""
     for entry in here.entries:
         try:
             segment = Segment.open(here.directory, entry.name)
@@ -175,7 +175,7 @@ def _file_pieces(directory: Directory, name: str) -> Iterator[bytes]:
 
 
 def _good_part(here: LogListing, entry: SegmentEntry) -> bytes:
-    """The header and the frames before the first damage, if the copy must begin with the same bytes."""
+    """Return the bytes before the first damage, if the copy must start with the same bytes; else b""."""
     try:
         segment = Segment.open(here.directory, entry.name)
     except (CorruptionError, FormatError, FileNotFoundError):
@@ -192,7 +192,7 @@ def _good_part(here: LogListing, entry: SegmentEntry) -> bytes:
 
 
 def _require_fit(here: LogListing, entry: SegmentEntry) -> None:
-    """The copy must follow the segment before it and lead to the one after it. Raises Problem."""
+    """Check that the copy follows the segment before it and leads to the one after it. Raises Problem."""
     before = [one for one in here.entries if one.first_sequence < entry.first_sequence]
     after = [one for one in here.entries if one.first_sequence > entry.first_sequence]
     if before and (segment := _peek(here, before[-1].name)) is not None and segment.footer is not None:
@@ -200,19 +200,19 @@ def _require_fit(here: LogListing, entry: SegmentEntry) -> None:
         joins = footer.end_offset == entry.first_offset
         if footer.last_sequence >= entry.first_sequence or (joins and footer.chain_out != entry.chain_before):
             raise CommandError(
-                f"{entry.name} of the replica does not follow {segment.name}: its history is another one"
+                f"{entry.name} of the replica does not follow {segment.name}: it is a different log"
             )
     if after and (segment := _peek(here, after[0].name)) is not None:
         header = segment.header
         joins = segment.damage is None and header.first_offset == entry.end_offset
         if entry.last_sequence >= header.first_sequence or (joins and header.chain != entry.chain):
             raise CommandError(
-                f"{entry.name} of the replica does not lead to {segment.name}: its history is another one"
+                f"{entry.name} of the replica does not lead to {segment.name}: it is a different log"
             )
 
 
 def _peek(here: LogListing, name: str) -> Segment | None:
-    """A segment's header and footer; None if there is nothing to compare with."""
+    """Return a segment for its header and footer; None if they cannot be compared."""
     try:
         segment = Segment.open(here.directory, name)
     except (CorruptionError, FormatError, FileNotFoundError):

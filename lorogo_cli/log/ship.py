@@ -1,4 +1,4 @@
-"""`lorogo log ship`: sealed segments of a server that does not run, or has no archive, copied by hand."""
+"""`lorogo log ship`: copy sealed segments of a server that is stopped or has no archive."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from lorogo_server.recovery.restore_sources import find
 
 _SERVER_ID = "server-id"
 _REPLICAS = "replicas"
-_LEVELS = 3  # that a partition is below its server's folder
+_LEVELS = 3  # depth of a partition below its server's folder
 
 
 @dataclass(slots=True)
@@ -29,10 +29,10 @@ class _Copied:
 
 
 def ship(directory: Path, url: str, *, server: str, as_json: bool) -> bool:
-    """Copy what the archive does not have; False if something could not be."""
+    """Copy segments that the archive does not have; return False if one could not be copied."""
     archive = ArchiveStorage(url)
     copied = _Copied()
-    # replicas are shipped by the server whose journals they are copies of
+    # a replica is shipped by the server that owns the original journal
     inside = [source for source in find(str(directory)) if _REPLICAS not in _below(directory, source.name)]
     with progress_bar() as progress:
         for source in inside:
@@ -53,11 +53,14 @@ def ship(directory: Path, url: str, *, server: str, as_json: bool) -> bool:
     else:
         say(
             f"{show_count(copied.segments, 'segment')} copied ({show_size(copied.bytes)}) and read back,"
-            f" {copied.there} were there"
+            f" {copied.there} already in the archive"
         )
     if copied.left:
         count = show_count(copied.left, "segment")
-        warn(f"{count} not copied: open or damaged; `lorogo log repair --apply` seals what nobody writes")
+        warn(
+            f"{count} not copied: open or damaged;"
+            " `lorogo log repair --apply` seals open segments that have no writer"
+        )
     return not copied.left
 
 
@@ -91,7 +94,7 @@ def _below(directory: Path, name: str) -> tuple[str, ...]:
 
 
 def _server_of(folder: Path) -> str:
-    """The id of the server whose partition that is."""
+    """Return the id of the server that owns this partition."""
     for parent in list(folder.absolute().parents)[:_LEVELS]:
         try:
             server_id = (parent / _SERVER_ID).read_text(encoding="ascii", errors="replace").strip()
@@ -99,4 +102,4 @@ def _server_of(folder: Path) -> str:
             continue
         if is_token(server_id):
             return server_id
-    raise CommandError(f"it is not known whose journal {folder} is: say it with --server ID")
+    raise CommandError(f"the server of the journal {folder} is unknown: set it with --server ID")

@@ -1,4 +1,4 @@
-"""What each segment of a log is worth. Changes nothing, takes no lock."""
+"""Check each segment of a log. Read-only, without locks."""
 
 import time
 from collections.abc import Iterator
@@ -26,37 +26,37 @@ from lorogo_log.recovery.rewrite import good_frames
 from lorogo_log.storage.disk import Directory
 from lorogo_log.storage.segment import Segment, all_zeros, read_footer, scan
 
-#: At least so many sequences are left out by a writer that finds its newest segment lost as a whole.
+#: A writer that finds its newest segment lost as a whole leaves out at least this many sequences.
 LEFT_OUT = (limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES) // RECORD_BYTES
 _LOOKS = 5
 _LOOK_SECONDS = 0.05
 
 
 class SegmentCondition(StrEnum):
-    """What a segment is worth."""
+    """The condition of a segment."""
 
     GOOD = "good"
-    SEALED = "sealed"  # by its footer; nobody has read the rest
-    WRITING = "being written"  # its end is where the writer is: no damage
-    OPEN = "not closed"  # not sealed, and nobody writes: a crash; the next writer seals it
-    TORN = "torn"  # ends in a half-written commit
+    SEALED = "sealed"  # by its footer; the rest was not read
+    WRITING = "being written"  # a writer is appending to its end: no damage
+    OPEN = "not closed"  # not sealed, and no writer: a crash; the next writer seals it
+    TORN = "torn"  # ends with an incomplete commit
     DAMAGED = "damaged"
     UNREADABLE = "unreadable"  # not by this program, or not by this user
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDamage:
-    """One place that does not check."""
+    """One damaged range."""
 
     kind: str  # torn, corrupt, seal
     path: str
     offset: int
     reason: str
-    #: where good frames begin again
+    #: offset of the next good frame
     goes_on: int | None = None
-    #: first and last sequence that cannot be served; the last is None if nobody can tell
+    #: first and last lost sequence; the last is None if it is unknown
     lost: tuple[int, int | None] | None = None
-    #: the last of them is only a bound: a writer went on behind all that can have been there
+    #: the last lost sequence is an upper bound: a writer continued after the highest possible sequence
     bound: bool = False
 
     def sentence(self) -> str:
@@ -69,17 +69,17 @@ class SegmentDamage:
 
 
 def lost_words(first: int, last: int | None, *, bound: bool = False) -> str:
-    """Which sequences, with their verb."""
+    """Return the lost sequences as text, with their verb."""
     if bound and last is not None:
         return f"records from {first} on (at least 1, at most {last - first + 1}) are"
     if last is None:
-        return f"record {first} and all after it (nobody can tell how many) are"
+        return f"record {first} and an unknown number of later records are"
     return f"record {first} is" if first == last else f"records {first} to {last} are"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """One segment, read whole (or, for `ls`, as far as its footer tells)."""
+    """The result of reading one segment completely (for `ls`, only its footer)."""
 
     name: str
     first_sequence: int
@@ -94,13 +94,13 @@ class SegmentCheck:
     damage: tuple[SegmentDamage, ...] = ()
     #: why it cannot be read
     problem: str = ""
-    #: named as a segment, and nothing of a log in it
+    #: has a segment's name, but is not a file of a log
     foreign: bool = False
-    #: first and last sequence between the segment before and this one that are in neither
+    #: first and last missing sequence between the previous segment and this one
     gap: tuple[int, int] | None = None
-    #: the same, for sequences that were never given
+    #: first and last sequence before this segment that were never assigned
     left_out: tuple[int, int] | None = None
-    #: the time of its first record where the name does not tell; None: there is none, or nobody looked
+    #: the time of its first record if the name does not have it; None: no record, or not read
     least_time: int | None = None
     first_offset: int | None = None
 
@@ -115,15 +115,15 @@ def _opened(directory: Directory, entry: SegmentName) -> Iterator[Segment]:
 
 
 def following(here: LogListing, number: int) -> SegmentName | None:
-    """The segment after one."""
+    """Return the next segment, if any."""
     return here.entries[number + 1] if number + 1 < len(here.entries) else None
 
 
 # -- ls --------------------------------------------------------------------------------------------------
 
 
-def glance(here: LogListing, number: int) -> SegmentCheck | None:
-    """A segment by its header and footer; one without a footer is read. None: it went away meanwhile."""
+def read_summary(here: LogListing, number: int) -> SegmentCheck | None:
+    """Read a segment's header and footer, or all of it without a footer. None: it was removed meanwhile."""
     entry = here.entries[number]
     try:
         with _opened(here.directory, entry) as segment:
@@ -144,29 +144,29 @@ def glance(here: LogListing, number: int) -> SegmentCheck | None:
                 )
     except (FileNotFoundError, CorruptionError, FormatError, OSError):
         pass
-    return judged(here, number)
+    return check_segment(here, number)
 
 
 # -- verify ----------------------------------------------------------------------------------------------
 
 
-def judged(here: LogListing, number: int) -> SegmentCheck | None:
-    """A segment, read whole. None: it went away meanwhile, or holds nothing yet."""
+def check_segment(here: LogListing, number: int) -> SegmentCheck | None:
+    """Read and check a whole segment. None: it was removed meanwhile, or is still empty."""
     entry, after = here.entries[number], following(here, number)
     try:
-        return _judged(here, entry, after)
+        return _check_file(here, entry, after)
     except FileNotFoundError:
         pass
-    if names.PREPARED.fullmatch(entry.name):  # it got its name meanwhile
+    if names.PREPARED.fullmatch(entry.name):  # it was renamed meanwhile
         entry = replace(entry, name=names.segment_name(entry.first_sequence, entry.first_time))
         with suppress(FileNotFoundError):
-            return _judged(here, entry, after)
+            return _check_file(here, entry, after)
     return None  # expired or cleaned
 
 
-def _judged(here: LogListing, entry: SegmentName, after: SegmentName | None) -> SegmentCheck | None:
+def _check_file(here: LogListing, entry: SegmentName, after: SegmentName | None) -> SegmentCheck | None:
     try:
-        verdict = _steady(here, entry, after)
+        check = _check_until_stable(here, entry, after)
     except FileNotFoundError:
         raise
     except FormatError as error:
@@ -179,55 +179,54 @@ def _judged(here: LogListing, entry: SegmentName, after: SegmentName | None) -> 
         return SegmentCheck(
             entry.name, entry.first_sequence, entry.first_time, SegmentCondition.UNREADABLE, problem=why
         )
-    if here.writer is None or verdict.sealed:
-        return verdict
-    if names.PREPARED.fullmatch(entry.name) and not verdict.records:
-        return None  # its first commit is on the way
-    return _while_written(verdict, newest=after is None)
+    if here.writer is None or check.sealed:
+        return check
+    if names.PREPARED.fullmatch(entry.name) and not check.records:
+        return None  # its first commit is being written
+    return _ignore_open_end(check, newest=after is None)
 
 
-def _steady(here: LogListing, entry: SegmentName, after: SegmentName | None) -> SegmentCheck:
-    """What is found twice: a writer may be at it, and damage stands still where a commit does not."""
-    verdict = _judge(here.directory, entry, after)
+def _check_until_stable(here: LogListing, entry: SegmentName, after: SegmentName | None) -> SegmentCheck:
+    """Check until two results agree: damage stays where it is, while a writer's commits move."""
+    check = _check_once(here.directory, entry, after)
     for _ in range(_LOOKS):
-        if verdict.sealed or not verdict.damage:
-            return verdict
+        if check.sealed or not check.damage:
+            return check
         time.sleep(_LOOK_SECONDS)
-        before, verdict = verdict, _judge(here.directory, entry, after)
-        if verdict.damage == before.damage:
-            return verdict
-        both = tuple(fault for fault in verdict.damage if fault in before.damage)
-        if not both:
-            # the file moves: somebody writes, also where the system does not tell who
-            verdict = replace(verdict, state=SegmentCondition.WRITING, damage=())
-        else:
-            verdict = replace(verdict, damage=both)
-    return verdict
+        before, check = check, _check_once(here.directory, entry, after)
+        if check.damage == before.damage:
+            return check
+        both = tuple(fault for fault in check.damage if fault in before.damage)
+        # without common damage the file changes: a process writes, even if the system does not show which
+        check = (
+            replace(check, damage=both) if both else replace(check, state=SegmentCondition.WRITING, damage=())
+        )
+    return check
 
 
-def _while_written(verdict: SegmentCheck, *, newest: bool) -> SegmentCheck:
-    """The end of a segment that a process is writing or sealing is no damage."""
+def _ignore_open_end(check: SegmentCheck, *, newest: bool) -> SegmentCheck:
+    """Drop damage at the end of a segment that a process is writing or sealing."""
     moving = {"torn", "seal"} if newest else {"seal"}
-    damage = tuple(fault for fault in verdict.damage if fault.kind not in moving)
+    damage = tuple(fault for fault in check.damage if fault.kind not in moving)
     return replace(
-        verdict, state=SegmentCondition.DAMAGED if damage else SegmentCondition.WRITING, damage=damage
+        check, state=SegmentCondition.DAMAGED if damage else SegmentCondition.WRITING, damage=damage
     )
 
 
-def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) -> SegmentCheck:
+def _check_once(directory: Directory, entry: SegmentName, after: SegmentName | None) -> SegmentCheck:
     report = sealed_segments.verify(directory, entry, newest=after is None)
     try:
         with _opened(directory, entry) as segment:
-            return _weigh(segment, entry, after, report)
+            return _classify(segment, entry, after, report)
     except CorruptionError as damage:
         return _without_frames(directory, entry, after, damage)
 
 
-def _weigh(
+def _classify(
     segment: Segment, entry: SegmentName, after: SegmentName | None, report: sealed_segments.SegmentReport
 ) -> SegmentCheck:
     footer, header = segment.footer, segment.header
-    verdict = SegmentCheck(
+    check = SegmentCheck(
         entry.name,
         entry.first_sequence,
         entry.first_time,
@@ -241,10 +240,10 @@ def _weigh(
     )
     if footer is not None:
         last_time = footer.last_time if footer.records else None
-        verdict = replace(verdict, last_sequence=footer.last_sequence, last_time=last_time)
+        check = replace(check, last_sequence=footer.last_sequence, last_time=last_time)
         if not report.damage:
-            return verdict
-    unusable = {fault.offset for fault in report.damage}  # some check, and their columns make no sense
+            return check
+    unusable = {fault.offset for fault in report.damage}  # some have good checksums and invalid columns
     good = [
         (batch.position, batch.header)
         for batch in good_frames(segment, skip_bad=True)
@@ -255,11 +254,11 @@ def _weigh(
     if good and not records:
         next_sequence += 1  # a segment that only carries an epoch takes one sequence for itself
     if footer is None:
-        # all from the same look: a writer may have gone on since the report
+        # all from the same read: a writer may have continued since the report
         last_time = max((head.last_time for _, head in good if head.count), default=None)
         last = next_sequence - 1 if good else None
-        verdict = replace(
-            verdict,
+        check = replace(
+            check,
             state=SegmentCondition.OPEN,
             last_sequence=last,
             last_time=last_time,
@@ -267,17 +266,17 @@ def _weigh(
             records=records,
         )
         if not good and after is None and names.parse_segment(entry.name):
-            reason = "no whole commit is in it, and a segment gets its name only with the first"
+            reason = "it has no complete commit, though a segment gets its name with the first one"
             empty = SegmentDamage(
                 "corrupt", segment.path, SEGMENT_HEADER_BYTES, reason, None, (header.first_sequence, None)
             )
-            return replace(verdict, state=SegmentCondition.DAMAGED, damage=(empty,))
+            return replace(check, state=SegmentCondition.DAMAGED, damage=(empty,))
     end = footer.last_sequence if footer else after.first_sequence - 1 if after else None
     missing = end is not None and next_sequence <= end and not header.flags & REWRITTEN
 
     def lost(offset: int, resume: int | None) -> tuple[int, int] | None:
         if offset < SEGMENT_HEADER_BYTES or (resume is None and not missing):
-            return None  # the header, the trailer or the digest: no record is in them
+            return None  # the header, the trailer or the digest: they contain no records
         before = [head.last_sequence for position, head in good if position < offset]
         behind = [head.first_sequence for position, head in good if position >= (resume or segment.end)]
         first = before[-1] + 1 if before else header.first_sequence
@@ -286,7 +285,7 @@ def _weigh(
 
     damage = []
     kept = bool(header.flags & REWRITTEN)
-    # frames tell all that the footer said, unless the segment was rewritten: then it is a matter of the seal
+    # the frames have all facts of the footer, unless the segment was rewritten: then it is a damaged seal
     faults = [fault for fault in report.damage if kept or fault.reason != FOOTER_DAMAGED]
     for fault in faults:
         open_end = footer is None and fault.resume is None and not missing and not kept
@@ -315,20 +314,18 @@ def _weigh(
             )
         elif segment.file.pread(len(TRAILER_MAGIC), stopped) == TRAILER_MAGIC:
             reason = (
-                "the trailer is not whole, all records are there; the next writer seals the segment again"
+                "the trailer is incomplete, all records are present; the next writer seals the segment again"
             )
             damage.append(SegmentDamage("seal", segment.path, stopped, reason))
     kinds = {one.kind for one in damage}
-    state = (
-        SegmentCondition.DAMAGED if kinds - {"torn"} else SegmentCondition.TORN if kinds else verdict.state
-    )
-    return replace(verdict, state=state, damage=tuple(damage))
+    state = SegmentCondition.DAMAGED if kinds - {"torn"} else SegmentCondition.TORN if kinds else check.state
+    return replace(check, state=state, damage=tuple(damage))
 
 
 def _bound(lost: tuple[int, int | None] | None) -> bool:
-    """Whether so many records are missing only because a writer went on behind all that can have been there.
+    """Return whether the range is an upper bound: a writer continued after the highest possible sequence.
 
-    A segment of usual size does not hold so many, and one of another size would be left out as wide.
+    A segment of usual size has fewer records, and for a larger segment the writer leaves out as many.
     """
     return lost is not None and lost[1] is not None and lost[1] - lost[0] + 1 >= LEFT_OUT
 
@@ -336,11 +333,11 @@ def _bound(lost: tuple[int, int | None] | None) -> bool:
 def _without_frames(
     directory: Directory, entry: SegmentName, after: SegmentName | None, fault: CorruptionError
 ) -> SegmentCheck:
-    """A segment whose header does not check and that holds no good frame either."""
+    """Return the result for a segment with a damaged header and no good frame."""
     file = directory.open(entry.name)
     try:
         footer, size, head = read_footer(file), file.size(), file.pread(len(SEGMENT_MAGIC), 0)
-        blank = "the file is empty" if not size else "the file holds only zeros"
+        blank = "the file is empty" if not size else "the file has only zeros"
         if size and not all_zeros(file, 0, size):
             blank = ""
     finally:
@@ -365,29 +362,29 @@ def _without_frames(
 
 
 def survey(here: LogListing) -> Iterator[SegmentCheck]:
-    """Every segment, read whole, one after another, with the gaps between them."""
+    """Check every segment in order, with the gaps between them."""
     before: SegmentCheck | None = None
     for number in range(len(here.entries)):
-        verdict = judged(here, number)
-        if verdict is None:
+        check = check_segment(here, number)
+        if check is None:
             before = None
             continue
-        verdict = _with_gap(before, verdict)
-        before = verdict
-        yield verdict
+        check = _with_gap(before, check)
+        before = check
+        yield check
 
 
-def _with_gap(before: SegmentCheck | None, verdict: SegmentCheck) -> SegmentCheck:
-    """What lies between two segments: missing, or never given."""
+def _with_gap(before: SegmentCheck | None, check: SegmentCheck) -> SegmentCheck:
+    """Add the sequences between two segments: missing, or never assigned."""
     if before is None or not before.sealed or before.last_sequence is None:
-        return verdict
-    if verdict.first_sequence <= before.last_sequence + 1:
-        return verdict
-    between = (before.last_sequence + 1, verdict.first_sequence - 1)
-    if before.first_offset is not None and verdict.first_offset is not None:
-        # a writer that found the newest lost left out as many sequences as its bytes can have held records
-        room = verdict.first_offset - before.first_offset
-        sequences = verdict.first_sequence - before.first_sequence
+        return check
+    if check.first_sequence <= before.last_sequence + 1:
+        return check
+    between = (before.last_sequence + 1, check.first_sequence - 1)
+    if before.first_offset is not None and check.first_offset is not None:
+        # a writer that found the newest segment lost left out as many sequences as it can have had records
+        room = check.first_offset - before.first_offset
+        sequences = check.first_sequence - before.first_sequence
         if sequences >= LEFT_OUT and sequences == room // RECORD_BYTES:
-            return replace(verdict, left_out=between)
-    return replace(verdict, gap=between)
+            return replace(check, left_out=between)
+    return replace(check, gap=between)

@@ -1,10 +1,10 @@
-"""Records as JSON that loses nothing: what JSON has no words for is an object with one `$` name.
+"""Records as lossless JSON: values that JSON does not have are objects with a `$` name.
 
     bytes                      {"$bytes": "base64"}; cut short: {"$bytes": "base64...", "$length": n}
     a map with other keys      {"$pairs": [[key, value], ...]}    (also one whose keys begin with `$`)
     nan, inf                   {"$float": "nan"}
     a msgpack extension        {"$extension": code, "$bytes": "base64"}
-    a payload that is no msgpack  {"$payload": "base64"}
+    a payload that is not msgpack  {"$payload": "base64"}
 
 A key is text if it is printable UTF-8, else {"$bytes": ...}; none is null.
 """
@@ -29,7 +29,7 @@ class _Pairs:
 
 
 def line(record: Record, *, short: bool) -> str:
-    """A record on one line."""
+    """Return a record as one line of JSON."""
     return show_json(
         {
             "sequence": record.sequence,
@@ -42,7 +42,7 @@ def line(record: Record, *, short: bool) -> str:
 
 
 def human(record: Record) -> str:
-    """A record on one line, for people."""
+    """Return a record as one line for people."""
     shown = key(record.key, short=True)
     name = "-" if shown is None else shown if isinstance(shown, str) else show_json(shown)
     content = show_json(value(record.payload, short=True))
@@ -50,7 +50,7 @@ def human(record: Record) -> str:
 
 
 def key(raw: bytes, *, short: bool) -> object:
-    """A key: text where it is text."""
+    """Return a key as text, or as base64 if it is not printable."""
     if not raw:
         return None
     try:
@@ -61,7 +61,7 @@ def key(raw: bytes, *, short: bool) -> object:
 
 
 def value(payload: bytes, *, short: bool) -> object:
-    """What a payload says, as JSON can say it."""
+    """Return a payload as a JSON value."""
     try:
         shown = _plain(msgpack.unpackb(payload, strict_map_key=False, object_pairs_hook=_Pairs), short=short)
         show_json(shown)

@@ -1,4 +1,4 @@
-"""`lorogo log verify`: everything read and checked."""
+"""`lorogo log verify`: read and check every segment."""
 
 import shlex
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from pathlib import Path
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import AlreadyReported, printing
 from lorogo_cli.log.found import LogListing, found
-from lorogo_cli.log.ls import facts, remarks, stranger_facts
+from lorogo_cli.log.ls import blocking_facts, facts, remarks
 from lorogo_cli.log.progress import progress
 from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, SegmentDamage, survey
 from lorogo_cli.render.output import say, say_json, say_table
@@ -17,90 +17,90 @@ COLUMNS = ("SEGMENT", "SEQUENCES", "SERVED", "SIZE", "STATE")
 
 
 def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
-    """Print what was found; whether all of it is good. Raises Problem if something could not be read."""
+    """Print the result; return whether all is good. Raises Problem if a segment could not be read."""
     here = found(path)
-    verdicts: list[SegmentCheck] = []
+    checks: list[SegmentCheck] = []
     with progress("verifying", here.bytes()) as advance:
-        for verdict in survey(here):
-            verdicts.append(verdict)
-            advance(verdict.bytes)
-    faults = [fault for verdict in verdicts for fault in verdict.damage]
-    unreadable = [verdict for verdict in verdicts if verdict.state is SegmentCondition.UNREADABLE]
-    if len(unreadable) == len(verdicts) and unreadable:
+        for check in survey(here):
+            checks.append(check)
+            advance(check.bytes)
+    faults = [fault for check in checks for fault in check.damage]
+    unreadable = [check for check in checks if check.state is SegmentCondition.UNREADABLE]
+    if len(unreadable) == len(checks) and unreadable:
         raise CommandError(unreadable[0].problem)
-    if verdicts and all(verdict.foreign for verdict in verdicts):
+    if checks and all(check.foreign for check in checks):
         raise CommandError(f"{faults[0].path} {_NO_SEGMENT}")
-    gaps = [verdict.gap for verdict in verdicts if verdict.gap is not None]
-    good = not faults and not here.strangers and not unreadable and not (no_gaps and gaps)
+    gaps = [check.gap for check in checks if check.gap is not None]
+    good = not faults and not here.blocking and not unreadable and not (no_gaps and gaps)
     with printing():
         if as_json:
-            say_json(_summary(path, here, verdicts, good=good), pretty=False)
+            say_json(_summary(path, here, checks, good=good), pretty=False)
         else:
-            _show(path, here, verdicts, gaps)
+            _show(path, here, checks, gaps)
     if unreadable:
         raise AlreadyReported(unreadable[0].problem)
     return good
 
 
-_NO_SEGMENT = "is not a segment of a lorogo log (wrong magic), though it is named like one: move it away"
+_NO_SEGMENT = "has a segment's name but is not a segment of a lorogo log (wrong magic): move it away"
 
 
 _TORN = (
-    "the last commit is not whole: if a crash did this, nobody was told that it was stored;"
-    " if the file was cut later, what stood there is lost"
+    "the last commit is incomplete: after a crash, it was never confirmed as stored;"
+    " if the file was cut later, its records are lost"
 )
 
 
-def _show(path: Path, here: LogListing, verdicts: list[SegmentCheck], gaps: list[tuple[int, int]]) -> None:
-    if verdicts:
-        say_table(COLUMNS, [_cells(verdict) for verdict in verdicts])
+def _show(path: Path, here: LogListing, checks: list[SegmentCheck], gaps: list[tuple[int, int]]) -> None:
+    if checks:
+        say_table(COLUMNS, [_cells(check) for check in checks])
     for gap in gaps:
         say(gap_sentence(*gap))
-    for verdict in verdicts:
-        if verdict.left_out is not None:
-            say(left_out_sentence(*verdict.left_out))
-    for stranger in here.strangers:
-        say(f"stranger: {stranger.sentence()}")
-    for verdict in verdicts:
-        for fault in verdict.damage:
-            say(f"{fault.kind}: {fault.sentence()}" + ("; move the file away" if verdict.foreign else ""))
-    for sentence in _conclusion(path, here, verdicts):
+    for check in checks:
+        if check.left_out is not None:
+            say(left_out_sentence(*check.left_out))
+    for file in here.blocking:
+        say(f"blocking: {file.sentence()}")
+    for check in checks:
+        for fault in check.damage:
+            say(f"{fault.kind}: {fault.sentence()}" + ("; move the file away" if check.foreign else ""))
+    for sentence in _conclusion(path, here, checks):
         say(sentence)
     remarks(here)
 
 
 def gap_sentence(first: int, last: int) -> str:
-    """Sequences between two segments that are in neither."""
+    """Describe sequences that are missing between two segments."""
     which = f"sequence {first}" if first == last else f"sequences {first} to {last}"
     return (
-        f"gap: no segment holds {which}: cleaned away, or a file was lost"
-        " (then copy it back from a backup, or fetch it with `repair --from HOST:PORT --fill-gaps`)"
+        f"gap: no segment has {which}: retention removed a segment, or a file was lost"
+        " (then copy it from a backup, or fetch it with `repair --from HOST:PORT --fill-gaps`)"
     )
 
 
 def left_out_sentence(first: int, last: int) -> str:
-    """Sequences that nobody ever had."""
+    """Describe sequences that were never assigned."""
     return (
-        f"left out: sequences {first} to {last} were never given: the writer found a segment lost,"
-        " and went on behind all that can have been in it"
+        f"left out: sequences {first} to {last} were never assigned: the writer found a segment lost,"
+        " and continued after the highest sequence that it can have contained"
     )
 
 
-def _cells(verdict: SegmentCheck) -> tuple[str, ...]:
-    last = "" if verdict.last_sequence is None else str(verdict.last_sequence)
+def _cells(check: SegmentCheck) -> tuple[str, ...]:
+    last = "" if check.last_sequence is None else str(check.last_sequence)
     return (
-        verdict.name,
-        f"{verdict.first_sequence}..{last}",
-        "-" if verdict.records is None else str(verdict.records),
-        show_size(verdict.bytes),
-        str(verdict.state),
+        check.name,
+        f"{check.first_sequence}..{last}",
+        "-" if check.records is None else str(check.records),
+        show_size(check.bytes),
+        str(check.state),
     )
 
 
 def lost_range(faults: Iterable[SegmentDamage]) -> tuple[int, int | None]:
-    """How many sequences cannot be served, at least and at most (None: nobody can tell), each once.
+    """Return the least and the greatest number of lost sequences (None: unknown), each counted once.
 
-    After cleaning, not all of them were records.
+    In a cleaned log not every sequence had a record.
     """
     least = most = 0
     counted = -1
@@ -120,67 +120,67 @@ def lost_range(faults: Iterable[SegmentDamage]) -> tuple[int, int | None]:
 
 
 def lost_shown(faults: Iterable[SegmentDamage]) -> str:
-    """The same for people."""
+    """Return the number of lost sequences for people."""
     least, most = lost_range(faults)
     if most is None:
         return f"at least {least} lost"
     return f"{least or 'none'} lost" if least == most else f"at least {least}, at most {most} lost"
 
 
-def _conclusion(path: Path, here: LogListing, verdicts: list[SegmentCheck]) -> list[str]:
-    faults = [fault for verdict in verdicts for fault in verdict.damage]
-    served = show_count(sum(verdict.records or 0 for verdict in verdicts), "record")
-    place = f"{show_count(len(verdicts), 'segment')}, {show_size(sum(verdict.bytes for verdict in verdicts))}"
-    unread = sum(verdict.state is SegmentCondition.UNREADABLE for verdict in verdicts)
-    if not verdicts and not here.strangers:
+def _conclusion(path: Path, here: LogListing, checks: list[SegmentCheck]) -> list[str]:
+    faults = [fault for check in checks for fault in check.damage]
+    served = show_count(sum(check.records or 0 for check in checks), "record")
+    place = f"{show_count(len(checks), 'segment')}, {show_size(sum(check.bytes for check in checks))}"
+    unread = sum(check.state is SegmentCondition.UNREADABLE for check in checks)
+    if not checks and not here.blocking:
         return ["no segments yet: nothing to check"]
     if unread:
-        said = [f"{served} served, {show_count(unread, 'segment')} could not be read ({place})"]
+        lines = [f"{served} served, {show_count(unread, 'segment')} could not be read ({place})"]
     elif not faults:
-        partly = here.strangers or any(verdict.gap for verdict in verdicts)
-        said = [f"{served} served: everything {'that is there ' if partly else ''}checks ({place})"]
+        partly = here.blocking or any(check.gap for check in checks)
+        lines = [f"{served} served: all {'present ' if partly else ''}segments are good ({place})"]
     elif all(fault.kind == "torn" for fault in faults):
-        said = [
-            f"{served} served: everything else checks ({place})",
+        lines = [
+            f"{served} served: everything else is good ({place})",
             _TORN,
         ]
     else:
-        said = [f"{served} served, {lost_shown(faults)}: everything else checks and is served ({place})"]
+        lines = [f"{served} served, {lost_shown(faults)}: everything else is good and served ({place})"]
     if faults:
-        hint = f"`lorogo log repair {shlex.quote(str(path))}` says what can be done"
-        said.append(f"nothing was changed; next: {hint}")
-    if any(verdict.state is SegmentCondition.WRITING for verdict in verdicts):
-        said.append("a process is writing to it: what came after the look is not counted")
+        hint = f"`lorogo log repair {shlex.quote(str(path))}` shows possible repairs"
+        lines.append(f"nothing was changed; next: {hint}")
+    if any(check.state is SegmentCondition.WRITING for check in checks):
+        lines.append("a process is writing to the log: records written after the check are not counted")
     if here.broken:
-        said.append(f"put aside earlier, in {show_count(len(here.broken), 'file')}: {', '.join(here.broken)}")
-    return said
+        count = show_count(len(here.broken), "file")
+        lines.append(f"set aside earlier, in {count}: {', '.join(here.broken)}")
+    return lines
 
 
-def _summary(path: Path, here: LogListing, verdicts: list[SegmentCheck], *, good: bool) -> dict[str, object]:
-    faults = [fault for verdict in verdicts for fault in verdict.damage]
+def _summary(path: Path, here: LogListing, checks: list[SegmentCheck], *, good: bool) -> dict[str, object]:
+    faults = [fault for check in checks for fault in check.damage]
     least, most = lost_range(faults)
     return {
         "directory": str(path),
         "good": good,
         "writer": here.writer,
-        "served": sum(verdict.records or 0 for verdict in verdicts),
+        "served": sum(check.records or 0 for check in checks),
         "lost": least,
         "lost_at_least": least,
         "lost_at_most": most,
-        "gaps": [list(verdict.gap) for verdict in verdicts if verdict.gap is not None],
-        "left_out": [list(verdict.left_out) for verdict in verdicts if verdict.left_out is not None],
+        "gaps": [list(check.gap) for check in checks if check.gap is not None],
+        "left_out": [list(check.left_out) for check in checks if check.left_out is not None],
         "segments": [
-            facts(verdict) | {"damage": [damage_facts(fault) for fault in verdict.damage]}
-            for verdict in verdicts
+            facts(check) | {"damage": [damage_facts(fault) for fault in check.damage]} for check in checks
         ],
-        "strangers": stranger_facts(here),
+        "blocking": blocking_facts(here),
         "foreign": here.foreign,
         "broken": here.broken,
     }
 
 
 def damage_facts(fault: SegmentDamage) -> dict[str, object]:
-    """A damaged place for scripts."""
+    """Return a damaged range for scripts."""
     return {
         "kind": fault.kind,
         "path": fault.path,

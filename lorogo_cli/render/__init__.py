@@ -1,1 +1,1 @@
-"""Values as users type and read them: tables, JSON, sizes, log lines, and result files."""
+"""Input and output of values: tables, JSON, sizes, log lines, and result files."""

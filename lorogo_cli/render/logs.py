@@ -1,4 +1,4 @@
-"""Logs of the command: to stderr, for people in a terminal and as JSON lines elsewhere."""
+"""Logs of the command on stderr: readable in a terminal, JSON lines elsewhere."""
 
 import os
 
@@ -9,24 +9,24 @@ ENVIRONMENT = "LOROGO_LOG"
 
 
 def level_of(default: str, *, verbose: bool, environment: str) -> str:
-    """The level that was asked for: by --verbose, by LOROGO_LOG, or the command's own."""
+    """Return the log level: from --verbose, from LOROGO_LOG, or the command's default."""
     if verbose:
         return "debug"
     chosen = environment.strip().lower() or default
     if chosen not in LEVELS:
-        raise CommandError(f"{ENVIRONMENT} is {brief(environment)}: it can be {', '.join(LEVELS)}")
+        raise CommandError(f"{ENVIRONMENT} must be one of {', '.join(LEVELS)}, not {brief(environment)}")
     return chosen
 
 
 def configure(default: str = "warning", *, verbose: bool = False) -> str:
-    """Set up structlog, once per process; returns the level."""
+    """Configure structlog, once per process, and return the level."""
     level = level_of(default, verbose=verbose, environment=os.environ.get(ENVIRONMENT, ""))
     begin(level)
     return level
 
 
 def begin(level: str) -> None:
-    """Set up structlog with this level, once per process."""
+    """Configure structlog with this level, once per process."""
     from lorogo_transport.telemetry.logs import to_stderr
 
     to_stderr(level)

@@ -1,4 +1,4 @@
-"""What the command shows: colours and spinners in a terminal, plain text and JSON elsewhere.
+"""Output of the command: colours and spinners in a terminal, plain text and JSON elsewhere.
 
 Results go to stdout, everything else to stderr.
 """
@@ -17,19 +17,19 @@ _STATES = {"UP": "green", "STARTING": "yellow", "DOWN": "dim", "ERROR": "bold re
 
 
 def say(text: str) -> None:
-    """A result, as a line of plain text."""
+    """Print a result as a line of plain text."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """A remark for the person at a terminal; scripts do not get it."""
+    """Print a remark to stderr, in a terminal only."""
     if sys.stderr.isatty():
         Console(stderr=True, highlight=False).print(text, style="dim", markup=False)
 
 
 def say_json(value: object, *, pretty: bool) -> None:
-    """A JSON value: on one line for scripts; for people indented, in a terminal with colours."""
+    """Print a JSON value: on one line, or with `pretty` indented, with colours in a terminal."""
     if pretty and sys.stdout.isatty():
         Console().print_json(show_json(value))
     else:
@@ -37,10 +37,10 @@ def say_json(value: object, *, pretty: bool) -> None:
 
 
 def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, state: int | None = None) -> None:
-    """A table; in a terminal the column `state` has the colour of its state. Empty names: no header."""
+    """Print a table; a terminal shows the column `state` in colours. Empty column names: no header."""
     named = any(columns)
     if not sys.stdout.isatty():
-        # no width to fit into: a script or a pager gets every character
+        # no width limit: scripts and pagers get every character
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         for row in (columns, *rows) if named else rows:
             say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -58,7 +58,7 @@ def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, state: i
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner while something takes long, in a terminal only."""
+    """Show a spinner during long work, in a terminal only."""
     if not sys.stderr.isatty():
         yield
         return
@@ -68,7 +68,7 @@ def working(what: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A function that shows how much of what is done, in a terminal only: (what, done, of how much)."""
+    """Yield a function (name, done, total) that shows progress, in a terminal only."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

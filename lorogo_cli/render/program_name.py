@@ -1,4 +1,4 @@
-"""The command as it can be typed here: `lorogo` if the shell finds it, else the way to it."""
+"""The command line that runs this program: `lorogo` if the shell finds it, else its path."""
 
 import shlex
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def typed(argv0: str, python: str, cwd: Path, which: Callable[[str], str | None]) -> str:
-    """What to type for `lorogo`, given how this process was started."""
+    """Return the command for `lorogo`, derived from how this process was started."""
     script = Path(argv0)
     if script.name == "__main__.py":
         return f"{_near(Path(python), cwd)} -m lorogo_cli"
@@ -17,12 +17,12 @@ def typed(argv0: str, python: str, cwd: Path, which: Callable[[str], str | None]
 
 
 def python_beside(python: str, cwd: Path) -> str:
-    """What to type for this Python."""
+    """Return the command for this Python."""
     return _near(Path(python), cwd)
 
 
 def _near(path: Path, cwd: Path) -> str:
-    """The path from here if it is below here, else whole; quoted for a shell."""
+    """Return the path, relative if it is below `cwd`, else absolute; quoted for a shell."""
     whole = path if path.is_absolute() else cwd / path
     try:
         below = str(whole.relative_to(cwd))

@@ -1,4 +1,4 @@
-"""The file that a long run writes its result to: looked at first, so that nothing is lost at the end."""
+"""The result file of a long run: checked before the run, so that the result is not lost at the end."""
 
 from pathlib import Path
 
@@ -9,26 +9,26 @@ STDOUT = "-"
 
 
 def check_writable(target: str) -> None:
-    """`target` is a file, - for stdout, or nothing. Raises Problem."""
+    """Check that `target`, a file, - for stdout, or empty, can be written. Raises Problem."""
     if target in {"", STDOUT}:
         return
     path = Path(target)
     if not path.absolute().parent.is_dir():
-        raise CommandError(f"there is no folder for {path}")
+        raise CommandError(f"cannot write {path}: its folder does not exist")
     new = not path.exists()
     try:
         path.open("ab").close()
         if new:
-            path.unlink()  # a run that does not come to its end leaves no empty file
+            path.unlink()  # an interrupted run must not leave an empty file
     except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror}") from None
+        raise CommandError(f"cannot write {path}: {error.strerror}") from None
 
 
 def write(target: str, value: object) -> None:
-    """Write the value as JSON to the file that was looked at."""
+    """Write the value as JSON to the checked file."""
     write_text(target, show_json(value, pretty=True) + "\n")
 
 
 def write_text(target: str, text: str) -> None:
-    """Write the text to the file that was looked at."""
+    """Write the text to the checked file."""
     Path(target).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Values as people type them: JSON, sizes, how long something lasts."""
+"""Parse and show values of the command line: JSON, sizes, durations."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_json(text: str, what: str = "") -> object:
-    """The JSON value. Raises Problem, with a hint for text that lacks its quotes."""
+    """Parse JSON. Raises Problem, with a hint for text without quotes."""
     try:
         value: object = json.loads(text, parse_constant=_refuse)
     except RecursionError:
@@ -29,7 +29,7 @@ def parse_json(text: str, what: str = "") -> object:
 
 
 def _unquoted(text: str) -> str:
-    """The text without single quotes around it: the shell kept them, JSON does not know them."""
+    """Return the text without surrounding single quotes, which some shells pass on."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
 
 
@@ -38,14 +38,14 @@ def _refuse(name: str) -> object:
 
 
 def show_json(value: object, *, pretty: bool = False) -> str:
-    """JSON text: on one line for scripts, indented for people."""
+    """Return JSON text: on one line, or with `pretty` indented."""
     if pretty:
         return json.dumps(value, ensure_ascii=False, indent=2, default=str)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def parse_size(text: str) -> int:
-    """Bytes: 1048576, 1024k, 64MiB, 1G; all in powers of 1024. Raises Problem."""
+    """Parse bytes: 1048576, 1024k, 64MiB, 1G, all in powers of 1024. Raises Problem."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise CommandError(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
@@ -53,15 +53,15 @@ def parse_size(text: str) -> int:
 
 
 def parse_lasting(text: str) -> int:
-    """Seconds: 90s, 8h, 1h30m, 30d, 2w. Raises Problem."""
+    """Parse a duration into seconds: 90s, 8h, 1h30m, 30d, 2w. Raises Problem."""
     words = text.strip().lower()
     if _LASTING.fullmatch(words) is None:
-        raise CommandError(f"{brief(text)} does not say how long: write 90s, 30m, 8h, 30d or 2w")
+        raise CommandError(f"{brief(text)} is not a duration: write 90s, 30m, 8h, 30d or 2w")
     return sum(int(count) * _SECONDS[unit] for count, unit in _LASTING_PART.findall(words))
 
 
 def show_size(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes as text, like 1.5 MiB."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -71,5 +71,5 @@ def show_size(count: int) -> str:
 
 
 def show_count(count: int, noun: str) -> str:
-    """So many of something."""
+    """Return the count with its noun, like 2 documents."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,1 +1,1 @@
-"""Commands that run until they are stopped: `lorogo serve`, `lorogo gateway`, `lorogo auth`."""
+"""Long-running commands: `lorogo serve`, `lorogo gateway`, `lorogo auth`."""

@@ -1,4 +1,4 @@
-"""`lorogo auth`: lets people with tokens into NATS, and prepares a NATS that lets in nobody else."""
+"""`lorogo auth`: admit clients with tokens to a closed NATS; `lorogo auth setup`: prepare such a NATS."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +18,10 @@ app = typer.Typer(invoke_without_command=True)
 @app.callback()
 @takes("auth")
 def auth(settings: ResolvedSettings) -> None:
-    """Let people with tokens into NATS, and nobody else, until Ctrl-C. Several of it may run.
+    """Admit clients with tokens to a closed NATS, until Ctrl-C. You can run several instances.
 
-    While none runs nobody new comes in; who is in stays. `lorogo auth setup DIR` makes all that it needs.
+    While no instance runs, new connections are refused; existing ones stay. `lorogo auth setup DIR` writes
+    the files that it needs.
     """
     start_logs(settings)
     from lorogo_cli.services import auth_service
@@ -34,7 +35,7 @@ def setup(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
     verbose: Verbose = False,
 ) -> None:
-    """Write all that a closed NATS needs: its configuration, seeds of services, keys of tokens."""
+    """Write the files of a closed NATS: its configuration, seeds of services, keys of tokens."""
     configure(verbose=verbose)
     from lorogo_cli.services import auth_service
 

@@ -1,4 +1,4 @@
-"""`lorogo auth`: says to nats-server who comes in by a token; `lorogo auth setup` prepares a closed NATS."""
+"""`lorogo auth`: authorize connections with tokens for nats-server; `auth setup`: prepare a closed NATS."""
 
 import asyncio
 import shlex
@@ -27,13 +27,14 @@ async def auth(url: str, found: KeySource | None, folder: Path | None) -> None:
     """Run until SIGTERM or Ctrl-C."""
     if found is None:
         raise CommandError(
-            "`lorogo auth` needs the keys that verify tokens: --keys FILE; `lorogo auth setup DIR` makes them"
+            "`lorogo auth` needs the keys that verify tokens: use --keys FILE (`lorogo auth setup DIR` makes"
+            " them)"
         )
     warn_of_minting(found)
     needed = seeds_of(folder)
     with stop_signals() as stop:
         try:
-            await ServiceKeys(found).check_nats(url, else_say=_NOT_OPEN)
+            await ServiceKeys(found).check_nats(url, alternative=_NOT_OPEN)
             async with running(url, found, needed) as service:
                 await check_issuer(url, service)
                 say("lorogo auth is running    (Ctrl-C stops it)")
@@ -43,15 +44,15 @@ async def auth(url: str, found: KeySource | None, folder: Path | None) -> None:
             raise CommandError(str(error)) from None
         except NotAuthorized:
             raise CommandError(
-                "NATS does not know the seeds of `lorogo auth`: run it with the nats.conf that"
-                " `lorogo auth setup` wrote beside them"
+                "NATS does not know the seeds of `lorogo auth`: run nats-server with the nats.conf that"
+                " `lorogo auth setup` wrote into the same folder"
             ) from None
         except Unreachable as error:
             raise unreachable(error, closed=True) from None
 
 
 def seeds_of(folder: Path | None) -> dict[str, str]:
-    """The seeds that the service needs, from a folder or from the environment."""
+    """Return the seeds of the service, from a folder or from the environment."""
     found = {}
     for name in NEEDED:
         word = name.upper().replace("-", "_")
@@ -62,8 +63,8 @@ def seeds_of(folder: Path | None) -> dict[str, str]:
         )
         if seed is None:
             raise CommandError(
-                f"the seed of {name} is missing: --seeds names the folder that `lorogo auth setup` made, or"
-                f" LOROGO_{word}_SEED_FILE a file"
+                f"the seed of {name} is missing: set --seeds to the folder that `lorogo auth setup` made, or"
+                f" LOROGO_{word}_SEED_FILE to a file"
             )
         found[name] = seed
         seeds.public_of(seed, accounts.KINDS[name], f"the seed of {name}")
@@ -71,36 +72,36 @@ def seeds_of(folder: Path | None) -> dict[str, str]:
 
 
 async def setup(folder: Path) -> None:
-    """Write everything, and say what to do with it."""
+    """Write all files and print the next steps."""
     made = await asyncio.to_thread(closed_folder.make, folder)
     say(next_steps(made.path))
 
 
 def next_steps(folder: Path) -> str:
-    """What to do next, in commands that work from here."""
+    """Return the next steps, as commands that work from the current folder."""
     lorogo = typed(sys.argv[0], sys.executable, Path.cwd(), shutil.which)
     here = shlex.quote(str(folder))
     nats = "nats-server" if shutil.which("nats-server") else _whole_nats()
     return f"""\
-{folder} has everything that a closed NATS needs. Keep it as you keep passwords.
+{folder} has all files of a closed NATS. Protect it like passwords.
 
   1. {nats} -c {here}/nats.conf
   2. {lorogo} auth --seeds {here} --keys {here}/keys.jwks
   3. {lorogo} serve --nats-seed {here}/server.seed --keys {here}/keys.jwks --data {here}/server
   4. {lorogo} gateway --nats-seed {here}/gateway.seed --keys {here}/keys.jwks
 
-A token for somebody, for an hour:
+Mint a token for a user, valid for an hour:
   {lorogo} token mint --key {here}/tokens.jwk --subject ann --grant 'minutes-*=write' --expires 1h
 
-  tokens.jwk     mints tokens: for your app's backend, and nobody else
-  keys.jwks      verifies them: for serve, gateway and auth
-  issuer.seed    signs who comes in, with auth.seed, auth-list.seed and system.seed: for `lorogo auth`
+  tokens.jwk     mints tokens: only for your app's backend
+  keys.jwks      verifies tokens: for serve, gateway and auth
+  issuer.seed    authorizes connections, with auth.seed, auth-list.seed and system.seed: for `lorogo auth`
   server.seed    for `lorogo serve`, gateway.seed for `lorogo gateway`, operator.seed for you
 """
 
 
 def _whole_nats() -> str:
-    """What to type for nats-server where the shell does not find it."""
+    """Return the path of nats-server where the shell does not find it."""
     try:
         return shlex.quote(str(find_nats_server()))
     except EmbeddedError:

@@ -1,4 +1,4 @@
-"""`lorogo gateway`: the door for browsers and curl, on a NATS that runs elsewhere."""
+"""`lorogo gateway`: run the HTTP and WebSocket gateway on an existing NATS."""
 
 import asyncio
 from typing import Any
@@ -14,22 +14,22 @@ from lorogo_cli.services.service_keys import AccessCheckUnanswered, ServiceKeys
 try:
     from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
 except ModuleNotFoundError as error:  # installed without the extra
-    raise CommandError(f"this needs {error.name}: pip install 'lorogo[gateway]'") from None
+    raise CommandError(f"the gateway needs {error.name}: pip install 'lorogo[gateway]'") from None
 
 log = structlog.get_logger(__name__)
 
-_LOOK_SECONDS = 1.0  # between two looks at a NATS that does not answer
+_LOOK_SECONDS = 1.0  # between two checks of a NATS that does not answer
 
 
 async def gateway(url: str, guard: ServiceKeys, settings: GatewaySettings) -> None:
-    """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile, and nobody is let in."""
+    """Serve until SIGTERM or Ctrl-C. Until NATS is reachable, /readyz reports it and clients are refused."""
     host = settings.host
     with stop_signals() as stop:
         looking = await _look(guard, url)
         try:
-            if guard.keys is not None and guard.seed is None and "@" not in url:  # nor a password
+            if guard.keys is not None and guard.seed is None and "@" not in url:  # and no password
                 raise CommandError(
-                    "a closed NATS wants to know who we are: --nats-seed DIR/gateway.seed"
+                    "a closed NATS requires credentials: use --nats-seed DIR/gateway.seed"
                     " (`lorogo auth setup DIR` makes it)"
                 )
             identity = guard.gateway_identity()
@@ -40,14 +40,15 @@ async def gateway(url: str, guard: ServiceKeys, settings: GatewaySettings) -> No
                 say(f"lorogo gateway on {address}    (Ctrl-C stops it)")
                 if guard.keys is None:
                     say(
-                        "It is open: whoever reaches it may read and write everything; --keys asks for tokens"
+                        "No tokens needed: every client that can connect may read and write all documents;"
+                        " --keys requires tokens"
                     )
                 if guard.keys is None and host not in ("127.0.0.1", "localhost", "::1"):
-                    log.warning("whoever reaches this port can read and write every document", host=host)
+                    log.warning("gateway without tokens on a network interface", host=host)
                 await _until(stop, looking)
                 say("stopping")
         except CannotListen as error:
-            raise CommandError(f"{one_line(error)}; --host and --port choose others") from None
+            raise CommandError(f"{one_line(error)}; choose others with --host and --port") from None
         finally:
             if looking is not None:
                 looking.cancel()
@@ -56,12 +57,12 @@ async def gateway(url: str, guard: ServiceKeys, settings: GatewaySettings) -> No
 
 
 async def _look(guard: ServiceKeys, url: str) -> "asyncio.Task[None] | None":
-    """Look whether NATS lets strangers in; while nobody answers there, go on looking in a task."""
+    """Check whether NATS accepts anonymous clients; if NATS does not answer, keep checking in a task."""
     try:
         await _check(guard, url)
     except AccessCheckUnanswered as error:
         log.warning("waiting for NATS", problem=one_line(error))
-        return asyncio.create_task(_look_on(guard, url), name="strangers")
+        return asyncio.create_task(_look_on(guard, url), name="anonymous access check")
     return None
 
 
@@ -77,12 +78,12 @@ async def _look_on(guard: ServiceKeys, url: str) -> None:
             await _check(guard, url)
         except AccessCheckUnanswered:
             continue
-        log.warning("NATS answers, the waiting is over")  # as loud as its beginning was
+        log.warning("NATS answers")  # the same level as "waiting for NATS"
         return
 
 
 async def _until(stop: asyncio.Event, looking: "asyncio.Task[None] | None") -> None:
-    """Return when we are asked to stop, or when NATS turns out to let everybody in."""
+    """Return after a stop signal, or when the anonymous access check fails."""
     stopped = asyncio.create_task(stop.wait())
     waited: set[asyncio.Task[Any]] = {stopped} if looking is None else {stopped, looking}
     try:
@@ -95,7 +96,7 @@ async def _until(stop: asyncio.Event, looking: "asyncio.Task[None] | None") -> N
 
 
 def chosen(**settings: Any) -> GatewaySettings:
-    """The settings, or what is wrong with them in one sentence."""
+    """Return the settings. Raises Problem."""
     try:
         return GatewaySettings(**settings)
     except ValueError as error:

@@ -1,10 +1,10 @@
-"""`lorogo serve --health-listen`: whether a server lives and is ready, for whoever starts it again.
+"""`lorogo serve --health-listen`: liveness and readiness probes for orchestrators.
 
-    GET /healthz    200: leave it running; 503: a new start is the cure
-    GET /readyz     200: it takes documents and can ACK; 503: why not
+    GET /healthz    200: healthy; 503: restart it
+    GET /readyz     200: it takes documents and can ACK; 503: the reasons why not
 
-Plain HTTP/1.1 in a few lines, for a server is installed without what the gateway serves HTTP with. Bounded: a
-connection is one short request and a few seconds, and there are so many of them and no more.
+A small HTTP/1.1 server of its own: the gateway's HTTP libraries are not installed with a document server.
+Request size, connection time and the number of connections are limited.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from lorogo_cli.errors import CommandError
 from lorogo_server import Server
 from lorogo_transport.tasks import Tasks
 
-Question = Callable[[], tuple[str, ...]]  # why the answer is no; nothing: it is yes
+Question = Callable[[], tuple[str, ...]]  # returns the reasons for status 503; none: 200
 
 log = structlog.get_logger(__name__)
 
@@ -30,46 +30,46 @@ _SECONDS: Final = 5.0
 _CONNECTIONS_MAX: Final = 64
 _REQUEST: Final = re.compile(rb"(GET|HEAD) ([!-~]{1,1000}) HTTP/1\.[01]\r?\n")
 _STATUSES: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}
-_USAGE: Final = {"problem": "ask GET /healthz or GET /readyz"}
+_USAGE: Final = {"problem": "use GET /healthz or GET /readyz"}
 
 
 class ServerReadiness:
-    """How a server stands; `server` is there once it serves."""
+    """Liveness and readiness of a server; `server` is set once it serves."""
 
     def __init__(self) -> None:
         self.server: Server | None = None
 
     def dead(self) -> tuple[str, ...]:
-        """Why only a new start helps; nothing: it needs none. NATS being away is no reason."""
+        """Return reasons to restart the process; none: healthy. An unreachable NATS is not a reason."""
         stopped = self.server is not None and self.server.broken
         return ("journal-stopped",) if stopped else ()
 
     def not_ready(self) -> tuple[str, ...]:
-        """Why it takes no documents, or cannot ACK."""
+        """Return reasons why the server takes no documents or cannot ACK."""
         return ("starting",) if self.server is None else self.server.hindrances
 
 
 @asynccontextmanager
-async def probes(listen: ListenAddress | None, standing: ServerReadiness) -> AsyncIterator[list[str]]:
-    """Answer until the end of the block, at the addresses it gives; None: at none. Raises Problem."""
+async def probes(listen: ListenAddress | None, readiness: ServerReadiness) -> AsyncIterator[list[str]]:
+    """Answer probes until the end of the block; yield the addresses. `listen` None: none. Raises Problem."""
     if listen is None:
         yield []
         return
-    door = _Door({"/healthz": standing.dead, "/readyz": standing.not_ready})
+    handler = _ProbeHandler({"/healthz": readiness.dead, "/readyz": readiness.not_ready})
     try:
-        server = await asyncio.start_server(door.came, listen.host, listen.port, limit=_HEAD_BYTES_MAX)
+        server = await asyncio.start_server(handler.accept, listen.host, listen.port, limit=_HEAD_BYTES_MAX)
     except OSError as error:
         words = error.strerror or str(error)
         raise CommandError(
-            f"--health-listen: nobody can listen on {listen.host}:{listen.port} ({words}); choose another"
+            f"--health-listen: cannot listen on {listen.host}:{listen.port} ({words}); choose another address"
         ) from None
     addresses = [_shown(one.getsockname()) for one in server.sockets]
-    log.info("health is told", listen=addresses)
+    log.info("health probes enabled", listen=addresses)
     try:
         yield addresses
     finally:
         server.close()
-        await door.close()
+        await handler.close()
 
 
 def _shown(name: tuple[str, int]) -> str:
@@ -77,15 +77,15 @@ def _shown(name: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class _Door:
-    """One answer for each connection."""
+class _ProbeHandler:
+    """Answers one request per connection."""
 
     def __init__(self, questions: Mapping[str, Question]) -> None:
         self._questions = questions
         self._open = 0
-        self._tasks = Tasks(lambda error: log.error("a probe was not answered", exc_info=error))
+        self._tasks = Tasks(lambda error: log.error("health probe failed", exc_info=error))
 
-    def came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._open >= _CONNECTIONS_MAX:
             writer.transport.abort()
             return
@@ -98,16 +98,16 @@ class _Door:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_SECONDS):
-                writer.write(self._said(await _head(reader)))
+                writer.write(self._response_to(await _head(reader)))
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError):
-            pass  # whoever asked has gone, or is too slow
+            pass  # the client closed the connection or is too slow
         finally:
             self._open -= 1
             writer.transport.abort()
 
-    def _said(self, head: bytes) -> bytes:
+    def _response_to(self, head: bytes) -> bytes:
         found = _REQUEST.match(head)
         if found is None:
             return _response(400, _USAGE)
@@ -121,7 +121,7 @@ class _Door:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """A request up to its empty line; nothing, if it is none or too long."""
+    """Read a request up to its empty line; b"" if it is not a request or too long."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):

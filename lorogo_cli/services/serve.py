@@ -1,4 +1,4 @@
-"""`lorogo serve`: document servers on a NATS that runs elsewhere, one process per worker."""
+"""`lorogo serve`: run document servers on an existing NATS, one process per worker."""
 
 import asyncio
 import os
@@ -32,34 +32,34 @@ log = structlog.get_logger(__name__)
 
 _RESTART_SECONDS_MIN = 0.5
 _RESTART_SECONDS_MAX = 30.0
-_HEALTHY_SECONDS = 60.0  # a worker that lived this long begins with the shortest pause again
+_HEALTHY_SECONDS = 60.0  # after this run time, the restart pause is reset
 _STOP_GRACE_SECONDS = 10.0
 _BAD_INPUT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What every worker needs to know."""
+    """Options that all workers share."""
 
-    url: str = field(repr=False)  # it may hold a password
+    url: str = field(repr=False)  # may hold a password
     data: Path
     settings: ServerSettings
     guard: ServiceKeys
-    health: ListenAddress | None = None  # where probes are answered
+    health: ListenAddress | None = None  # address of health probes
 
     @property
     def closed(self) -> bool:
-        """Whether people need tokens."""
+        """Return whether clients need tokens."""
         return self.guard.keys is not None
 
     @property
     def identity(self) -> Identity:
-        """Who we are to NATS."""
+        """Return the server's NATS credentials and inboxes."""
         return self.guard.server_identity()
 
 
 async def alone(serving: ServeOptions) -> None:
-    """One server in this process, until SIGTERM or Ctrl-C."""
+    """Run one server in this process, until SIGTERM or Ctrl-C."""
     _check_journal_port(serving.settings, closed=serving.closed)
     standing = ServerReadiness()
     with (
@@ -73,7 +73,7 @@ async def alone(serving: ServeOptions) -> None:
 
 
 async def worker(serving: ServeOptions, number: int) -> None:
-    """One of several servers; ends too when its parent is gone, which closes our stdin."""
+    """Run one of several servers; it stops too when the parent exits, which closes our stdin."""
     with (
         stop_signals() as stop,
         identity.held(serving.data, number, new_nanoid, closed=serving.closed) as server_id,
@@ -118,11 +118,12 @@ async def _serve(
                     tracer_provider=spans,
                 )
             )
-            if authority is not None:  # behind the server, which makes the bucket of what is revoked
+            if authority is not None:  # after the server, which creates the revocation bucket
                 await stack.enter_async_context(authority)
             else:
                 log.info(
-                    "open: whoever reaches NATS may read and write every document; --keys asks for tokens"
+                    "running without keys: every NATS client may read and write every document;"
+                    " --keys requires tokens"
                 )
             standing.server = server
             await stop.wait()
@@ -131,34 +132,35 @@ async def _serve(
 
 
 def _not_so(error: TransportError, settings: ServerSettings) -> TransportError | CommandError:
-    """The same, in words of the option that asked for it."""
+    """Return the error, in terms of the option that caused it."""
     if settings.replicas > 1 and "replicas" in str(error):
         return CommandError(
-            f"--replicas {settings.replicas} needs a NATS cluster of so many servers: {one_line(error)}"
+            f"--replicas {settings.replicas} needs a NATS cluster of {settings.replicas} servers:"
+            f" {one_line(error)}"
         )
     if isinstance(error, StorageFull) and subjects.PRESENCE_STREAM in str(error):
         size = settings.kept_presence_bytes_max
         return CommandError(
-            f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
-            " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
+            f"JetStream cannot reserve {size} bytes for kept presence: {one_line(error)};"
+            " lower lorogo serve --kept-presence-bytes-max, or give NATS more space (max_file_store, disk)"
         )
     if isinstance(error, StorageFull) and subjects.REVOKED_STREAM in str(error):
         return CommandError(
-            f"JetStream has not {limits.REVOKED_BYTES_MAX} bytes to set aside for what is revoked:"
-            f" {one_line(error)}; give NATS more (max_file_store, disk)"
+            f"JetStream cannot reserve {limits.REVOKED_BYTES_MAX} bytes for revoked tokens:"
+            f" {one_line(error)}; give NATS more space (max_file_store, disk)"
         )
     return error
 
 
 def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
-    """A journal on an address that others reach wants a secret: closed servers refuse, open ones warn."""
+    """Require a journal secret on a network interface: refuse without it if closed, else log a warning."""
     host = settings.journal_host
     near = host in ("localhost", "::1") or host.startswith("127.")
     if near or settings.durability != "replicated" or settings.journal_secret:
         return
     words = (
-        "the journal is served without a secret: whoever reaches its port can read every document."
-        " Set LOROGO_JOURNAL_SECRET, the same for all servers"
+        "the journal is served without a secret: every client that reaches its port can read all documents;"
+        " set LOROGO_JOURNAL_SECRET to the same value on all servers"
     )
     if closed:
         raise CommandError(words)
@@ -166,9 +168,9 @@ def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
 
 
 async def _connect_first(serving: ServeOptions, stop: asyncio.Event) -> JetStreamTransport | None:
-    """One that answers probes waits for NATS, for whoever watches it sees that; another says so and ends.
+    """Connect; wait for NATS if there are health probes, which report it; else raise if it is unreachable.
 
-    None if it is to stop meanwhile.
+    Returns None after a stop signal.
     """
     failures = 0
     while not stop.is_set():
@@ -185,7 +187,7 @@ async def _connect_first(serving: ServeOptions, stop: asyncio.Event) -> JetStrea
 
 
 async def _connect_patiently(serving: ServeOptions, stop: asyncio.Event) -> JetStreamTransport | None:
-    """A worker that is started again while NATS is away waits for it; None if it is to stop."""
+    """Connect a worker, and wait while NATS is unreachable; None after a stop signal."""
     failures = 0
     while not stop.is_set():
         try:
@@ -198,7 +200,7 @@ async def _connect_patiently(serving: ServeOptions, stop: asyncio.Event) -> JetS
 
 
 def restart_seconds(failures: int) -> float:
-    """How long to wait before the next attempt, after so many failures in a row."""
+    """Return the pause before the next attempt, after this many consecutive failures."""
     return min(_RESTART_SECONDS_MAX, _RESTART_SECONDS_MIN * 2.0 ** min(failures, 16))
 
 
@@ -216,9 +218,9 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 async def parent(
     serving: ServeOptions, workers: int, arguments: Sequence[str], handed: Mapping[str, str] | None = None
 ) -> None:
-    """Run worker processes, start those that crash again, and stop them all gracefully.
+    """Run worker processes, restart those that crash, and stop them gracefully.
 
-    `handed` are variables for each of them, also for those that are started much later.
+    `handed` has environment variables for all workers, also for restarted ones.
     """
     environment = {**os.environ, **(handed or {}), "PYTHONUNBUFFERED": "1"}
     _check_journal_port(serving.settings, closed=serving.closed)
@@ -232,11 +234,11 @@ async def parent(
                 for number in range(workers)
             ]
         if any(task.result() == _BAD_INPUT for task in fleet):
-            raise CommandError("a worker cannot run as it was told; its own words are above")
+            raise CommandError("a worker cannot run with these options; its error is printed above")
 
 
 async def _check(serving: ServeOptions, workers: int) -> None:
-    """What would make every worker fail is said once, here."""
+    """Report problems that would stop every worker once, before the workers start."""
     await serving.guard.check_nats(serving.url)
     try:
         async with await connect(serving.url, name="lorogo serve", **serving.identity) as transport:
@@ -246,7 +248,7 @@ async def _check(serving: ServeOptions, workers: int) -> None:
                 replicas=settings.replicas,
                 wal_bytes_max=settings.wal_bytes_max,
                 kept_presence_bytes_max=settings.kept_presence_bytes_max,
-                guarded=None,  # the servers say
+                guarded=None,  # set by the servers
             ):
                 await transport.ensure(spec)
     except Unreachable as error:
@@ -267,7 +269,7 @@ async def _look_after(
     stop_seconds: float,
     stop: asyncio.Event,
 ) -> int:
-    """One worker's life, and its next ones. Returns 0 after a stop, 2 if it can never run."""
+    """Run one worker and restart it after crashes. Returns 0 after a stop, 2 if it can never run."""
     loop = asyncio.get_running_loop()
     failures = 0
     while not stop.is_set():
@@ -279,8 +281,8 @@ async def _look_after(
             *arguments,
             "--worker",
             str(number),
-            stdin=asyncio.subprocess.PIPE,  # closes when we die, however we die
-            start_new_session=True,  # Ctrl-C comes to us alone, and we tell them
+            stdin=asyncio.subprocess.PIPE,  # closes when this process exits, for any reason
+            start_new_session=True,  # only this process gets Ctrl-C, and it stops the workers
             env=environment,
         )
         log.info("worker started", worker=number, pid=process.pid)
@@ -306,7 +308,7 @@ async def _until_ended(process: asyncio.subprocess.Process, stop: asyncio.Event,
             process.terminate()
             done, _ = await asyncio.wait({ended}, timeout=stop_seconds + _STOP_GRACE_SECONDS)
             if not done:
-                log.error("worker does not stop: killed", pid=process.pid)
+                log.error("worker killed: it did not stop in time", pid=process.pid)
                 process.kill()
         return await ended
     finally:

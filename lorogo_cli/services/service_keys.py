@@ -1,6 +1,6 @@
-"""Who may come in: the keys of a closed service, or `--open`, in the operator's own words.
+"""Access to a service: the keys of a closed service, or `--open`.
 
-`serve`, `gateway` and `auth` are closed unless they are told otherwise (docs/decisions/0016).
+`serve`, `gateway` and `auth` are closed by default (docs/decisions/0016).
 """
 
 import os
@@ -22,16 +22,16 @@ from lorogo_transport.ports import Bus, PermissionViolation
 
 log = structlog.get_logger(__name__)
 
-_PROBE = f"{subjects.accepted('_')}.probe"  # one word more than any document's: nobody listens
+_PROBE = f"{subjects.accepted('_')}.probe"  # one token more than a document's subject: no subscriber
 _LOOK_SECONDS = 5.0
 
 
 class AccessCheckUnanswered(CommandError):
-    """NATS does not say whether it lets strangers in: it is away."""
+    """NATS is unreachable: whether it accepts anonymous clients is unknown."""
 
 
 class Identity(TypedDict, total=False):
-    """How a service says to NATS who it is: arguments of `jetstream.connect`."""
+    """NATS credentials and inboxes of a service: arguments of `connect`."""
 
     seed: str | None
     inbox_prefix: str
@@ -41,25 +41,25 @@ class Identity(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ServiceKeys:
-    """Keys that verify tokens, or none: then everybody may do everything. And who we are to NATS."""
+    """Keys that verify tokens (None: every client may do everything), and the service's nkey seed."""
 
     keys: KeySource | None
     seed: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, settings: ResolvedSettings) -> "ServiceKeys":
-        """As was chosen. Raises Problem, SecretUnusable, InvalidKey."""
+        """Load keys and seed from the settings. Raises Problem, SecretUnusable, InvalidKey."""
         found = keys_in(settings)
         if found is None and not settings["open"]:
             raise CommandError(
-                f"`lorogo {settings.section}` needs the keys that verify tokens: --keys FILE"
-                " (`lorogo auth setup DIR` makes them), or --open if everybody who reaches it may read and"
-                " change every document"
+                f"`lorogo {settings.section}` needs the keys that verify tokens: use --keys FILE"
+                " (`lorogo auth setup DIR` makes them), or --open to let every client that can connect read"
+                " and change all documents"
             )
         if found is not None and settings["open"]:
             raise CommandError(
                 f"{settings.called('open')} contradicts {settings.called('keys_file')}:"
-                " with keys everybody needs a token"
+                " with keys, every client needs a token"
             )
         seed = settings.secret("nats_seed_file", "the nkey seed")
         if seed is not None:
@@ -69,7 +69,7 @@ class ServiceKeys:
         return cls(found, seed)
 
     def server_identity(self) -> Identity:
-        """For a document server: with keys it answers to users' inboxes only, and is answered on `_TAKEN`."""
+        """Return a server's identity; with keys it replies only to users' inboxes, and listens on `_TAKEN`."""
         if self.keys is None:
             return self._service_identity(subjects.SERVER_INBOX)
         return {
@@ -79,59 +79,57 @@ class ServiceKeys:
         }
 
     def gateway_identity(self) -> Identity:
-        """For a gateway, a client of servers: it answers on their `_TAKEN`, they answer to its inbox."""
+        """Return a gateway's identity: it replies on the servers' `_TAKEN`, and they reply to its inbox."""
         return self._service_identity(subjects.GATEWAY_INBOX)
 
     def _service_identity(self, inbox_prefix: str) -> Identity:
-        """The seed, and inboxes where no other service may listen; nothing on an open NATS."""
+        """Return the seed and a private inbox prefix; empty on an open NATS."""
         if self.keys is None and self.seed is None:
             return {}
         return {"seed": self.seed, "inbox_prefix": inbox_prefix}
 
-    async def check_nats(self, url: str, *, else_say: str = "; or say --open instead of --keys") -> None:
-        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered.
+    async def check_nats(self, url: str, *, alternative: str = "; or use --open instead of --keys") -> None:
+        """With keys, require that NATS refuses anonymous clients. Raises Problem, Unanswered.
 
-        `else_say` ends the sentence: what else could be done.
+        `alternative` ends the error message.
         """
         if self.keys is None:
             return
         try:
-            stranger = await allows_anonymous(url, _LOOK_SECONDS)
+            open_to_all = await allows_anonymous(url, _LOOK_SECONDS)
         except Unreachable as error:
             raise AccessCheckUnanswered(str(unreachable(error, closed=True))) from None
-        if stranger:
+        if open_to_all:
             raise CommandError(
-                "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"
-                f" the configuration of one that does not{else_say}"
+                "this NATS accepts anonymous clients, so tokens protect nothing: `lorogo auth setup DIR`"
+                f" writes the configuration of a closed NATS{alternative}"
             )
 
     def not_let_in(self, error: Unreachable) -> CommandError:
-        """Why a server is not connected, and what to do about it."""
+        """Return the reason why a server cannot connect, with a next step."""
         if not isinstance(error, NotAuthorized):
             return unreachable(error, closed=self.keys is not None)
-        folder = "of the folder whose nats.conf NATS runs with"
+        seed = "use --nats-seed DIR/server.seed, DIR being the folder of the nats.conf that NATS runs with"
         if self.seed is None:
-            return CommandError(
-                f"NATS asks who we are: --nats-seed DIR/server.seed, {folder} ({one_line(error)})"
-            )
-        return CommandError(f"NATS does not know this seed: --nats-seed DIR/server.seed, {folder}")
+            return CommandError(f"NATS requires credentials: {seed} ({one_line(error)})")
+        return CommandError(f"NATS does not know this seed: {seed}")
 
     async def check_open(self, url: str) -> None:
-        """Without keys, everybody would come in by our seed if NATS is closed. Raises Problem, Unanswered."""
+        """Without keys, refuse a closed NATS, which our seed would open. Raises Problem, Unanswered."""
         if self.keys is not None or self.seed is None:
             return
         try:
-            stranger = await allows_anonymous(url, _LOOK_SECONDS)
+            open_to_all = await allows_anonymous(url, _LOOK_SECONDS)
         except Unreachable as error:
             raise AccessCheckUnanswered(str(unreachable(error))) from None
-        if not stranger:
+        if not open_to_all:
             raise CommandError(
-                "this NATS is closed, and --open would let everybody in by our seed: say --keys DIR/keys.jwks"
-                " instead of --open"
+                "this NATS is closed, and --open would give every client the rights of our seed: use"
+                " --keys DIR/keys.jwks instead of --open"
             )
 
     async def check_server(self, bus: Bus) -> None:
-        """With keys, NATS must let us speak as a server: no client would hear of edits. Raises Problem."""
+        """With keys, require the permission to publish accepted updates. Raises Problem."""
         if self.keys is None:
             return
         refused: list[PermissionViolation] = []
@@ -143,30 +141,30 @@ class ServiceKeys:
             unwatch()
         if any(one.publish and one.subject == _PROBE for one in refused):
             raise CommandError(
-                "this seed is not a server's, NATS does not let it say which edits were accepted:"
-                " --nats-seed DIR/server.seed, of the folder that `lorogo auth setup DIR` made"
+                "this seed is not a server's: NATS does not let it publish accepted updates;"
+                " use --nats-seed DIR/server.seed of the folder that `lorogo auth setup DIR` made"
             )
 
 
 def _check_seed(seed: str) -> None:
-    """Raise InvalidSeed if no user of NATS can have it."""
+    """Raise InvalidSeed if it is not the seed of a NATS user."""
     from lorogo_transport.auth import seeds
 
-    seeds.public_of(seed, seeds.USER, "what --nats-seed names")
+    seeds.public_of(seed, seeds.USER, "the file of --nats-seed")
 
 
 def warn_of_minting(keys: KeySource) -> None:
-    """Say so if who only verifies was given more than that takes."""
+    """Log a warning if a service that only verifies tokens was given private keys."""
     minting = [key.key_id for key in keys.keys.all if key.mints and key.algorithm == "EdDSA"]
     if minting:
         log.warning(
-            "--keys has a key that can mint tokens: give the public set, keys.jwks, which is enough here",
+            "--keys has a key that can mint tokens: use the public set, keys.jwks",
             keys=minting,
         )
 
 
 def keys_in(settings: ResolvedSettings) -> KeySource | None:
-    """The keys that were chosen. Raises SecretUnusable, InvalidKey."""
+    """Load the keys that the settings name. Raises SecretUnusable, InvalidKey."""
     choice = settings.choices["keys_file"]
     if choice.value is None:
         return None
@@ -174,7 +172,7 @@ def keys_in(settings: ResolvedSettings) -> KeySource | None:
 
 
 def keys_of(path: Path | None) -> KeySource | None:
-    """The keys in the file, else in the environment, else in the file that it names, else None."""
+    """Load the keys from the file, from the environment, or from the file that it names; else None."""
     if path is not None:
         return KeySource.from_file(path)
     if text := os.environ.get(KEYS_ENVIRONMENT, "").strip():

@@ -1,4 +1,4 @@
-"""`lorogo token keys`: the files of keys that mint, and the set of those that verify."""
+"""`lorogo token keys`: files of keys that mint tokens, and the set of keys that verify them."""
 
 import fcntl
 import json
@@ -20,13 +20,13 @@ from lorogo_transport.secret_files import read_file, write_file, write_secret
 
 _PUBLIC_MODE = 0o644
 _LOCK_SECONDS = 10.0
-_READ_SECONDS = 10  # whoever verifies looks at the file every 5
+_READ_SECONDS = 10  # services read the file again every 5 s
 
 
 def new(
     out: Path, public: Path | None, *, kind: Literal["EdDSA", "HS256"], key_id: str | None, as_json: bool
 ) -> None:
-    """Make a key; with `public`, its set has it when this returns. What is there is never lost."""
+    """Make a key and, with `public`, add it to that set. Existing keys are never overwritten."""
     key = new_key(kind, key_id)
     if public is None:
         write_secret(out, _text(key.private()), "the key")
@@ -34,13 +34,13 @@ def new(
         with _locked(public):
             before = _read(public) if _exists(public) else {"keys": []}
             if any(one["kid"] == key.key_id for one in before["keys"]):
-                raise CommandError(f"{str(public)!r} has a key {key.key_id!r} already: give another --id")
+                raise CommandError(f"{str(public)!r} already has a key {key.key_id!r}: choose another --id")
             write_secret(out, _text(key.private()), "the key")
             try:
                 _write(public, {**before, "keys": [*before["keys"], key.public()]})
             except LorogoError:
                 with suppress(OSError):
-                    out.unlink()  # it was never used, and would be in the way of another try
+                    out.unlink()  # unused; it would block the next attempt
                 raise
     if as_json:
         say_json(
@@ -49,13 +49,13 @@ def new(
         return
     say(f"{out} has the new key {key.key_id}: it mints tokens, keep it secret")
     if public is not None:
-        secret = "; that is a secret, too" if kind == "HS256" else ""
-        say(f"{public} has what verifies them{secret}")
-        say(f"wait {_READ_SECONDS} s before you mint with it: serve, gateway and auth know it by then")
+        secret = "; keep it secret, too" if kind == "HS256" else ""
+        say(f"{public} has the key that verifies them{secret}")
+        say(f"wait {_READ_SECONDS} s before you mint with it, until serve, gateway and auth have read it")
 
 
 def show(file: Path, *, as_json: bool) -> None:
-    """Which keys there are."""
+    """List the keys in a file."""
     keys = KeySource.from_file(file).keys.all
     if as_json:
         say_json({"keys": [_facts(key) for key in keys]}, pretty=False)
@@ -67,12 +67,12 @@ def show(file: Path, *, as_json: bool) -> None:
 
 
 def remove(key_id: str, public: Path, *, as_json: bool) -> None:
-    """Take a key out of the set."""
+    """Remove a key from the set."""
     with _locked(public):
         before = _read(public)
         there = [one["kid"] for one in before["keys"]]
         if key_id not in there:
-            raise CommandError(f"there is no key {key_id!r} in {str(public)!r}: it has {', '.join(there)}")
+            raise CommandError(f"{str(public)!r} has no key {key_id!r}: it has {', '.join(there)}")
         if len(there) == 1:
             raise CommandError(
                 f"{key_id!r} is the last key in {str(public)!r}: add another first (`keys new`)"
@@ -81,7 +81,7 @@ def remove(key_id: str, public: Path, *, as_json: bool) -> None:
     if as_json:
         say_json({"removed": key_id, "keys": [one for one in there if one != key_id]}, pretty=False)
     else:
-        say(f"{public} has no key {key_id} any more: tokens that it signed are refused")
+        say(f"key {key_id} is removed from {public}: tokens that it signed are refused")
 
 
 def _facts(key: Key) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _facts(key: Key) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The key set in the file, with all that it says; every key in it is one."""
+    """Read and check the key set in the file; unknown members are kept."""
     text, _ = read_file(path, "the key set")
     KeySource.from_file(path)  # raises if they cannot be used
     jwks: dict[str, Any] = json.loads(text)
@@ -97,7 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, jwks: dict[str, Any]) -> None:
-    """The set, whole; private if there is a secret in it, else as it was."""
+    """Write the set atomically; with mode 0600 if it has a secret, else with its previous mode."""
     if any(key.secret for key in keys_of(jwks).all):
         mode = 0o600
     elif _exists(path):
@@ -111,7 +111,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError) as error:
-        raise CommandError(f"{str(path)[:100]!r} cannot be looked at: {error}") from None
+        raise CommandError(f"cannot read {str(path)[:100]!r}: {error}") from None
 
 
 def _text(value: object) -> str:
@@ -120,11 +120,11 @@ def _text(value: object) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Alone with the set: two who add a key at the same moment would lose one."""
+    """Lock the set: two processes that add a key at the same time would lose one."""
     try:
         descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError):
-        raise CommandError(f"there is no folder for {str(path)[:100]!r}") from None
+        raise CommandError(f"cannot write {str(path)[:100]!r}: its folder does not exist") from None
     deadline = time.monotonic() + _LOCK_SECONDS
     try:
         while True:
@@ -133,7 +133,7 @@ def _locked(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise CommandError(f"somebody else is changing {str(path)!r}: try again") from None
+                    raise CommandError(f"another process is changing {str(path)!r}: try again") from None
                 time.sleep(0.02)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""`lorogo token mint` and `show`: tokens made, and looked at."""
+"""`lorogo token mint` and `show`: mint tokens and show their content."""
 
 import os
 import sys
@@ -32,17 +32,15 @@ _SECONDS_MAX = 10 * 365 * 86_400
 def mint(
     key: Path, *, subject: str, grants: Sequence[str], expires: str, token_id: str | None, out: Path | None
 ) -> None:
-    """Mint and print, or write."""
+    """Mint a token, and print it or write it to a file."""
     documents = _documents(grants)
     if out is not None and os.path.realpath(out) == os.path.realpath(key):
-        raise CommandError("--out is the key itself: the token goes to another file")
-    if out is not None and not misplaced_secret(str(out)):  # write_secret says that
+        raise CommandError("--out and --key are the same file: choose another file for the token")
+    if out is not None and not misplaced_secret(str(out)):  # write_secret reports that
         _check_free(out)
     seconds = parse_lasting(expires)
     if seconds > _SECONDS_MAX:
-        raise CommandError(
-            f"--expires {brief(expires)} is more than ten years from now: choose less, as in 30d"
-        )
+        raise CommandError(f"--expires {brief(expires)} is more than ten years: choose less, for example 30d")
     signing = _signing_key(key)
     try:
         text = minting.mint(signing, subject=subject, documents=documents, expires=seconds, token_id=token_id)
@@ -56,7 +54,7 @@ def mint(
 
 
 def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
-    """Say what the token says; False if it was to be verified and is not good."""
+    """Print the token's content; return False if verification was requested and failed."""
     text, source = _token(token_file)
     trusted, now = keys_of(keys), time.time()
     known = None if trusted is None else trusted.keys
@@ -78,9 +76,9 @@ def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
         ("TOKEN", f"of {source}"),
         [
             ("subject", token.subject),
-            ("id", token.token_id + ("" if token.token_id != token.user else " (it has no jti)")),
-            ("key", token.key_id or "it names none"),
-            ("issued", "it does not say" if token.issued is None else _when(token.issued, now)),
+            ("id", token.token_id + ("" if token.token_id != token.user else " (no jti)")),
+            ("key", token.key_id or "not named"),
+            ("issued", "not stated" if token.issued is None else _when(token.issued, now)),
             ("expires", _when(token.expires, now)),
             ("verified", _verdict(token, known, problem)),
         ],
@@ -92,14 +90,14 @@ def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
 
 
 def _signing_key(path: Path) -> Key:
-    """The key in the file. Raises Problem if it is the set that verifies, and what `load_key` raises."""
+    """Load the key. Raises Problem if the file is a public set, and the errors of `load_key`."""
     try:
         return minting.load_key(path)
     except LorogoError:
         if _is_public(path):
             raise CommandError(
-                f"{str(path)!r} has public keys, which verify tokens: what mints is the private one,"
-                " tokens.jwk where `lorogo auth setup` made them"
+                f"{str(path)!r} has public keys, which only verify tokens: use the private key, tokens.jwk in"
+                " the folder of `lorogo auth setup`"
             ) from None
         raise
 
@@ -112,15 +110,15 @@ def _is_public(path: Path) -> bool:
 
 
 def _check_free(out: Path) -> None:
-    """Raise unless there is nothing in the file yet, or a token: nothing else is written over."""
+    """Raise Problem unless the file is missing, empty or a token: other files are not overwritten."""
     try:
         empty = out.stat().st_size == 0
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CommandError(f"the token cannot be written: {str(out)!r}: {error.strerror}") from None
-    if not empty and not tokens.looks_like(read_file(out, "what is in --out")[0]):
-        raise CommandError(f"{str(out)!r} has something else than a token in it: choose another --out")
+        raise CommandError(f"cannot write the token to {str(out)!r}: {error.strerror}") from None
+    if not empty and not tokens.looks_like(read_file(out, "the file of --out")[0]):
+        raise CommandError(f"{str(out)!r} exists and is not a token: choose another --out")
 
 
 def _documents(grants: Sequence[str]) -> dict[str, str]:
@@ -128,7 +126,9 @@ def _documents(grants: Sequence[str]) -> dict[str, str]:
     for grant in grants:
         pattern, equals, access = grant.rpartition("=")  # an id may have = in it, access may not
         if not equals or not pattern:
-            raise CommandError(f"{brief(grant)} is no grant: write 'minutes-*=write'")
+            raise CommandError(
+                f"{brief(grant)} is not a grant: write ID=ACCESS, for example 'minutes-*=write'"
+            )
         if documents.get(pattern, access) != access:
             raise CommandError(f"{brief(pattern)} is granted both {documents[pattern]} and {brief(access)}")
         documents[pattern] = access
@@ -136,10 +136,10 @@ def _documents(grants: Sequence[str]) -> dict[str, str]:
 
 
 def _token(path: Path | None) -> tuple[str, str]:
-    """The token, and where it is from."""
+    """Return the token and its source."""
     if path is not None and tokens.looks_like(str(path)):
         raise CommandError(
-            "a token is never an argument, everybody on this machine can list those: give a file, or stdin"
+            "a token must not be an argument, which every user of this machine can list: use a file or stdin"
         )
     if path is not None and str(path) != "-":
         text = read_secret(path=path, environment=TOKEN_ENVIRONMENT, what="the token")
@@ -148,13 +148,13 @@ def _token(path: Path | None) -> tuple[str, str]:
         return text, TOKEN_ENVIRONMENT if os.environ.get(TOKEN_ENVIRONMENT) else f"{TOKEN_ENVIRONMENT}_FILE"
     if path is None and sys.stdin.isatty():
         raise CommandError(
-            f"which token? Name a file with --token-file, set {TOKEN_ENVIRONMENT}, or pipe it in"
+            f"no token given: use --token-file FILE, set {TOKEN_ENVIRONMENT}, or pipe it to stdin"
         )
     return sys.stdin.buffer.read(SECRET_BYTES_MAX).decode(errors="replace").strip(), "stdin"
 
 
 def _looked_at(text: str, keys: Keys | None, now: float) -> tuple[Token, str]:
-    """What it says, and why it is not good; "" if it is, or if nobody can tell."""
+    """Return the token and why it is invalid; "" if it is valid, or if there are no keys to verify it."""
     token = tokens.peek(text)
     try:
         if keys is not None:
@@ -166,10 +166,10 @@ def _looked_at(text: str, keys: Keys | None, now: float) -> tuple[Token, str]:
 
 def _verdict(token: Token, keys: Keys | None, problem: str) -> str:
     if keys is None:
-        return "not verified: --keys names the keys to verify it with"
+        return "not verified: use --keys FILE to verify it"
     if problem:
         return f"NO: {problem}"
-    return f"yes, by key {token.key_id or keys.all[0].key_id}; whether it was revoked is not looked at"
+    return f"yes, by key {token.key_id or keys.all[0].key_id}; revocation is not checked"
 
 
 def _when(seconds: float, now: float) -> str:

@@ -1,4 +1,4 @@
-"""`lorogo token revoke`: a token, or all that somebody has, refused everywhere before its time."""
+"""`lorogo token revoke`: refuse a token, or all tokens of a subject, before they expire."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from lorogo_transport.nats.connection import connect
 from lorogo_transport.secret_files import read_secret, read_secret_file
 from lorogo_transport.telemetry import audit
 
-_KEPT_SECONDS: Final = 5.0  # for the first server to have it on its disk
+_KEPT_SECONDS: Final = 5.0  # time for the first server to write it to its disk
 
 
 async def revoke(
@@ -35,9 +35,11 @@ async def revoke(
     *,
     as_json: bool,
 ) -> None:
-    """Write the entry; when this returns it is stored, and everybody who is connected hears of it."""
+    """Write the entry; when this returns, it is stored and published to all connected services."""
     if sum(one is not None for one in (token_id, subject, token_file)) != 1:
-        raise CommandError("what is to be revoked? Give a token's id, or --subject, or --token-file")
+        raise CommandError(
+            "choose one token to revoke: its id, --token-file, or --subject for all of a subject"
+        )
     until = None if lasting is None else time.time() + parse_lasting(lasting)
     if token_file is not None:
         token = tokens.peek(read_secret_file(token_file, "the token"))
@@ -46,33 +48,36 @@ async def revoke(
     if token_id is not None:
         _check_id(token_id)
         servers = await _write(ConnectionOptions(url, seed=seed), token_id, None, until)
-        what, said = {"token_id": token_id}, f"the token {token_id}"
+        what, revoked = {"token_id": token_id}, f"the token {token_id}"
     else:
         assert subject is not None
         servers = await _write(ConnectionOptions(url, seed=seed), None, _checked(subject), until)
-        what, said = {"subject": subject}, f"every token that {subject} has"
+        what, revoked = {"subject": subject}, f"every existing token of {subject}"
     audit.record(
         "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
     )
     if as_json:
         say_json({**what, "until": until, "kept_by": list(servers)}, pretty=False)
         return
-    kept = "for ever" if until is None else f"until {show_time(int(until * 1e9))}"
+    kept = "permanently" if until is None else f"until {show_time(int(until * 1e9))}"
     if servers:
         on_disk = f"NATS and {show_count(len(servers), 'server')} have stored it"
-        say(f"{said} is refused from now on; that is remembered {kept}: {on_disk}")
+        say(f"{revoked} is refused from now on; the entry is kept {kept}: {on_disk}")
     else:
-        say(f"{said} is refused from now on; NATS remembers it {kept}")
-        say("no server has confirmed that its disk has it: if NATS loses its files before that, revoke again")
-    with suppress(Unreachable):  # the entry is stored either way
+        say(f"{revoked} is refused from now on; NATS keeps the entry {kept}")
+        say(
+            "no server has confirmed that it stored the entry:"
+            " if NATS loses its files before a server has it, revoke again"
+        )
+    with suppress(Unreachable):  # the entry is already stored
         if await allows_anonymous(url):
-            say("this NATS accepts connections without a token, so none is checked: see `lorogo auth setup`")
+            say("this NATS accepts anonymous clients, so tokens are not checked: see `lorogo auth setup`")
     if token_id is None:
-        say(f"tokens that are minted for {subject} in {tokens.CLOCK_SECONDS:g} s or later are good")
+        say(f"tokens minted for {subject} after {tokens.CLOCK_SECONDS:g} s from now are valid")
 
 
 async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
-    """Mark the list of revoked tokens as complete as it is: no copy of it is left."""
+    """Mark the list of revoked tokens as complete: there is no other copy to wait for."""
     seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
     way = ConnectionOptions(url, seed=seed)
     with _problems(way):
@@ -85,17 +90,17 @@ async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
     if as_json:
         say_json({"entries": entries}, pretty=False)
         return
-    say(f"the list of revoked tokens counts as complete: it has {entries} of them")
+    say(f"the list of revoked tokens is marked complete: it has {entries} entries")
 
 
 async def _write(
     way: ConnectionOptions, token_id: str | None, subject: str | None, until: float | None
 ) -> tuple[str, ...]:
-    """The servers that have it on their disks."""
+    """Write the entry; return the servers that have it on their disks."""
     with _problems(way):
         async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
             revocations = Revocations(transport, SystemClock())
-            await revocations.read()  # to remove what is over
+            await revocations.read()  # needed to remove expired entries
             sequence = 0
             if token_id is not None:
                 sequence = await revocations.revoke_token(token_id, until)
@@ -106,20 +111,20 @@ async def _write(
 
 @contextmanager
 def _problems(way: ConnectionOptions) -> Iterator[None]:
-    """What NATS refuses, in a sentence."""
+    """Turn errors of NATS into Problem."""
     try:
         yield
     except NotAuthorized as error:
         if way.known:
-            raise CommandError(f"NATS at {shown(way)} does not know who revokes: {error}") from None
+            raise CommandError(f"NATS at {shown(way)} refuses these credentials: {error}") from None
         raise CommandError(
-            f"NATS at {shown(way)} asks who revokes: --nats-seed names the seed of an operator"
+            f"NATS at {shown(way)} requires credentials: use --nats-seed with the seed of an operator"
         ) from None
     except Unreachable as error:
         raise unreachable(error) from None
     except PermissionDenied:
         raise CommandError(
-            "this NATS user may not revoke: --nats-seed names the seed of an operator"
+            "this NATS user may not revoke: use --nats-seed with the seed of an operator"
         ) from None
     except StreamMissing:
         raise CommandError(
@@ -129,7 +134,10 @@ def _problems(way: ConnectionOptions) -> Iterator[None]:
 
 def _check_id(token_id: str) -> None:
     if tokens.looks_like(token_id):
-        raise CommandError("that is a token, not its id, and all who list processes saw it: use --token-file")
+        raise CommandError(
+            "this is a token, not its id; every user of this machine could read it from the process list:"
+            " use --token-file"
+        )
     try:
         revocation.token_key(token_id)
     except ValueError as error:
@@ -141,5 +149,5 @@ def _checked(subject: str) -> str:
         return tokens.checked_subject(subject)
     except ValueError:
         raise CommandError(
-            f"no token has the subject {subject[:40]!r}: it is 1 to 128 printable characters"
+            f"{subject[:40]!r} is not a subject: a subject has 1 to 128 printable characters"
         ) from None

@@ -1,4 +1,4 @@
-"""`lorogo token ...`: mint, show and revoke tokens, and keep their keys."""
+"""`lorogo token ...`: mint, show and revoke tokens, and manage their keys."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -10,20 +10,20 @@ from lorogo_cli.connect.options import NATS_DEFAULT, Json, Nats, NatsSeed, Verbo
 from lorogo_cli.connect.runtime import run
 from lorogo_cli.render.logs import configure
 
-app = typer.Typer(no_args_is_help=True, help="Tokens: who may do what, for how long (docs/SECURITY.md).")
+app = typer.Typer(no_args_is_help=True, help="Mint, show and revoke tokens (docs/SECURITY.md).")
 keys_app = typer.Typer(
     no_args_is_help=True,
-    help="The keys that mint tokens, and the set of those that verify them.\n\n"
-    "A key is replaced without anybody noticing: `keys new` makes the next one and adds its public part to"
-    " the set, which serve, gateway and auth read again within seconds. Once all of them have it, mint with"
-    " the new key. When the last token of the old one has ended, `keys remove` it.\n\n"
-    "If a key was stolen, remove it at once: every token that it signed is refused from then on.",
+    help="Keys that mint tokens, and the set of keys that verify them.\n\n"
+    "To replace a key without interruption: `keys new` makes a new key and adds its public part to the set,"
+    " which serve, gateway and auth read again within seconds. Then mint with the new key. When the last"
+    " token of the old key has expired, remove the old key with `keys remove`.\n\n"
+    "If a key was stolen, remove it at once: every token that it signed is then refused.",
 )
 app.add_typer(keys_app, name="keys")
 
 
 class KeyAlgorithm(StrEnum):
-    """Kinds of keys."""
+    """Algorithms of keys."""
 
     EDDSA = "EdDSA"
     HS256 = "HS256"
@@ -31,8 +31,8 @@ class KeyAlgorithm(StrEnum):
 
 @app.command()
 def mint(
-    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The key that mints (private).")],
-    subject: Annotated[str, typer.Option("--subject", metavar="NAME", help="Whose token it is.")],
+    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key that mints.")],
+    subject: Annotated[str, typer.Option("--subject", metavar="NAME", help="The user of the token.")],
     grant: Annotated[
         list[str],
         typer.Option(
@@ -41,17 +41,17 @@ def mint(
             help="read, write or admin on a document or a pattern: 'minutes-*=write'; may be repeated.",
         ),
     ],
-    expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="After 90s, 8h, 30d.")],
+    expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Lifetime: 90s, 8h, 30d.")],
     token_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="To revoke it by; random unless it is given.")
+        str | None, typer.Option("--id", metavar="ID", help="Id for revocation; random by default.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write it there, for you alone to read, not to stdout."),
+        typer.Option("--out", metavar="FILE", help="Write to this private file instead of stdout."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Mint a token, and print it and nothing else."""
+    """Mint a token and print it, without other output."""
     configure(verbose=verbose)
     from lorogo_cli.tokens import mint as minting
 
@@ -71,13 +71,13 @@ def show(
     keys: Annotated[
         Path | None,
         typer.Option(
-            "--keys", metavar="FILE", help="Verify it with this key set (or LOROGO_KEYS, LOROGO_KEYS_FILE)."
+            "--keys", metavar="FILE", help="Verify with this key set (or LOROGO_KEYS, LOROGO_KEYS_FILE)."
         ),
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a token says, and with --keys whether it is good. Exit code 1: it is not."""
+    """Show the content of a token and, with --keys, verify it. Exit code 1: the token is invalid."""
     configure(verbose=verbose)
     from lorogo_cli.tokens import mint as minting
 
@@ -88,25 +88,25 @@ def show(
 @keys_app.command("new")
 def keys_new(
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="For the key that mints: a new file, private.")
+        Path, typer.Option("--out", metavar="FILE", help="New private file for the key that mints.")
     ],
     public: Annotated[
         Path | None,
         typer.Option(
-            "--public", metavar="FILE", help="The key set that gets its public part; made if it is not there."
+            "--public", metavar="FILE", help="Key set to which the public part is added; created if missing."
         ),
     ] = None,
     kind: Annotated[
         KeyAlgorithm,
-        typer.Option("--kind", help="EdDSA: who verifies cannot mint. HS256: one secret for both."),
+        typer.Option("--kind", help="EdDSA: separate keys to mint and verify. HS256: one secret for both."),
     ] = KeyAlgorithm.EDDSA,
     key_id: Annotated[
-        str | None, typer.Option("--id", metavar="KID", help="Its name; random unless it is given.")
+        str | None, typer.Option("--id", metavar="KID", help="Name of the key; random by default.")
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make a new key, and add its public part to a key set."""
+    """Make a key, and add its public part to a key set."""
     configure(verbose=verbose)
     from lorogo_cli.tokens import key_files
 
@@ -119,7 +119,7 @@ def keys_show(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show which keys are in a file; never the keys themselves."""
+    """List the keys in a file, without the key material."""
     configure(verbose=verbose)
     from lorogo_cli.tokens import key_files
 
@@ -133,7 +133,7 @@ def keys_remove(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Remove a key from a set: every token that it signed is refused from then on."""
+    """Remove a key from a set: every token that it signed is then refused."""
     configure(verbose=verbose)
     from lorogo_cli.tokens import key_files
 
@@ -147,15 +147,17 @@ def revoke(
         typer.Argument(metavar="ID", help="The token's id (jti), as `lorogo token show` shows it."),
     ] = None,
     subject: Annotated[
-        str | None, typer.Option("--subject", metavar="NAME", help="All tokens that this subject has now.")
+        str | None, typer.Option("--subject", metavar="NAME", help="All existing tokens of this subject.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="The token that is in this file.")
+        Path | None, typer.Option("--token-file", metavar="FILE", help="The token in this file.")
     ] = None,
     lasting: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="TIME", help="Forget it after 30d, say: longer than any such token lasts."
+            "--for",
+            metavar="TIME",
+            help="Drop the entry after this time, for example 30d; longer than the tokens' lifetime.",
         ),
     ] = None,
     json: Json = False,
@@ -163,7 +165,7 @@ def revoke(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Refuse a token, or all that somebody has, everywhere and at once, before its time."""
+    """Refuse a token, or all tokens of a subject, everywhere and at once."""
     configure("info", verbose=verbose)
     from lorogo_cli.tokens import revoke as revoking
 
@@ -177,7 +179,7 @@ def complete(
     nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
-    """Accept tokens again after NATS lost the list of revoked ones and no server has a copy: revoke first."""
+    """Accept tokens again after NATS and all servers lost the list of revoked tokens. Revoke again first."""
     configure("info", verbose=verbose)
     from lorogo_cli.tokens import revoke as revoking
 
