@@ -1,27 +1,27 @@
-"""What can go wrong with a benchmark itself.
+"""Errors of the benchmark suite itself.
 
 LorogoError
-└── BenchError              it cannot be run as it was told
-    ├── NotReady            something did not start in time; says its last words
-    └── LoadFailed          a process that makes load could not do what it was told; says why
+└── BenchError              the benchmark cannot run with these options
+    ├── NotReady            a process did not start in time; has the end of its log
+    └── LoadFailed          a load process could not run a command; has the reason
 """
 
 from lorogo_protocol.errors import LorogoError
 
 
 class BenchError(LorogoError):
-    """It cannot be run as it was told."""
+    """The benchmark cannot run with these options."""
 
     code = "bench"
 
 
 class BenchNotReady(BenchError):
-    """Something did not start in time."""
+    """A process did not start in time."""
 
     code = "bench-not-ready"
 
 
 class LoadProcessFailed(BenchError):
-    """A process that makes load could not do what it was told."""
+    """A load process could not run a command."""
 
     code = "bench-load-failed"

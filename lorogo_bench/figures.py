@@ -1,8 +1,7 @@
-"""Figures of rounds: percentiles, medians, the best and the range. Pure.
+"""Figures of rounds: percentiles, medians, best values and ranges. Pure.
 
-A benchmark measures in rounds, and in each round both what is measured and its limit, so that noise hits
-both. What is compared is compared within a round (`ratios`), and the median of the rounds is what is told,
-with their range.
+A benchmark measures in rounds. Each round measures both lorogo and its limit, so that noise affects both.
+Ratios are computed within a round (`ratios`); results are the median of the rounds and their range.
 """
 
 import statistics
@@ -15,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RoundValues:
-    """One figure of every round."""
+    """The values of one figure, one per round."""
 
     values: tuple[float, ...]
 
@@ -36,39 +35,39 @@ class RoundValues:
         return max(self.values)
 
     def best(self, *, more_is_better: bool) -> float:
-        """The round in which the least went wrong."""
+        """Return the best round."""
         return self.highest if more_is_better else self.lowest
 
 
 def rounds(values: Iterable[float]) -> RoundValues:
-    """The figure of these rounds."""
+    """Return the figure of these rounds."""
     return RoundValues(tuple(values))
 
 
 def known(values: Iterable[float | None]) -> RoundValues | None:
-    """The figure of these rounds; None if one of them could not be measured here."""
+    """Return the figure of these rounds; None if one round could not be measured on this machine."""
     found = tuple(values)
     some = tuple(value for value in found if value is not None)
     return RoundValues(some) if some and len(some) == len(found) else None
 
 
 def ratios(ours: RoundValues, theirs: RoundValues) -> RoundValues:
-    """Ours divided by theirs, round by round."""
+    """Return ours divided by theirs, round by round."""
     return RoundValues(tuple(one / other for one, other in zip(ours.values, theirs.values, strict=True)))
 
 
 def differences(ours: RoundValues, theirs: RoundValues) -> RoundValues:
-    """Ours less theirs, round by round."""
+    """Return ours minus theirs, round by round."""
     return RoundValues(tuple(one - other for one, other in zip(ours.values, theirs.values, strict=True)))
 
 
 def scaled(figure: RoundValues, factor: float) -> RoundValues:
-    """Each round, so many times."""
+    """Return each round multiplied by a factor."""
     return RoundValues(tuple(value * factor for value in figure.values))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all are not above. `values` must not be empty."""
+    """Return the smallest value that is at least as high as this share of all. `values` must not be empty."""
     if not values or not 0 <= share <= 1:
         raise ValueError("a percentile needs values, and a share from 0 to 1")
     ordered = sorted(values)
@@ -77,7 +76,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def interleaved(kinds: Sequence[T], count: int) -> Iterator[tuple[int, T]]:
-    """Each kind once in every round: forwards, backwards, forwards, so that none is always the first."""
+    """Yield each kind once per round: forwards, backwards, forwards, so that no kind is always first."""
     for number in range(count):
         for kind in kinds if number % 2 == 0 else reversed(kinds):
             yield number, kind

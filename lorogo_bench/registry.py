@@ -1,4 +1,4 @@
-"""Every workload, by the name that is typed. A new one is a module in `workloads/` and its line here."""
+"""All workloads by name. To add one, write a module in `workloads/` and add it here."""
 
 from collections.abc import Iterable
 
@@ -31,10 +31,10 @@ WORKLOADS: tuple[Workload, ...] = (
 
 
 def find(names: Iterable[str]) -> list[Workload]:
-    """The workloads of these names, each once, in their order; `all`: every one. Raises BenchError."""
+    """Return the named workloads, each once, in order; `all` stands for every one. Raises BenchError."""
     by_name = {one.name: one for one in WORKLOADS}
     wanted = dict.fromkeys(found for name in names for found in (by_name if name == ALL else [name]))
     unknown = [name for name in wanted if name not in by_name]
     if unknown:
-        raise BenchError(f"there is no workload {unknown[0]!r}: {', '.join(by_name)}, or {ALL}")
+        raise BenchError(f"unknown workload {unknown[0]!r}: choose {', '.join(by_name)} or {ALL}")
     return [by_name[name] for name in wanted]

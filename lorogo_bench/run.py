@@ -1,4 +1,4 @@
-"""Runs workloads one after the other; one that fails does not keep the next from being measured."""
+"""Run workloads one after the other; the next workload runs even if one fails."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from lorogo_protocol.errors import LorogoError
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One workload, and what came of it."""
+    """A workload and its outcome."""
 
     workload: Workload
     outcome: WorkloadOutcome
@@ -19,19 +19,19 @@ class Result:
 
 
 async def run_all(workloads: Sequence[Workload], bench: Bench) -> list[Result]:
-    """Run them all, in their order."""
+    """Run all workloads, in order."""
     return [await _run(workload, bench) for workload in workloads]
 
 
 async def _run(workload: Workload, bench: Bench) -> Result:
-    bench.tell(f"{workload.name}: {workload.words}")
+    bench.progress(f"{workload.name}: {workload.words}")
     began, neighbours = time.perf_counter(), BackgroundCpu()
     try:
         outcome = await workload.run(bench)
     except (LorogoError, TimeoutError, OSError) as error:
         words = f"{type(error).__name__}: {error}"
-        outcome = WorkloadOutcome(checks=(Check("it came to its end", False, words),))
+        outcome = WorkloadOutcome(checks=(Check("the workload finishes", False, words),))
     foreign = neighbours.cores()
     busy = "not known" if foreign is None else f"{foreign:.2f} cores"
-    outcome = replace(outcome, conditions={**outcome.conditions, "busy with other things": busy})
+    outcome = replace(outcome, conditions={**outcome.conditions, "busy with other processes": busy})
     return Result(workload, outcome, time.perf_counter() - began)

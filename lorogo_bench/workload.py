@@ -1,4 +1,4 @@
-"""What a workload is, and what it has found out. Pure.
+"""Workloads and their outcomes. Pure.
 
     async def run(bench: Bench) -> Outcome:
         findings = Findings()
@@ -12,8 +12,8 @@
 
     WORKLOAD = Workload("round-trip", "one writer, one reader: commit to ACK, commit to seen", run)
 
-A goal that is missed is told, and no more than that: it depends on the machine. A check that fails means that
-a result is wrong: then no figure of it counts, and the exit code is 1.
+A missed goal is only reported: it depends on the machine. A failed check means that a result is wrong: then
+no figure of the workload counts, and the exit code is 1.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,10 +31,10 @@ DURABILITIES: Final[tuple[Durability, ...]] = ("stream", "journal")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One figure: the median of the rounds, and their range."""
+    """A figure: the median of the rounds, and their range."""
 
     name: str
-    value: float | None  # None: it cannot be measured on this machine
+    value: float | None  # None: this machine cannot measure it
     unit: str
     lowest: float | None = None
     highest: float | None = None
@@ -46,14 +46,14 @@ class Ratio:
 
     name: str
     value: float
-    limit: str  # what it was divided by
+    limit: str  # the divisor
     lowest: float
     highest: float
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place of a line: the median of the rounds there, and their range."""
+    """A point of a line: the median of its rounds, and their range."""
 
     at: float
     value: float
@@ -63,28 +63,28 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What becomes of figures as something grows; each line by its name."""
+    """Figures as a quantity grows; each line by its name."""
 
     name: str
-    along: str  # what grows
+    along: str  # the growing quantity
     unit: str
     lines: Mapping[str, tuple[Point, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure should be."""
+    """A bound that a figure should meet."""
 
     words: str
     value: float | None  # None: it was not measured
     bound: float
     unit: str
     at_least: bool  # else at most
-    unjudged: str = ""  # why it says nothing here
+    unjudged: str = ""  # the reason why the goal does not apply on this machine
 
     @property
     def met(self) -> bool | None:
-        """None: not judged."""
+        """Return whether the goal is met; None: it does not apply."""
         if self.value is None or self.unjudged:
             return None
         return self.value >= self.bound if self.at_least else self.value <= self.bound
@@ -92,16 +92,16 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that must be so, or the figures are of something that did not work."""
+    """A condition that must hold for the figures to count."""
 
     words: str
     good: bool
-    found: str = ""  # what was there instead
+    found: str = ""  # the actual value
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """What a workload has found out."""
+    """The result of a workload."""
 
     measurements: tuple[Measurement, ...] = ()
     ratios: tuple[Ratio, ...] = ()
@@ -112,12 +112,12 @@ class WorkloadOutcome:
 
     @property
     def good(self) -> bool:
-        """Whether the results are right, and that was looked at."""
+        """Return whether there are checks and all of them hold."""
         return bool(self.checks) and all(check.good for check in self.checks)
 
 
 class OutcomeBuilder:
-    """Collects an outcome."""
+    """Collects the parts of an outcome."""
 
     def __init__(self) -> None:
         self._measurements: list[Measurement] = []
@@ -128,7 +128,7 @@ class OutcomeBuilder:
         self._curves: list[Curve] = []
 
     def measured(self, name: str, figure: RoundValues | None, unit: str) -> None:
-        """A figure; None: this machine does not tell."""
+        """Add a figure; None: this machine cannot measure it."""
         if figure is None:
             self._measurements.append(Measurement(name, None, unit))
         else:
@@ -136,14 +136,14 @@ class OutcomeBuilder:
             self._measurements.append(found)
 
     def compared(self, name: str, ratio: RoundValues | None, *, limit: str) -> None:
-        """A figure divided by its limit, round by round; None: one of both is not known."""
+        """Add a figure divided by its limit, round by round; None: one of them is unknown."""
         if ratio is not None:
             self._ratios.append(Ratio(name, ratio.median, limit, ratio.lowest, ratio.highest))
 
     def curve(
         self, name: str, lines: Mapping[str, Mapping[int, RoundValues | None]], *, along: str, unit: str
     ) -> None:
-        """Figures at each place along something that grows; what is not known is left out."""
+        """Add figures along a growing quantity; unknown points are left out."""
         drawn = {
             line: tuple(
                 Point(at, here.median, here.lowest, here.highest)
@@ -164,22 +164,22 @@ class OutcomeBuilder:
         unit: str,
         unjudged: str = "",
     ) -> None:
-        """What the value should be: either at least or at most so much."""
+        """Add a goal: the value should be at least or at most a bound."""
         bound = at_least if at_least is not None else at_most
         if bound is None or (at_least is not None and at_most is not None):
             raise ValueError("a goal has one bound")
         self._goals.append(Goal(words, value, bound, unit, at_least is not None, unjudged))
 
     def check(self, words: str, good: bool, found: str = "") -> None:
-        """Something that must be so."""
+        """Add a condition that must hold."""
         self._checks.append(Check(words, good, "" if good else found))
 
     def equal(self, words: str, found: object, expected: object) -> None:
-        """Two things that must be the same."""
+        """Add the check that two values are equal."""
         self.check(words, found == expected, f"{_brief(found)} instead of {_brief(expected)}")
 
     def condition(self, name: str, words: object) -> None:
-        """How it was measured."""
+        """Add a condition of the measurement, such as the number of rounds."""
         self._conditions[name] = str(words)
 
     def outcome(self) -> WorkloadOutcome:
@@ -194,36 +194,36 @@ class OutcomeBuilder:
 
 
 def _no_trace(edits_max: int | None) -> EditTrace:
-    raise BenchError("nobody gave a trace to replay")
+    raise BenchError("no trace to replay: pass Bench(trace=...)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """How a workload is to be run."""
+    """Settings of a run."""
 
-    quick: bool = False  # small sizes: to see that it works, figures mean little
-    durability: Durability | None = None  # None: as the workload has it
+    quick: bool = False  # small sizes, to check that it works; the figures mean little
+    durability: Durability | None = None  # None: the workload's own
     seed: int = 1
-    folder: Path | None = None  # the disk to be measured; None: where temporary files are
-    tell: Callable[[str], None] = lambda words: None  # progress, for people
+    folder: Path | None = None  # a folder on the measured disk; None: the folder of temporary files
+    progress: Callable[[str], None] = lambda words: None  # progress, for people
     trace: Callable[[int | None], EditTrace] = (
-        _no_trace  # what somebody has typed; of it so many edits at most
+        _no_trace  # returns the trace to replay, up to a number of edits
     )
 
     def durabilities(self, *usual: Durability) -> tuple[Durability, ...]:
-        """Those to be measured: the one that was asked for, or else the workload's own."""
+        """Return the durabilities to measure: the one from the settings, or else the workload's own."""
         return usual if self.durability is None else (self.durability,)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Something that can be measured, by the name that is typed."""
+    """A workload of `lorogo bench`."""
 
     name: str
-    words: str  # what it measures, in one line
+    words: str  # its description in one line
     run: Callable[[Bench], Awaitable[WorkloadOutcome]]
-    draws: bool = False  # it finds curves
-    replays: bool = False  # it asks for `Bench.trace`
+    draws: bool = False  # its outcome has curves
+    replays: bool = False  # it needs `Bench.trace`
 
 
 def _brief(value: object, chars_max: int = 80) -> str:

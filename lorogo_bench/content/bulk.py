@@ -1,4 +1,4 @@
-"""Large content: text that nothing compresses, the same for the same seed, and Loro without lorogo."""
+"""Large content: incompressible text, the same for the same seed, and Loro without lorogo."""
 
 import base64
 import hashlib
@@ -12,23 +12,23 @@ _GROUP_CHARS, _GROUP_BYTES = 4, 3  # of base64
 
 
 def text(seed: int, chars: int) -> str:
-    """So many characters of one byte each."""
+    """Return text of this many characters, each of one byte."""
     size = -(-chars // _GROUP_CHARS) * _GROUP_BYTES
     return base64.b64encode(random.Random(seed).randbytes(size)).decode()[:chars]
 
 
 def digest(body: str) -> str:
-    """What stands for a large text where it need not be told."""
+    """Return a digest to compare large texts by."""
     return hashlib.sha256(body.encode()).hexdigest()
 
 
 def text_in(doc: LoroDoc) -> str:
-    """The text that was typed into."""
+    """Return the text of a document."""
     return doc.get_text(BODY).to_string()
 
 
 def update(body: str) -> bytes:
-    """One that puts this text into an empty document."""
+    """Return an update that inserts this text into an empty document."""
     doc = LoroDoc()
     doc.get_text(BODY).insert(0, body)
     doc.commit()
@@ -36,12 +36,12 @@ def update(body: str) -> bytes:
 
 
 def snapshot(doc: LoroDoc) -> bytes:
-    """All of a document, as newcomers get it: a text is in it twice, as it is and as it came to be."""
+    """Return a snapshot as new clients get it: it has a text twice, in the state and in the history."""
     return doc.export(ExportMode.Snapshot())
 
 
 def plainly_imported(payload: bytes) -> LoroDoc:
-    """A document with this and nothing else."""
+    """Return a document with only this payload."""
     doc = LoroDoc()
     doc.import_(payload)
     return doc

@@ -1,7 +1,7 @@
-"""What somebody has typed, as a workload asks for it: who starts the benchmark reads or makes it. Pure.
+"""Editing traces for workloads. The caller of the benchmark reads or generates them. Pure.
 
-The real one is `automerge-paper` of the public collection josephg/editing-traces. Where it is not at hand,
-one of the same size is made.
+The real one is `automerge-paper` of the public collection josephg/editing-traces. Without it, a trace of the
+same size is generated.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 NAME = "automerge-paper"
-EDITS = 259_778  # that it has
+EDITS = 259_778  # its number of edits
 
-Patch = tuple[int, int, str]  # where, how many characters go, what comes in their place
+Patch = tuple[int, int, str]  # position, deleted characters, inserted text
 
 
 class EditTrace(Protocol):
-    """Edits in order, and what they lead to."""
+    """Edits in order, and the resulting text."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class TracePrefix:
 
 
 def first(trace: EditTrace, count: int | None) -> EditTrace:
-    """So many edits of it at most (None: all), and the text that they lead to."""
+    """Return the first edits of a trace (None: all), with the resulting text."""
     if count is None or count >= len(trace.patches):
         return trace
     patches = trace.patches[:count]

@@ -1,4 +1,4 @@
-"""The beginning of every load process: make the load, do what it is told, end when stdin does."""
+"""Entry point of every load process: create the load, run its commands, exit when stdin ends."""
 
 import asyncio
 import importlib
@@ -13,7 +13,7 @@ _LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Load(Protocol):
-    """What a module of this package has under this name."""
+    """The interface of the class `Load` in each module of this package."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -21,7 +21,7 @@ class Load(Protocol):
 
 
 async def main(kind: str) -> None:
-    """Live as long as stdin does."""
+    """Run commands until stdin ends."""
     reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -32,29 +32,29 @@ async def main(kind: str) -> None:
     load: Load = make(**json.loads(first)["order"])
     try:
         async with load:
-            _say({"told": {}})
+            _reply({"result": {}})
             while line := await reader.readline():
-                _say(await _done(load, json.loads(line)))
+                _reply(await _done(load, json.loads(line)))
     except (LorogoError, OSError) as error:
-        _say({"failed": f"{type(error).__name__}: {error}"})
+        _reply({"failed": f"{type(error).__name__}: {error}"})
 
 
 async def _done(load: Load, message: dict[str, Any]) -> dict[str, Any]:
-    """Do one thing, within its time."""
+    """Run one command within its time limit."""
     verb = getattr(load, f"do_{message['do']}")
     began, busy = time.perf_counter(), time.process_time()
     try:
         async with asyncio.timeout(message["seconds"]):
-            told = await verb(**message["with"])
+            result = await verb(**message["with"])
     except TimeoutError:
         return {"failed": f"{message['do']} was not done within {message['seconds']:g} s"}
     except (LorogoError, AssertionError) as error:
         return {"failed": f"{message['do']}: {type(error).__name__}: {error}"}
     spent, cpu = time.perf_counter() - began, time.process_time() - busy
-    return {"told": told, "seconds": spent, "cpu_seconds": cpu}
+    return {"result": result, "seconds": spent, "cpu_seconds": cpu}
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _reply(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

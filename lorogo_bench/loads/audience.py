@@ -1,4 +1,4 @@
-"""Readers of one thing in one process: notes when the last of them has each piece, on the machine's clock."""
+"""Readers of one document in one process: the times when the last of them has each character."""
 
 import asyncio
 import os
@@ -8,18 +8,18 @@ from lorogo_bench.results.last_reader import SlowestReader
 
 
 class Audience:
-    """So many readers, by their numbers."""
+    """A number of readers, identified by index."""
 
     def __init__(self, readers: int, seen_fd: int) -> None:
-        """For each piece that all of them have, a byte is written to `seen_fd`."""
+        """For each item that all readers have, a byte is written to `seen_fd`."""
         self.readers = readers
         self._everyone = SlowestReader(readers)
         self._seen_fd = seen_fd
-        self._seen_ns: list[int] = []  # of each piece that was not taken yet
+        self._seen_ns: list[int] = []  # of each item that was not taken yet
         self._more = asyncio.Event()
 
     def has(self, reader: int, count: int) -> None:
-        """This reader has so many pieces now."""
+        """Record the number of items that a reader has."""
         fresh = self._everyone.has(reader, count)
         if fresh:
             self._seen_ns += [time.monotonic_ns()] * fresh
@@ -27,7 +27,7 @@ class Audience:
             self._more.set()
 
     async def take(self, count: int) -> list[int]:
-        """When the last reader had each of the next so many pieces."""
+        """Return the times when the last reader had each of the next items."""
         while len(self._seen_ns) < count:
             self._more.clear()
             await self._more.wait()

@@ -1,4 +1,4 @@
-"""Many who read: real clients, each with a connection and a replica of its own, in one process."""
+"""Many readers: real clients, each with its own connection and replica, in one process."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -14,10 +14,10 @@ _OPEN_SECONDS = 60.0
 
 
 class Load:
-    """So many readers of each document."""
+    """Readers of several documents."""
 
     def __init__(self, url: str, audiences: dict[str, dict[str, int]]) -> None:
-        """`audiences`: for each document `readers` and `seen_fd`, as an Audience has them."""
+        """`audiences`: for each document the arguments of its Audience."""
         self._url = url
         self._audiences = {name: Audience(**one) for name, one in audiences.items()}
         self._sessions: dict[str, list[Session]] = {name: [] for name in audiences}
@@ -39,11 +39,11 @@ class Load:
         await self._exit.aclose()
 
     async def do_take(self, *, document: str, count: int) -> dict[str, Any]:
-        """When the last of the readers here had each of the next so many characters."""
+        """Return the times when the last reader in this process had each of the next characters."""
         return {"seen_ns": await self._audiences[document].take(count)}
 
     async def do_texts(self, *, document: str) -> dict[str, Any]:
-        """How many readers here have which text."""
+        """Return each text, with the number of readers that have it."""
         found: dict[str, int] = {}
         for session in self._sessions[document]:
             text = session.doc.get_text(BODY).to_string()

@@ -1,4 +1,4 @@
-"""Who moves cursors: participants of one document, each a real session, on one or more connections."""
+"""Participants that move cursors: real sessions on one or more connections."""
 
 import asyncio
 import time
@@ -16,10 +16,10 @@ _OPEN_SECONDS = 60.0
 
 
 class Load:
-    """Some participants of each document."""
+    """Participants of several documents."""
 
     def __init__(self, url: str, documents: dict[str, list[list[int]]]) -> None:
-        """`documents`: for each, who is on which connection, by the numbers of participants."""
+        """`documents`: for each document, the participants' indexes on each connection."""
         self._rooms = {name: _Room(url, name, groups) for name, groups in documents.items()}
         self._exit = AsyncExitStack()
 
@@ -33,23 +33,23 @@ class Load:
         await self._exit.aclose()
 
     async def do_move(self, *, document: str, schedule: dict[str, Any]) -> dict[str, Any]:
-        """Move when it is due; done when each connection has seen the last move of all on the others."""
-        return told_of(await self._rooms[document].move(Schedule(**schedule)))
+        """Make all moves when due; return when each connection has seen the last moves of all others."""
+        return summary_of(await self._rooms[document].move(Schedule(**schedule)))
 
     async def do_shown(self, *, document: str) -> dict[str, Any]:
-        """What every participant is shown: who is where, and to how many."""
+        """Return the cursor positions that participants are shown, with the number of participants."""
         return {"shown": self._rooms[document].shown()}
 
 
 class _Room:
-    """Participants of one document; those on one connection share what they see: a client's sessions do."""
+    """Participants of one document; participants on one connection share a client, and so what they see."""
 
     def __init__(self, url: str, document: str, groups: list[list[int]]) -> None:
         self._url = url
         self._document = document
         self._groups = groups
         self._sessions: dict[int, Session] = {}
-        self._eyes = [MoveObserver() for _ in groups]  # of each connection
+        self._eyes = [MoveObserver() for _ in groups]  # one per connection
         self._more = asyncio.Event()
         self._opening = asyncio.Semaphore(_OPENING_MAX)
 
@@ -89,22 +89,22 @@ class _Room:
             now = time.monotonic_ns()
             for value in cast("Iterable[dict[str, int]]", entries.values()):
                 who, cursor = value["who"], value["cursor"]
-                if newest.get(who, -1) < cursor:  # most have not moved since the last look
+                if newest.get(who, -1) < cursor:  # most have not moved since the last event
                     newest[who] = cursor
-                    if self._eyes[place].saw(who, cursor, now):
+                    if self._eyes[place].observe(who, cursor, now):
                         self._more.set()
 
 
 def look(
     plan: Schedule, eyes: Sequence[MoveObserver], groups: Sequence[Sequence[int]]
 ) -> list[ObservedMoves]:
-    """All eyes turn to this schedule, each to those who are not on its own connection."""
-    everybody = set(range(plan.participants))
-    return [one.turn_to(plan, everybody - set(group)) for one, group in zip(eyes, groups, strict=True)]
+    """Let each observer follow this schedule, for the participants on other connections."""
+    all_of_them = set(range(plan.participants))
+    return [one.follow(plan, all_of_them - set(group)) for one, group in zip(eyes, groups, strict=True)]
 
 
-def told_of(seen: Sequence[ObservedMoves]) -> dict[str, Any]:
-    """How late each move was seen by each connection, how many were shown, and when all was over."""
+def summary_of(seen: Sequence[ObservedMoves]) -> dict[str, Any]:
+    """Return the delays of all moves on all connections, the number of shown moves, and the end time."""
     return {
         "late_ms": [late / 1e6 for one in seen for late in one.late_ns],
         "shown": sum(one.shown for one in seen),

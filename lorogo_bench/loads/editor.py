@@ -1,4 +1,4 @@
-"""Who edits somewhere in the middle: a real client that makes documents of a given size, and edits them.
+"""A client that makes documents of a given size, and edits them at random positions.
 
 Every operation inserts one character, so the length of a text is the number of its operations.
 """
@@ -15,13 +15,13 @@ from lorogo_bench.loads.typist import settled
 from lorogo_client import Client, Session
 
 _BURST = 25  # updates between two turns of the loop
-_TOGETHER = 1000  # operations of one update, while a document is made large
-_UNSAVED_MAX = 8  # such updates that are not ACKed
+_TOGETHER = 1000  # operations per update while a document grows
+_UNSAVED_MAX = 8  # such updates without an ACK
 _OPEN_SECONDS = 60.0
 
 
 class Load:
-    """One client; documents are opened when they are first named."""
+    """One client; documents are opened on first use."""
 
     def __init__(self, url: str, seed: int) -> None:
         self._url = url
@@ -31,15 +31,15 @@ class Load:
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        door = lorogo_client.connect(self._url, name="bench editor")
-        self._client = await self._exit.enter_async_context(door)
+        connection = lorogo_client.connect(self._url, name="bench editor")
+        self._client = await self._exit.enter_async_context(connection)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()
 
     async def do_grow(self, *, document: str, operations: int) -> dict[str, Any]:
-        """Insert until the document has so many operations, many in each update; done when ACKed."""
+        """Insert until the document has this many operations, many per update; return when all are ACKed."""
         session = await self._session(document)
         left = operations - session.doc.get_text(BODY).len_unicode
         while left > 0:
@@ -51,7 +51,7 @@ class Load:
         return {}
 
     async def do_edit(self, *, document: str, count: int, window: int) -> dict[str, Any]:
-        """So many updates of one operation each, with so many that are not ACKed; done when all are."""
+        """Make updates of one operation, with up to `window` not ACKed; return when all are ACKed."""
         session = await self._session(document)
         began = time.perf_counter()
         for number in range(count):
@@ -65,7 +65,7 @@ class Load:
         return {"seconds": time.perf_counter() - began}
 
     async def do_text(self, *, document: str) -> dict[str, Any]:
-        """The text that this client has."""
+        """Return the client's text."""
         return {"text": (await self._session(document)).doc.get_text(BODY).to_string()}
 
     def _insert(self, session: Session, count: int) -> None:

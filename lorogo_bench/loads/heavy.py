@@ -1,4 +1,4 @@
-"""Who has much to say: a real client with large updates, and the same bytes and imports without lorogo."""
+"""A client with large updates, and the same bytes and imports without lorogo."""
 
 import asyncio
 import time
@@ -16,17 +16,17 @@ from lorogo_transport.ports import Message
 
 _OPEN_SECONDS = 60.0
 _SAVE_SECONDS = 110.0
-_PIECE_CHARS = 1024 * 1024  # of one update, while a document is made large
+_PIECE_CHARS = 1024 * 1024  # per update while a document grows
 _UNCONFIRMED_MAX = 16  # chunks that JetStream has not confirmed
 
 
 def offered(name: str) -> str:
-    """Where chunks are asked for."""
+    """Return the subject on which chunks are requested."""
     return f"bench.offered.{name}"
 
 
 class Load:
-    """One client, and one connection beside it."""
+    """One client, and one separate connection."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -50,7 +50,7 @@ class Load:
         await self._exit.aclose()
 
     async def do_send(self, *, document: str, seed: int, chars: int) -> dict[str, Any]:
-        """One update with so much text into a new document: how long from commit to ACK."""
+        """Send one large update to a new document; return the time from commit to ACK."""
         assert self._client is not None
         body = bulk.text(seed, chars)
         async with self._client.open(document, timeout=_OPEN_SECONDS) as session:
@@ -61,7 +61,7 @@ class Load:
             return {"seconds": time.perf_counter() - began}
 
     async def do_make(self, *, document: str, seed: int, chars: int) -> dict[str, Any]:
-        """A document with so much text, in updates of 1 MiB; how many bytes its snapshot has."""
+        """Make a document in updates of 1 MiB; return the size of its snapshot."""
         assert self._client is not None
         body = bulk.text(seed, chars)
         async with self._client.open(document, timeout=_OPEN_SECONDS) as session:
@@ -73,7 +73,7 @@ class Load:
             return {"bytes": len(bulk.snapshot(session.doc))}
 
     async def do_raw(self, *, seed: int, chars: int) -> dict[str, Any]:
-        """The bytes of such an update into a stream in chunks, and then a plain import of them."""
+        """Publish the bytes of such an update to a stream in chunks, and import them with plain Loro."""
         assert self._transport is not None
         body = bulk.text(seed, chars)
         payload = bulk.update(body)
@@ -88,7 +88,7 @@ class Load:
         stored_at = time.perf_counter()
         doc = bulk.plainly_imported(payload)
         ended = time.perf_counter()
-        assert len(set(sequences)) == len(sequences) and bulk.text_in(doc) == body, "the limit is not whole"
+        assert len(set(sequences)) == len(sequences) and bulk.text_in(doc) == body, "the limit lost data"
         return {
             "bytes": len(payload),
             "publish_seconds": stored_at - began,
@@ -96,7 +96,7 @@ class Load:
         }
 
     async def do_offer(self, *, document: str) -> dict[str, Any]:
-        """Answer everybody who asks for a chunk of this document's snapshot, by core NATS."""
+        """Answer requests for chunks of this document's snapshot, by core NATS."""
         assert self._client is not None and self._transport is not None
         async with self._client.open(document, read_only=True, timeout=_OPEN_SECONDS) as session:
             payload = bulk.snapshot(session.doc)
@@ -105,7 +105,7 @@ class Load:
         def on_question(message: Message) -> None:
             begin = int(message.data)
             task = asyncio.create_task(bus.publish(message.reply, payload[begin : begin + CHUNK_BYTES_MAX]))
-            self._answers.add(task)  # as many as are asked for: askers have a window
+            self._answers.add(task)  # bounded by the requesters' windows
             task.add_done_callback(self._answers.discard)
 
         await bus.subscribe(offered(document), on_question)

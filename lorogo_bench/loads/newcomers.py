@@ -1,4 +1,4 @@
-"""Who comes anew: clients that open a document at once, and the same bytes and imports without lorogo."""
+"""Clients that open a document at the same time, and the same bytes and imports without lorogo."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _REPLY_SECONDS = 30.0
 
 
 class Load:
-    """So many at most; each has a connection of its own, which is there before it is measured."""
+    """Up to `count` clients, each on its own connection, which is made before the measurement."""
 
     def __init__(self, url: str, count: int) -> None:
         self._url = url
@@ -32,8 +32,8 @@ class Load:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
             for _ in range(self._count):
-                door = lorogo_client.connect(self._url, name="bench newcomer")
-                self._clients.append(await undo.enter_async_context(door))
+                connection = lorogo_client.connect(self._url, name="bench newcomer")
+                self._clients.append(await undo.enter_async_context(connection))
                 transport = await connect(self._url, name="bench raw newcomer")
                 undo.push_async_callback(transport.close)
                 self._connections.append(transport)
@@ -43,8 +43,8 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()
 
-    async def do_come(self, *, document: str, count: int, begin_ns: int = 0) -> dict[str, Any]:
-        """Open it, all at once: when the last one had it, and what each has."""
+    async def do_open(self, *, document: str, count: int, begin_ns: int = 0) -> dict[str, Any]:
+        """Open the document in all clients at once; return the time of the last one, and all digests."""
         await until_ns(begin_ns)
         async with AsyncExitStack() as leaving:
             opens = (
@@ -56,7 +56,7 @@ class Load:
             return {"ended_ns": ended_ns, "digests": [bulk.digest(bulk.text_in(one.doc)) for one in sessions]}
 
     async def do_fetch(self, *, document: str, size: int, count: int, begin_ns: int) -> dict[str, Any]:
-        """Ask for the chunks of its snapshot, and import them; all at once."""
+        """Request the chunks of its snapshot and import them, on all connections at once."""
         await until_ns(begin_ns)
         fetches = (self._fetch(one, document, size) for one in self._connections[:count])
         docs = await asyncio.gather(*fetches)

@@ -1,6 +1,6 @@
-"""Who opens documents and reads their texts: as a client of lorogo, and by hand, without it.
+"""Open documents and read their texts, with a lorogo client and without lorogo.
 
-By hand is the limit: the plain object, and a plain Loro import.
+Without lorogo is the limit: get the object, and import it into a Loro document.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ class Load:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
-            door = lorogo_client.connect(self._url, name="bench opener")
-            self._client = await undo.enter_async_context(door)
+            connection = lorogo_client.connect(self._url, name="bench opener")
+            self._client = await undo.enter_async_context(connection)
             plain = await connect(self._url, name="bench plain opener")
             self._transport = await undo.enter_async_context(plain)
             self._exit = undo.pop_all()
@@ -48,14 +48,14 @@ class Load:
         await self._exit.aclose()
 
     async def do_open(self, *, documents: list[str]) -> dict[str, Any]:
-        """All at once, until their texts are read; they are closed afterwards."""
+        """Open all documents at once, read their texts, and close them."""
         assert self._client is not None
         client = self._client
         async with AsyncExitStack() as sessions:
 
             async def text(name: str) -> str:
-                door = client.open(name, timeout=_OPEN_SECONDS)
-                session: Session = await sessions.enter_async_context(door)
+                connection = client.open(name, timeout=_OPEN_SECONDS)
+                session: Session = await sessions.enter_async_context(connection)
                 return session.doc.get_text(BODY).to_string()
 
             began = time.perf_counter()
@@ -64,7 +64,7 @@ class Load:
         return {"seconds": seconds, "texts": _counted(texts)}
 
     async def do_get(self, *, documents: list[str]) -> dict[str, Any]:
-        """The same without lorogo: get the objects at once, import each into a LoroDoc, read the texts."""
+        """Do the same without lorogo: get all objects at once, import each into a LoroDoc, read the texts."""
         assert self._transport is not None
         stream, most = self._transport.stream(SNAPSHOT_STREAM), self._transport.bus.max_payload
         store = SnapshotStore(stream, max_payload=most, clock=SystemClock(), new_id=nanoid.generate)
@@ -82,5 +82,5 @@ class Load:
 
 
 def _counted(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Each text that there is, and how often."""
+    """Return each distinct text with its count."""
     return list(Counter(texts).items())

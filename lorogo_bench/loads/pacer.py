@@ -1,6 +1,6 @@
-"""Who types meanwhile: a real client with keystrokes at a steady pace, whether those before are ACKed or not.
+"""A client that types at a steady pace, even if earlier keystrokes are not ACKed.
 
-So a server that does nothing for a second is seen by all keystrokes of that second, and not by one.
+So a server that stops for a second delays all keystrokes of that second, not only one.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ class Load:
         await self._exit.aclose()
 
     async def do_begin(self, *, interval_seconds: float) -> dict[str, Any]:
-        """Type from now on."""
+        """Start to type."""
         assert self._typing is None and self._session is not None
         self._stop.clear()
         self._typing = asyncio.create_task(self._type(self._session, interval_seconds), name="typing")
         return {}
 
     async def do_end(self) -> dict[str, Any]:
-        """Stop, and tell the milliseconds from commit to ACK of each keystroke, when all are ACKed."""
+        """Stop, wait for all ACKs, and return the milliseconds from commit to ACK of each keystroke."""
         assert self._typing is not None
         self._stop.set()
         await self._typing

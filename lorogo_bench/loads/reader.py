@@ -1,4 +1,4 @@
-"""Who reads: a real client that notes when it has each character, on the machine's clock."""
+"""A client that records when it has each character, on the machine's clock."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ class Load:
     """One client with one document."""
 
     def __init__(self, url: str, document: str, seen_fd: int = -1) -> None:
-        """For each character that it has seen it writes a byte to `seen_fd`."""
+        """For each received character, a byte is written to `seen_fd`."""
         self._url = url
         self._document = document
         self._seen_fd = seen_fd
@@ -30,8 +30,8 @@ class Load:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
             client = await undo.enter_async_context(lorogo_client.connect(self._url, name="bench reader"))
-            door = client.open(self._document, read_only=True, timeout=_OPEN_SECONDS)
-            self._session = await undo.enter_async_context(door)
+            connection = client.open(self._document, read_only=True, timeout=_OPEN_SECONDS)
+            self._session = await undo.enter_async_context(connection)
             self._look()
             task = asyncio.create_task(self._follow(self._session), name="follow")
             undo.callback(task.cancel)
@@ -42,7 +42,7 @@ class Load:
         await self._exit.aclose()
 
     async def do_take(self, *, count: int) -> dict[str, Any]:
-        """When each of the next so many characters was there."""
+        """Return the times when each of the next characters arrived."""
         while len(self._seen_ns) < count:
             self._more.clear()
             await self._more.wait()
@@ -50,7 +50,7 @@ class Load:
         return {"seen_ns": taken}
 
     async def do_text(self) -> dict[str, Any]:
-        """The text that it has."""
+        """Return the client's text."""
         assert self._session is not None
         return {"text": self._session.doc.get_text(BODY).to_string()}
 

@@ -1,7 +1,7 @@
-"""Who has written a document: replays a trace, makes copies of the document, and has them stored.
+"""Replay a trace into a document, make copies of it, and compact them.
 
-A copy gets the same history by an import, and its last edit is typed: the newest message of a document stays
-in the WAL, and it must not be one that has everything in it.
+A copy imports the same history without the last edit, which is typed: the newest message of a document stays
+in the WAL, and it must not contain the whole history.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from lorogo_bench.content.traces import Patch
 from lorogo_bench.loads.typist import settled
 from lorogo_client import Client, Session
 
-_TOGETHER = 1000  # edits of one update
-_UNSAVED_MAX = 8  # such updates that are not ACKed
-_AT_ONCE = 4  # documents that are imported or compacted
+_TOGETHER = 1000  # edits per update
+_UNSAVED_MAX = 8  # such updates without an ACK
+_AT_ONCE = 4  # concurrent imports or compactions
 _OPEN_SECONDS = 60.0
 _CALL_SECONDS = 60.0
 
 
 class Load:
-    """One client; it has no document open when it has answered."""
+    """One client; it closes its documents before it replies."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -32,15 +32,15 @@ class Load:
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        door = lorogo_client.connect(self._url, name="bench replayer")
-        self._client = await self._exit.enter_async_context(door)
+        connection = lorogo_client.connect(self._url, name="bench replayer")
+        self._client = await self._exit.enter_async_context(connection)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()
 
     async def do_replay(self, *, document: str, copies: list[str], patches: list[Patch]) -> dict[str, Any]:
-        """Type it, many edits in each update, and make the copies; how long a plain snapshot of it is."""
+        """Replay the edits, many per update, and make the copies; return the size of a plain snapshot."""
         assert self._client is not None
         client, turn = self._client, asyncio.Semaphore(_AT_ONCE)
         most, last = patches[:-1], patches[-1:]
@@ -65,7 +65,7 @@ class Load:
         return {"snapshot_bytes": size}
 
     async def do_compact(self, *, documents: list[str]) -> dict[str, Any]:
-        """Have each stored as a snapshot, without a WAL before it; how long each is."""
+        """Compact each document to a snapshot, and return the sizes."""
         assert self._client is not None
         client, turn = self._client, asyncio.Semaphore(_AT_ONCE)
 
@@ -77,7 +77,7 @@ class Load:
 
 
 def _edit(session: Session, patches: list[Patch]) -> None:
-    """These edits as one update."""
+    """Make these edits as one update."""
     text = session.doc.get_text(BODY)
     for position, deleted, inserted in patches:
         if deleted:

@@ -1,9 +1,9 @@
-"""Who types: a real client with its documents open, one keystroke for each update.
+"""A client that types, one keystroke per update.
 
-`type` types in turn, without waiting for ACKs until its window is full. `type_one_by_one` makes a keystroke
-when the one before is ACKed, and seen by the readers if there are some (`seen_fd`, on which each of `seen_by`
-processes writes a byte for each character that it has). Text is always appended:
-`lorogo_bench/content/keys.py` knows what must come out.
+`type` types in its documents in turn, and waits for ACKs only when its window is full. `type_one_by_one`
+waits until the previous keystroke is ACKed and, with readers, seen: on `seen_fd` each of `seen_by` processes
+writes a byte for each character that it has. Text is always appended, so `lorogo_bench/content/keys.py` has
+the expected text.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ import lorogo_client
 from lorogo_bench.content.keys import BODY, key
 from lorogo_client import Client, Session
 
-_BURST = 25  # keystrokes between two turns of the loop, as the drivers of others have it
-_LOOK_SECONDS = 0.001  # between two looks whether a window has opened; uvloop takes less for no time at all
+_BURST = 25  # keystrokes between two turns of the loop, as in the drivers of other servers
+_LOOK_SECONDS = 0.001  # between two checks of the window; uvloop rounds less to zero
 OPENING_MAX = 64  # documents at once
 _OPEN_SECONDS = 60.0
 
 
 class Load:
-    """One client."""
+    """One client with several documents."""
 
     def __init__(self, url: str, documents: list[str], seen_fd: int = -1, seen_by: int = 1) -> None:
         self._url = url
@@ -34,14 +34,14 @@ class Load:
         self._seen_more = asyncio.Event()
         self._client: Client | None = None
         self._sessions: list[Session] = []
-        self._typed: list[int] = []  # in each
+        self._typed: list[int] = []  # per document
         self._turn = 0
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
-            door = lorogo_client.connect(self._url, name="bench typist")
-            self._client = await undo.enter_async_context(door)
+            connection = lorogo_client.connect(self._url, name="bench typist")
+            self._client = await undo.enter_async_context(connection)
             await self.do_open(documents=self._documents)
             if self._seen_fd >= 0:
                 os.set_blocking(self._seen_fd, False)
@@ -55,7 +55,7 @@ class Load:
         await self._exit.aclose()
 
     async def do_open(self, *, documents: list[str]) -> dict[str, Any]:
-        """Open these as well, and type in them, too."""
+        """Open more documents to type in."""
         assert self._client is not None
         opening = asyncio.Semaphore(OPENING_MAX)
         opened = await asyncio.gather(*(self._open(self._client, name, opening) for name in documents))
@@ -64,7 +64,7 @@ class Load:
         return {}
 
     async def do_type(self, *, count: int, window: int) -> dict[str, Any]:
-        """So many keystrokes, with about so many that are not ACKed; done when all are."""
+        """Type keystrokes with about `window` of them not ACKed; return when all are ACKed."""
         documents = len(self._sessions)
         each = max(1, window // documents)
         began, began_ns = time.perf_counter(), time.monotonic_ns()
@@ -72,7 +72,7 @@ class Load:
             session = self._sessions[self._turn]
             if session.unsaved >= each:
                 await settled(session, each)
-            if documents > window:  # one in each would be too many: that of so many turns ago must be ACKed
+            if documents > window:  # one per document would exceed the window: wait for an earlier one
                 long_ago = self._sessions[(self._turn - window) % documents]
                 if long_ago.unsaved:
                     await settled(long_ago, 1)
@@ -87,7 +87,7 @@ class Load:
         return {"seconds": time.perf_counter() - began, "began_ns": began_ns, "typed": self._typed}
 
     async def do_type_one_by_one(self, *, count: int) -> dict[str, Any]:
-        """Keystrokes in the first document: when each was committed and ACKed, on the machine's clock."""
+        """Type in the first document; return the times of commit and ACK of each keystroke."""
         (session, *_), committed, acked = self._sessions, [], []
         for _ in range(count):
             self._key(0)
@@ -101,7 +101,7 @@ class Load:
         return {"committed_ns": committed, "acked_ns": acked, "typed": self._typed}
 
     async def do_rest(self, *, rest_seconds: float) -> dict[str, Any]:
-        """Do nothing for so long, with all documents open."""
+        """Wait with all documents open."""
         await asyncio.sleep(rest_seconds)
         return {}
 
@@ -120,7 +120,7 @@ class Load:
 
 
 async def settled(session: Session, unsaved: int) -> None:
-    """Return when fewer are not ACKed. Raises what keeps them from ever being."""
+    """Wait until fewer than `unsaved` updates have no ACK. Raises the session's problem."""
     while session.unsaved >= unsaved:
         if session.problem is not None:
             raise session.problem

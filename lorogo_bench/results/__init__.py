@@ -1,1 +1,1 @@
-"""Results of a run: the report, plots, cursor moves, and the last reader of an update."""
+"""Results of a run: the report, plots, cursor moves, and the slowest reader of an update."""

@@ -1,8 +1,8 @@
-"""Cursors that move at a steady pace: who moves when, and how late each move was seen. Pure.
+"""Schedule of cursor moves at a steady pace, and the delay until each move was seen. Pure.
 
-Moves happen when they are due, whether the one before was seen or not, and lateness counts from when a move
-was due: nothing looks quick because it was slow to begin. A move that was never shown, since a newer one took
-its place, counts as seen with that one.
+Moves happen when they are due, even if the previous one was not seen yet, and delays count from the due time:
+a late start does not make a delay look short. A move that was never shown because a newer one replaced it
+counts as seen with the newer one.
 """
 
 from collections.abc import Collection, Iterator
@@ -11,50 +11,50 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Everybody's moves, spread evenly over time."""
+    """The moves of all participants, spread evenly over time."""
 
-    begin_ns: int  # on the machine's clock
+    begin_ns: int  # on the machine's monotonic clock
     participants: int
-    moves: int  # of each
-    per_second: float  # of each
-    first: int = 0  # the number of the first move: a later schedule goes on where this one ends
+    moves: int  # per participant
+    per_second: float  # per participant
+    first: int = 0  # the number of the first move: the next schedule continues where this one ends
 
     def due_ns(self, who: int, number: int) -> int:
-        """When a participant makes the move of this number."""
+        """Return the time of a participant's move."""
         interval_ns = 1e9 / self.per_second
         turns = (number - self.first) + who / self.participants
         return self.begin_ns + int(turns * interval_ns)
 
     def turns(self, mine: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Who makes which move, of these participants, in the order in which they are due."""
+        """Yield participant and number of each move of these participants, in order of time."""
         for number in range(self.first, self.first + self.moves):
             for who in sorted(mine):
                 yield who, number
 
     @property
     def last(self) -> int:
-        """The number of everybody's last move."""
+        """Return the number of the last move."""
         return self.first + self.moves - 1
 
 
 class ObservedMoves:
-    """What one pair of eyes has seen of a schedule."""
+    """The moves of a schedule that one observer has seen."""
 
     def __init__(self, schedule: Schedule, whom: Collection[int]) -> None:
-        """`whom` is looked at; all others are not."""
+        """Observe the participants in `whom` only."""
         self._schedule = schedule
         self._next = dict.fromkeys(whom, schedule.first)
         self._behind = len(self._next)
         self.late_ns: list[int] = []
-        self.shown = 0  # moves that were really shown
+        self.shown = 0  # moves that were shown themselves
 
     @property
     def whole(self) -> bool:
-        """Whether everybody's last move was seen."""
+        """Return whether the last move of each participant was seen."""
         return self._behind == 0
 
-    def saw(self, who: int, number: int, now_ns: int) -> None:
-        """This participant is where the move of this number led."""
+    def observe(self, who: int, number: int, now_ns: int) -> None:
+        """Record that a participant's move was shown."""
         due = self._next.get(who)
         if due is None or number < due or number > self._schedule.last:
             return
@@ -65,26 +65,26 @@ class ObservedMoves:
 
 
 class MoveObserver:
-    """One pair of eyes over several schedules: what comes before a schedule is known here is kept for it."""
+    """An observer over several schedules; moves that arrive before their schedule are kept for it."""
 
     def __init__(self) -> None:
         self._seen: ObservedMoves | None = None
-        self._last = -1  # the last number of the schedules up to now
+        self._last = -1  # the last move of the schedules up to now
         self._early: list[tuple[int, int, int]] = []
 
-    def turn_to(self, schedule: Schedule, whom: Collection[int]) -> ObservedMoves:
-        """From now on this schedule is looked at; it goes on where the last one has ended."""
+    def follow(self, schedule: Schedule, whom: Collection[int]) -> ObservedMoves:
+        """Start to observe this schedule, which continues the previous one."""
         seen = self._seen = ObservedMoves(schedule, whom)
         self._last = schedule.last
         early, self._early = self._early, []
         for one in early:
-            self.saw(*one)
+            self.observe(*one)
         return seen
 
-    def saw(self, who: int, number: int, now_ns: int) -> bool:
-        """This participant is there; whether all that was to be seen is seen by now."""
+    def observe(self, who: int, number: int, now_ns: int) -> bool:
+        """Record a participant's move; return whether all moves were seen."""
         if number > self._last:
             self._early.append((who, number, now_ns))
         elif self._seen is not None:
-            self._seen.saw(who, number, now_ns)
+            self._seen.observe(who, number, now_ns)
         return self._seen is not None and self._seen.whole

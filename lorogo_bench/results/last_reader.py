@@ -1,21 +1,21 @@
-"""When all of several readers have a thing. Pure."""
+"""Count the items that all of several readers have. Pure."""
 
 from collections import deque
 
 
 class SlowestReader:
-    """Readers who get the same things in the same order, each at its own pace."""
+    """Readers that get the same items in the same order, each at its own pace."""
 
     def __init__(self, readers: int) -> None:
         if readers < 1:
-            raise ValueError("nobody is not everyone")
+            raise ValueError("there must be at least one reader")
         self._readers = readers
         self._have = [0] * readers
-        self._all = 0  # so many things have been had by all
-        self._lacking: deque[int] = deque()  # how many lack each of those behind
+        self._all = 0  # items that all readers have
+        self._lacking: deque[int] = deque()  # for each later item, the number of readers without it
 
     def has(self, reader: int, count: int) -> int:
-        """This reader has so many things now: how many more all have by that."""
+        """Record a reader's number of items; return how many more items all readers have now."""
         for number in range(self._have[reader], count):
             place = number - self._all
             if place == len(self._lacking):

@@ -1,8 +1,7 @@
-"""Curves as one SVG file that stands for itself: no script, no font, nothing to load. Pure.
+"""Draw curves as one self-contained SVG file: no script, no font, no external resource. Pure.
 
-Along x everything is logarithmic, as sizes are tried in powers of ten; y begins at 0, so that what is flat
-looks flat. A point is the median of its rounds, the thin line through it their range; where the pointer
-rests, a point says its numbers. Words are escaped here, once: callers give them as they are.
+The x axis is logarithmic, as sizes are powers of ten; the y axis starts at 0. A point is the median of its
+rounds, and the thin line through it their range; its tooltip has the numbers. Text is escaped here only.
 """
 
 import math
@@ -23,7 +22,7 @@ _STYLE = (
 
 
 def svg(curves: Sequence[Curve]) -> str:
-    """All curves, one below the other. There must be one."""
+    """Return all curves, one below the other. There must be at least one."""
     if not curves:
         raise ValueError("there is no curve to draw")
     height = _HEIGHT * len(curves)
@@ -39,7 +38,7 @@ def svg(curves: Sequence[Curve]) -> str:
 
 
 def marks(top: float) -> list[float]:
-    """Round numbers from 0 up to what is not below `top`, evenly apart."""
+    """Return evenly spaced round numbers from 0 to at least `top`."""
     if top <= 0:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(top / (_MARKS_MAX - 1)))
@@ -49,7 +48,7 @@ def marks(top: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Large and whole ones with commas, others with three figures that count."""
+    """Return large and whole numbers with commas, others with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
 
 
@@ -89,12 +88,12 @@ def _line(
     for one in points:
         x, y = _x(one.at, places), _y(one.value, scale)
         low, high = _y(one.lowest, scale), _y(one.highest, scale)
-        said = (
+        tooltip = (
             f"{name}, {number(one.at)} {curve.along}: {number(one.value)} {curve.unit}"
             f" ({number(one.lowest)} to {number(one.highest)})"
         )
         parts.append(
-            f'<g stroke="{colour}"><title>{escape(said)}</title><path d="M{x:.1f} {low:.1f} V{high:.1f}"/>'
+            f'<g stroke="{colour}"><title>{escape(tooltip)}</title><path d="M{x:.1f} {low:.1f} V{high:.1f}"/>'
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/></g>'
         )
     return "".join(parts)
@@ -106,13 +105,13 @@ def _legend(name: str, colour: str, x: float) -> str:
 
 
 def _x(at: float, places: Sequence[float]) -> float:
-    """Sizes are above 0."""
+    """Return the x position; sizes are above 0."""
     low, high = math.log(places[0]), math.log(places[-1])
     share = 0.5 if high == low else (math.log(at) - low) / (high - low)
-    margin = 16  # from both edges, so that a point is whole
+    margin = 16  # at both edges, so that points are not cut
     return _LEFT + margin + share * (_WIDTH - _LEFT - _RIGHT - 2 * margin)
 
 
 def _y(value: float, scale: Sequence[float]) -> float:
-    """What is below 0 (noise, where something is taken off) lies on the floor."""
+    """Return the y position; values below 0 (noise after a subtraction) are drawn at 0."""
     return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - max(0.0, value) / scale[-1])

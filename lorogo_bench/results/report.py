@@ -1,6 +1,6 @@
-"""What was found out, as tables for people and as one JSON value. Pure.
+"""The report of a run: tables for people and one JSON value. Pure.
 
-Only a wrong result makes a run fail. A missed goal is told: it is a fact of this machine and this run.
+Only a wrong result makes a run fail. A missed goal is reported: it depends on the machine and the run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,24 +13,24 @@ from lorogo_bench.workload import Bench, Goal, Workload, WorkloadOutcome
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """One table."""
+    """A table of the report."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """0: every result is right; 1: else."""
+    """Return 0 if every result is right, else 1."""
     return 0 if all(result.outcome.good for result in results) else 1
 
 
-def menu(workloads: Sequence[Workload]) -> ReportTable:
-    """What can be measured."""
+def workload_table(workloads: Sequence[Workload]) -> ReportTable:
+    """Return the table of all workloads."""
     return ReportTable(("WORKLOAD", "WHAT IT MEASURES"), tuple((one.name, one.words) for one in workloads))
 
 
 def parts(outcome: WorkloadOutcome) -> list[ReportTable]:
-    """The tables of one workload; those without rows are left out."""
+    """Return the tables of one workload, without empty ones."""
     figures = [
         (one.name, _number(one.value), one.unit, _range(one.lowest, one.highest))
         for one in outcome.measurements
@@ -49,27 +49,27 @@ def parts(outcome: WorkloadOutcome) -> list[ReportTable]:
 
 
 def sentences(result: Result) -> list[str]:
-    """The verdict on one workload in words, the worst first."""
+    """Return the result of one workload in sentences, the worst first."""
     outcome = result.outcome
-    said = [f"WRONG: not so: {check.words} ({check.found})" for check in outcome.checks if not check.good]
+    lines = [f"WRONG: failed: {check.words} ({check.found})" for check in outcome.checks if not check.good]
     if not outcome.checks:
-        said.append("WRONG: nothing was checked")
-    if said:
-        said.append(f"no figure of {result.workload.name} counts")
+        lines.append("WRONG: nothing was checked")
+    if lines:
+        lines.append(f"no figure of {result.workload.name} counts")
     else:
-        said.append(f"right: {'; '.join(check.words for check in outcome.checks)}")
+        lines.append(f"right: {'; '.join(check.words for check in outcome.checks)}")
     missed = [goal.words for goal in outcome.goals if goal.met is False]
     if missed:
-        said.append(f"missed: {'; '.join(missed)}")
-    said += [f"not judged: {goal.words}: {goal.unjudged}" for goal in outcome.goals if goal.unjudged]
-    said += [f"{name}: {words}" for name, words in outcome.conditions.items()]
-    return said
+        lines.append(f"missed: {'; '.join(missed)}")
+    lines += [f"not judged: {goal.words}: {goal.unjudged}" for goal in outcome.goals if goal.unjudged]
+    lines += [f"{name}: {words}" for name, words in outcome.conditions.items()]
+    return lines
 
 
 def as_json(
     results: Sequence[Result], bench: Bench, versions: Mapping[str, str], machine: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Everything, for scripts."""
+    """Return the whole result for scripts."""
     return {
         "good": exit_code(results) == 0,
         "versions": dict(versions),
@@ -133,7 +133,7 @@ def _one(result: Result) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> str:
-    """Three figures that count; large ones whole, with commas."""
+    """Return a number with three significant digits; large ones whole, with commas."""
     if value is None:
         return "-"
     if abs(value) >= 1000:

@@ -1,8 +1,8 @@
-"""A process that makes load, as we hold it: it is told one thing at a time, and answers when it is done.
+"""Control of a load process: one command at a time, with a reply when it is done.
 
-Words go as lines of JSON: `{"do": "type", "with": {"count": 1000}}` to its stdin, and back on its stdout
-`{"told": {...}, "seconds": 0.2, "cpu_seconds": 0.1}` or `{"failed": "why"}`. When its stdin ends, so does it.
-`lorogo_bench/loads/` is the other side.
+Messages are lines of JSON: `{"do": "type", "with": {"count": 1000}}` on its stdin, and on its stdout
+`{"result": {...}, "seconds": 0.2, "cpu_seconds": 0.1}` or `{"failed": "reason"}`. The process ends when its
+stdin ends. `lorogo_bench/loads/` is the other side.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 from lorogo_bench.errors import LoadProcessFailed
 from lorogo_transport.secret_files import without_secrets
 
-ASK_SECONDS = 120.0  # unless a question says otherwise
+CALL_SECONDS = 120.0  # default time limit of a command
 _START_SECONDS = 60.0
 _END_SECONDS = 15.0
 _LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -27,7 +27,7 @@ _WORDS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoadReply:
-    """The answer of a load process: what it found, and what it took."""
+    """The reply of a load process: its result, time and CPU."""
 
     facts: Mapping[str, Any]
     seconds: float
@@ -38,7 +38,7 @@ class LoadReply:
 
 
 class LoadProcess:
-    """One such process, between `start()` and `end()`."""
+    """A load process, from `start()` to `end()`."""
 
     def __init__(
         self, kind: str, log: Path, *, order: Mapping[str, Any], pass_fds: Sequence[int] = ()
@@ -51,12 +51,12 @@ class LoadProcess:
 
     @property
     def pid(self) -> int | None:
-        """None if it is not running."""
+        """Return its id; None if it is not running."""
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if self._process is not None and running else None
 
     async def start(self) -> None:
-        """Start it, and wait until it is ready. Raises LoadFailed."""
+        """Start the process, and wait until it is ready. Raises LoadFailed."""
         log = await asyncio.to_thread(os.open, self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -64,7 +64,7 @@ class LoadProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us
+                start_new_session=True,  # only this process handles Ctrl-C
                 pass_fds=self._pass_fds,
                 limit=_LINE_BYTES_MAX,
                 env={**without_secrets(os.environ), "PYTHONUNBUFFERED": "1"},
@@ -73,13 +73,13 @@ class LoadProcess:
             os.close(log)
         await self._exchange({"order": self._order}, _START_SECONDS)
 
-    async def ask(self, verb: str, *, seconds: float = ASK_SECONDS, **arguments: Any) -> LoadReply:
-        """Have it do something, and wait until it is done. Raises LoadFailed, also if it takes longer."""
+    async def call(self, verb: str, *, seconds: float = CALL_SECONDS, **arguments: Any) -> LoadReply:
+        """Run a command in the process, and wait until it is done. Raises LoadFailed, also on timeout."""
         answer = await self._exchange({"do": verb, "with": arguments, "seconds": seconds}, seconds + 5)
-        return LoadReply(answer["told"], float(answer["seconds"]), float(answer["cpu_seconds"]))
+        return LoadReply(answer["result"], float(answer["seconds"]), float(answer["cpu_seconds"]))
 
     async def end(self) -> None:
-        """It goes home, or is ended. Safe twice."""
+        """Let the process exit, or kill it after a timeout. Safe to call twice."""
         process = self._process
         if process is None:
             return
@@ -104,24 +104,24 @@ class LoadProcess:
         except TimeoutError:
             raise LoadProcessFailed(f"{self.kind} did not answer within {seconds:g} s") from None
         except (ConnectionError, ValueError) as error:
-            raise LoadProcessFailed(f"{self.kind}: {error}; {self._last_words()}") from None
+            raise LoadProcessFailed(f"{self.kind}: {error}; {self._log_tail()}") from None
         if not line:
-            raise LoadProcessFailed(f"{self.kind} ended: {self._last_words()}")
+            raise LoadProcessFailed(f"{self.kind} ended: {self._log_tail()}")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
             raise LoadProcessFailed(f"{self.kind}: {answer['failed']}")
         return answer
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         try:
-            return self._log.read_text(errors="replace")[-_WORDS_MAX:].strip() or "(no words)"
+            return self._log.read_text(errors="replace")[-_WORDS_MAX:].strip() or "(log is empty)"
         except OSError:
-            return "(no words)"
+            return "(log is empty)"
 
 
 @contextmanager
 def pipe() -> Iterator[tuple[int, int]]:
-    """Two ends for load processes: who hears, and who tells."""
+    """Yield the read end and the write end of a pipe for load processes."""
     ends = os.pipe()
     try:
         yield ends

@@ -1,4 +1,4 @@
-"""What figures depend on: versions, cores, memory, and who else is busy on this machine."""
+"""Conditions of a measurement: versions, cores, memory, and the load of other processes."""
 
 import importlib.metadata
 import os
@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 
 def versions() -> dict[str, str]:
-    """Of what is measured."""
+    """Return the versions of the measured software."""
     found = {"lorogo": release(), "Python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
 
 
 def facts() -> dict[str, str]:
-    """Of what it is measured on."""
+    """Return facts about the machine."""
     found = {"system": f"{platform.system()} {platform.release()}", "machine": platform.machine()}
     found["cores"] = str(os.cpu_count() or "unknown")
     if hasattr(os, "sched_getaffinity"):
@@ -40,19 +40,19 @@ def facts() -> dict[str, str]:
 
 
 def cores() -> int:
-    """How many processes can run at once."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class BackgroundCpu:
-    """How many cores others kept busy, from now until it is asked. Our own processes must have ended."""
+    """Measures the cores that other processes keep busy; our own must have ended before `cores()`."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._all, self._ours = machine_busy_seconds(), own_busy_seconds()
 
     def cores(self) -> float | None:
-        """None: the system does not tell."""
+        """Return the busy cores since the start; None: the system does not report them."""
         busy = machine_busy_seconds()
         if busy is None or self._all is None:
             return None
@@ -62,9 +62,9 @@ class BackgroundCpu:
 
 def _nats_server() -> str:
     try:
-        told = subprocess.run(
+        reply = subprocess.run(
             [find_nats_server(), "--version"], capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, EmbeddedError, subprocess.TimeoutExpired):
         return "unknown"
-    return told.stdout.strip().rpartition(" ")[2] or "unknown"
+    return reply.stdout.strip().rpartition(" ")[2] or "unknown"

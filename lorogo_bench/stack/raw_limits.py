@@ -1,13 +1,13 @@
-"""The raw limits on the same NATS in the same run: what lorogo's figures are divided by.
+"""The raw limits on the same NATS in the same run, by which lorogo's figures are divided.
 
     raw = await RawLimits.of(stack)
     await raw.publish_ack(1000)             # milliseconds of each: stored and confirmed by JetStream
-    await raw.request_reply(1000)           # milliseconds of each: asked and answered by another process
-    await raw.pipelined(10_000, 64, 1024)   # stored, republished, heard by another process, answered by it
+    await raw.request_reply(1000)           # milliseconds of each: answered by another process
+    await raw.pipelined(10_000, 64, 1024)   # stored, republished, received and answered by another process
     opener = await RawOpener.of(stack)
-    await opener.open(names)                # what NATS has to do for each open, a second
+    await opener.open(names)                # opens a second, with the NATS operations of each
 
-Whoever publishes and whoever answers are processes of their own, with the transport that lorogo uses.
+Publisher and answerer are separate processes with lorogo's transport.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from lorogo_bench.stack.usage import usage
 
 @dataclass(frozen=True, slots=True)
 class Pipelined:
-    """What went through, and what it cost."""
+    """Throughput and CPU of a pipelined run."""
 
     per_second: float
     publisher_us: float  # CPU for each message
@@ -30,7 +30,7 @@ class Pipelined:
 
 
 class RawLimits:
-    """The two processes that measure them."""
+    """The two processes that measure raw limits."""
 
     def __init__(self, publisher: LoadProcess, answerer: LoadProcess) -> None:
         self._publisher = publisher
@@ -38,51 +38,51 @@ class RawLimits:
 
     @classmethod
     async def of(cls, stack: Stack) -> "RawLimits":
-        """Start both; they end with the stack."""
+        """Start both processes; they end with the stack."""
         publisher, answerer = await asyncio.gather(stack.load("raw.publisher"), stack.load("raw.answerer"))
         return cls(publisher, answerer)
 
     async def publish_ack(self, count: int) -> list[float]:
-        """JetStream publish and its ack, closed loop: milliseconds of each."""
-        told = await self._publisher.ask("publish_ack", count=count)
-        _same(told["stored"], count)
-        return [float(one) for one in told["milliseconds"]]
+        """Measure JetStream publish and its ack, closed loop, in milliseconds."""
+        reply = await self._publisher.call("publish_ack", count=count)
+        _same(reply["stored"], count)
+        return [float(one) for one in reply["milliseconds"]]
 
     async def request_reply(self, count: int) -> list[float]:
-        """Core request and reply, closed loop: milliseconds of each."""
-        told = await self._publisher.ask("request_reply", count=count)
-        _same(told["answered"], count)
-        return [float(one) for one in told["milliseconds"]]
+        """Measure core request and reply, closed loop, in milliseconds."""
+        reply = await self._publisher.call("request_reply", count=count)
+        _same(reply["answered"], count)
+        return [float(one) for one in reply["milliseconds"]]
 
     async def pipelined(self, count: int, documents: int, window: int) -> Pipelined:
-        """Publish to the stream, another process answers each republished message: how many a second."""
+        """Publish to the stream while another process answers each republished message; measure the rate."""
         before = usage(self._answerer.pid).cpu_seconds
-        told = await self._publisher.ask("pipeline", count=count, documents=documents, window=window)
+        reply = await self._publisher.call("pipeline", count=count, documents=documents, window=window)
         after = usage(self._answerer.pid).cpu_seconds
-        _same(told["answered"], count)
+        _same(reply["answered"], count)
         answerer = None if before is None or after is None else (after - before) / count * 1e6
-        return Pipelined(count / told["seconds"], told.cpu_seconds / count * 1e6, answerer)
+        return Pipelined(count / reply["seconds"], reply.cpu_seconds / count * 1e6, answerer)
 
 
 class RawOpener:
-    """The process that measures opens without lorogo, on a NATS without servers: names are the same."""
+    """The process that measures opens without lorogo, on a NATS without servers: it uses the same names."""
 
     def __init__(self, process: LoadProcess) -> None:
         self._process = process
 
     @classmethod
     async def of(cls, stack: Stack) -> "RawOpener":
-        """Start it; it ends with the stack."""
+        """Start the process; it ends with the stack."""
         return cls(await stack.load("raw.opener"))
 
     async def open(self, documents: Sequence[str]) -> float:
-        """The writes and gets of an open, for each: opens a second."""
-        told = await self._process.ask("open", documents=list(documents))
-        _same(told["up"], len(documents))
-        return float(len(documents) / told["seconds"])
+        """Run the writes and gets of an open for each document; return opens a second."""
+        reply = await self._process.call("open", documents=list(documents))
+        _same(reply["up"], len(documents))
+        return float(len(documents) / reply["seconds"])
 
 
 def _same(found: int, count: int) -> None:
-    """A limit that lost something is none."""
+    """Check that the limit lost no message."""
     if found != count:
-        raise BenchError(f"a raw limit has {found} answers to {count} messages")
+        raise BenchError(f"a raw limit got {found} answers to {count} messages")

@@ -1,7 +1,6 @@
-"""A document server to be measured: the real `lorogo serve`, in a process of its own.
+"""A document server under measurement: the real `lorogo serve` in its own process.
 
-It is started as one of several workers: such a one ends by itself when its stdin does, so nobody is left
-behind however a benchmark ends.
+It is started as a worker: a worker exits when its stdin closes, so no server survives the benchmark.
 """
 
 import asyncio
@@ -22,10 +21,10 @@ _WORDS_MAX = 2000
 
 
 class ServerProcess:
-    """One server; may be stopped, killed and started again on the same folder."""
+    """A server that can be stopped, killed and started again on the same folder."""
 
     def __init__(self, name: str, url: str, folder: Path, options: tuple[str, ...] = ()) -> None:
-        """`folder` holds its data folder and its log; `options` are those of `lorogo serve`."""
+        """`folder` gets its data folder and its log; `options` are options of `lorogo serve`."""
         self.name = name
         self.folder = folder
         self.data = folder / "data"
@@ -41,15 +40,15 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """None if it is not running."""
+        """Return its id; None if it is not running."""
         return self._process.pid if self._process is not None and self.running else None
 
     def usage(self) -> ProcessUsage:
-        """Of the server and its helpers, since its start."""
+        """Return the usage of the server and its helper processes since its start."""
         return usage(self.pid)
 
     async def start(self) -> None:
-        """Start it, and wait until it serves. Raises NotReady."""
+        """Start the server, and wait until it serves. Raises NotReady."""
         assert not self.running
         self._log_start, log = await asyncio.to_thread(self._open_log)
         try:
@@ -59,7 +58,7 @@ class ServerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us
+                start_new_session=True,  # only this process handles Ctrl-C
                 env={**without_secrets(os.environ), "LOROGO_OPEN": "1", "PYTHONUNBUFFERED": "1"},
             )
         finally:
@@ -67,7 +66,7 @@ class ServerProcess:
         await self._served()
 
     async def stop(self) -> None:
-        """As an operator does: SIGTERM, and wait; by force if that takes too long. Safe twice."""
+        """Stop with SIGTERM, and kill after a timeout. Safe to call twice."""
         if self._process is not None and self.running:
             with suppress(ProcessLookupError):
                 self._process.terminate()
@@ -77,26 +76,26 @@ class ServerProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """End it as kill -9 does; its helpers notice and end. Safe twice."""
+        """Kill the server with SIGKILL; its helper processes exit, too. Safe to call twice."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
 
-    def last_words(self) -> str:
-        """The end of what it wrote since it was started the last time."""
-        return self._read()[-_WORDS_MAX:].decode(errors="replace").strip() or "(no words)"
+    def log_tail(self) -> str:
+        """Return the end of its log since the last start."""
+        return self._read()[-_WORDS_MAX:].decode(errors="replace").strip() or "(log is empty)"
 
     async def _served(self) -> None:
-        """Wait until its log says so: a file tells nobody. Raises NotReady."""
+        """Wait until its log has the event "serving". Raises NotReady."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await asyncio.to_thread(self._serves):
                     if not self.running:
-                        raise BenchNotReady(f"{self.name} ended: {self.last_words()}")
+                        raise BenchNotReady(f"{self.name} ended: {self.log_tail()}")
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            words = f"{self.name} did not serve within {_READY_SECONDS:g} s: {self.last_words()}"
+            words = f"{self.name} did not serve within {_READY_SECONDS:g} s: {self.log_tail()}"
             raise BenchNotReady(words) from None
 
     def _open_log(self) -> tuple[int, int]:

@@ -1,12 +1,12 @@
-"""What is measured: a real nats-server, real document servers, and the processes that load them.
+"""The stack under measurement: a nats-server, document servers, and load processes.
 
     async with Stack(StackSettings(durability="journal")) as stack:
         typist = await stack.load("typist", documents=["a"])      # lorogo_bench/loads/typist.py
         meter = stack.meter()
-        told = await typist.ask("type", count=1000)
-        spent = meter.spent()                                     # CPU of each, meanwhile
+        reply = await typist.call("type", count=1000)
+        spent = meter.spent()                                     # CPU of each process meanwhile
 
-All of it is on loopback, in one temporary folder, and ends with the stack, however that ends.
+Everything runs on loopback in one temporary folder, and ends with the stack.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ _SERVERS_MAX = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackSettings:
-    """What a stack is made of."""
+    """Settings of a stack."""
 
     durability: Durability = "journal"
     servers: int = 1
     serve_options: tuple[str, ...] = ()  # more options of `lorogo serve`
-    folder: Path | None = None  # below it a temporary one is made; None: where the system has them
+    folder: Path | None = None  # parent of the temporary folder; None: the system's
 
     def __post_init__(self) -> None:
         if not 0 <= self.servers <= _SERVERS_MAX:
@@ -47,19 +47,19 @@ class StackSettings:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """What was used between two looks, by the names of the parties (`nats-server`, `server-1`)."""
+    """Usage of each process (`nats-server`, `server-1`) between two measurements."""
 
     seconds: float
     cpu_seconds: Mapping[str, float | None]
 
     def servers_cpu_seconds(self) -> float | None:
-        """Of all document servers together, helpers included."""
+        """Return the CPU of all document servers with their helper processes."""
         some = [cpu for name, cpu in self.cpu_seconds.items() if name != NATS]
         return None if None in some else sum(cpu for cpu in some if cpu is not None)
 
 
 class UsageMeter:
-    """Looks at a stack now, and again when it is asked what was spent."""
+    """Measures the usage of a stack from its creation to `spent()`."""
 
     def __init__(self, stack: "Stack") -> None:
         self._stack = stack
@@ -73,7 +73,7 @@ class UsageMeter:
 
 
 class Stack:
-    """One NATS, its servers, and whoever loads them; lives in `async with`."""
+    """One NATS, its servers and load processes; use with `async with`."""
 
     def __init__(self, settings: StackSettings | None = None) -> None:
         self.settings = settings if settings is not None else StackSettings()
@@ -84,7 +84,7 @@ class Stack:
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as undo:  # what has begun ends, should the rest fail
+        async with AsyncExitStack() as undo:  # stops the started processes if a later one fails
             self.folder = await asyncio.to_thread(self._make_folder)
             undo.push_async_callback(asyncio.to_thread, shutil.rmtree, self.folder, True)
             self._nats = await undo.enter_async_context(EmbeddedNats(self.folder / "nats"))
@@ -110,13 +110,13 @@ class Stack:
         return self.nats.url
 
     async def connect(self) -> JetStreamTransport:
-        """A connection of our own, for `async with`: to count and to compare, not to load."""
+        """Return a connection for `async with`, to count and compare, not for load."""
         return await connect(self.url, name="bench")
 
     async def load(self, kind: str, *, pass_fds: Sequence[int] = (), **order: Any) -> LoadProcess:
-        """A new process that makes load, of `lorogo_bench/loads/{kind}.py`; it ends with the stack.
+        """Start a load process of `lorogo_bench/loads/{kind}.py`; it ends with the stack.
 
-        `order` is what it is made with, besides the address of NATS.
+        `order` has its arguments besides the address of NATS.
         """
         log = self.folder / f"load-{len(self._loads) + 1}-{kind}.log"
         process = LoadProcess(kind, log, pass_fds=pass_fds, order={"url": self.url, **order})
@@ -125,17 +125,17 @@ class Stack:
         return process
 
     async def restart_servers(self) -> None:
-        """As an operator does: all of them stop, then all start again on their folders. Raises NotReady."""
+        """Stop all servers, then start all again on their folders. Raises NotReady."""
         await asyncio.gather(*(server.stop() for server in self.servers))
         await asyncio.gather(*(server.start() for server in self.servers))
 
     def usage(self) -> dict[str, ProcessUsage]:
-        """Of NATS and of every server with its helpers, since their start."""
+        """Return the usage of NATS and of every server with its helpers since their start."""
         nats = usage(self.nats.pid if self.nats.running else None)
         return {NATS: nats, **{server.name: server.usage() for server in self.servers}}
 
     def meter(self) -> UsageMeter:
-        """Measure what is spent from now on."""
+        """Start to measure usage."""
         return UsageMeter(self)
 
     async def _end_loads(self) -> None:
@@ -149,7 +149,7 @@ class Stack:
         try:
             return Path(tempfile.mkdtemp(prefix="lorogo-bench-", dir=self.settings.folder))
         except OSError as error:
-            raise BenchError(f"no folder can be made in {self.settings.folder}: {error.strerror}") from None
+            raise BenchError(f"cannot make a folder in {self.settings.folder}: {error.strerror}") from None
 
 
 def _less(after: ProcessUsage, before: ProcessUsage | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What is really there: texts and counts, read by a client that took no part in the load."""
+"""Read texts and counts with a client that took no part in the load."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _OPEN_SECONDS = 60.0
 
 
 async def texts(stack: Stack, documents: Sequence[str]) -> list[str]:
-    """The text of each document, as somebody gets it who opens it for the first time."""
+    """Return the text of each document, as a new client gets it."""
     turn = asyncio.Semaphore(_AT_ONCE)
     async with lorogo_client.connect(stack.url, name="bench witness") as client:
 
@@ -25,6 +25,6 @@ async def texts(stack: Stack, documents: Sequence[str]) -> list[str]:
 
 
 async def stored_updates(stack: Stack) -> int:
-    """How many messages the WAL was given up to now, purged ones included."""
+    """Return the number of messages ever stored in the WAL, including purged ones."""
     async with await stack.connect() as transport:
         return (await transport.stream(WAL_STREAM).state()).last_sequence

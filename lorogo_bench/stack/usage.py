@@ -1,4 +1,4 @@
-"""CPU and memory of a process with its children, as the system tells it; None where it does not."""
+"""CPU and memory of a process and its children, from /proc; None where the system does not report them."""
 
 import os
 import resource
@@ -13,18 +13,18 @@ _FORGET_PEAK = "5"  # proc_pid_clear_refs(5)
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What a process and all that it started have used."""
+    """Usage of a process and its children."""
 
     cpu_seconds: float | None
-    memory_bytes: int | None  # resident, added up: what they share counts for each
-    memory_peak_bytes: int | None  # the highest of each, added up
+    memory_bytes: int | None  # sum of resident sizes: shared memory counts for each process
+    memory_peak_bytes: int | None  # sum of the peaks
 
 
 NOT_KNOWN = ProcessUsage(None, None, None)
 
 
 def family(pid: int) -> list[int]:
-    """The process, and all that it started, and they: parents first. Empty: gone, or no /proc."""
+    """Return the process and its descendants, parents first. Empty: it has exited, or there is no /proc."""
     if not (_PROC / str(pid)).exists():
         return []
     found = [pid]
@@ -36,7 +36,7 @@ def family(pid: int) -> list[int]:
 
 
 def usage(pid: int | None) -> ProcessUsage:
-    """What a process with its children has used up to now."""
+    """Return the usage of a process with its children up to now."""
     members = [] if pid is None else family(pid)
     if not members:
         return NOT_KNOWN
@@ -49,7 +49,7 @@ def usage(pid: int | None) -> ProcessUsage:
 
 
 def forget_peaks(pid: int | None) -> bool:
-    """The highest memory of a process and its children counts from now; False: still since their start."""
+    """Reset the memory peaks of a process and its children; False: impossible, they count from the start."""
     try:
         for member in [] if pid is None else family(pid):
             (_PROC / str(member) / "clear_refs").write_text(_FORGET_PEAK)
@@ -59,7 +59,7 @@ def forget_peaks(pid: int | None) -> bool:
 
 
 def machine_busy_seconds() -> float | None:
-    """CPU that all processes of this machine have used since it started."""
+    """Return the CPU that all processes of this machine have used since boot."""
     try:
         fields = [int(word) for word in (_PROC / "stat").read_text().splitlines()[0].split()[1:8]]
     except (OSError, ValueError, IndexError):
@@ -69,20 +69,20 @@ def machine_busy_seconds() -> float | None:
 
 
 def own_busy_seconds() -> float:
-    """CPU that we have used, and our children that have ended."""
+    """Return the CPU of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of one process, and of its children that have ended.
+    """Return the CPU of one process and its ended children.
 
-    `stat` counts in hundredths of a second; `schedstat` in nanoseconds, of those threads that still live.
-    Neither tells too much, so the greater one is nearer.
+    `stat` counts in hundredths of a second; `schedstat` in nanoseconds, but only of running threads. Neither
+    reports too much, so the greater value is more exact.
     """
     own = ended = fine = 0.0
     with suppress(OSError, ValueError, IndexError):
-        # the name of the program, in parentheses, may hold anything
+        # the program name, in parentheses, may contain any character
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         own = (int(fields[11]) + int(fields[12])) / _ticks()
         ended = (int(fields[13]) + int(fields[14])) / _ticks()
@@ -93,7 +93,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Resident now, and at most, in bytes."""
+    """Return resident memory and its peak, in bytes."""
     found = {"VmRSS": 0, "VmHWM": 0}
     with suppress(OSError, ValueError, IndexError):
         for line in (_PROC / str(pid) / "status").read_text().splitlines():

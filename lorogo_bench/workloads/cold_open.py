@@ -1,9 +1,9 @@
-"""W5: a document with a long history, and many copies of it at once, after a restart of the servers.
+"""W5: open a document with a long history, and many copies of it at once, after a restart of the servers.
 
-The history is a trace of somebody who typed (`automerge-paper`), replayed and then stored as a snapshot, as
-servers do it by themselves with time. In each round the servers stop and start again; then one document is
-opened, and after it all copies at once, until their texts are read. The limit is measured in turn with it, by
-the same process: the plain objects from the same NATS, and a plain Loro import of each.
+The history is a recorded editing trace (`automerge-paper`), replayed and compacted to a snapshot. In each
+round the servers restart; then one document is opened, and after it all copies at once, until their texts are
+read. The limit alternates with it in the same process: get the plain objects from the same NATS, and import
+each into a Loro document.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _MAKE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    edits: int | None  # of the trace; None: all
+    edits: int | None  # replayed edits; None: the whole trace
     copies: int
     rounds: int
 
@@ -37,12 +37,12 @@ _QUICK = _Size(edits=2_000, copies=4, rounds=1)
 
 @dataclass
 class _Case:
-    """Documents that are opened at once, and the seconds of each round until all texts were there."""
+    """Documents that are opened at once, and the seconds of each round until all texts were read."""
 
     documents: list[str]
     ours: list[float] = field(default_factory=list)
     limit: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)  # which opens had another text
+    wrong: list[str] = field(default_factory=list)  # opens with a wrong text
 
     @property
     def words(self) -> str:
@@ -61,15 +61,14 @@ async def run(bench: Bench) -> WorkloadOutcome:
     for durability in bench.durabilities("journal"):
         async with Stack(StackSettings(durability=durability, folder=bench.folder)) as stack:
             cases = [_Case(["cold"]), _Case([f"cold-{number}" for number in range(size.copies)])]
-            bench.tell(f"  replaying {trace.name}")
+            bench.progress(f"  replaying {trace.name}")
             await _make(findings, durability, stack, trace, cases)
             opener = await stack.load("opener")
             warm = _Case(cases[0].documents, wrong=cases[0].wrong)
-            await _pass(
-                opener, warm, trace.end_content, limit_first=True
-            )  # whoever opens has loaded all code
+            # loads all code of the opening process
+            await _pass(opener, warm, trace.end_content, limit_first=True)
             for number in range(size.rounds):
-                bench.tell(f"  round {number + 1}, durability {durability}")
+                bench.progress(f"  round {number + 1}, durability {durability}")
                 await stack.restart_servers()
                 for case in cases:
                     await _pass(opener, case, trace.end_content, limit_first=number % 2 == 0)
@@ -81,15 +80,15 @@ async def run(bench: Bench) -> WorkloadOutcome:
 async def _make(
     findings: OutcomeBuilder, durability: Durability, stack: Stack, trace: EditTrace, cases: Sequence[_Case]
 ) -> None:
-    """Every document with its history, stored; and what that takes."""
+    """Make every document with its history, and measure the stored sizes."""
     replayer = await stack.load("replayer")
     (document, *copies) = names = [name for case in cases for name in case.documents]
     patches = list(trace.patches)
-    told = await replayer.ask(
+    reply = await replayer.call(
         "replay", document=document, copies=copies, patches=patches, seconds=_MAKE_SECONDS
     )
-    plain = told["snapshot_bytes"]
-    stored = (await replayer.ask("compact", documents=names, seconds=_MAKE_SECONDS))["snapshot_bytes"]
+    plain = reply["snapshot_bytes"]
+    stored = (await replayer.call("compact", documents=names, seconds=_MAKE_SECONDS))["snapshot_bytes"]
     snapshots = figures.rounds(stored)
     findings.measured(f"snapshot of a document, {durability}", figures.scaled(snapshots, 1 / _KIB), "KiB")
     async with await stack.connect() as transport:
@@ -110,11 +109,11 @@ async def _make(
 async def _pass(opener: LoadProcess, case: _Case, text: str, *, limit_first: bool) -> None:
     verbs = {"get": case.limit, "open": case.ours}
     for verb in verbs if limit_first else reversed(verbs):
-        told = await opener.ask(verb, documents=case.documents)
-        verbs[verb].append(told["seconds"])
-        if told["texts"] != [[text, len(case.documents)]]:
-            found = {len(other): count for other, count in told["texts"]}
-            case.wrong.append(f"{verb}: lengths and how often: {found}, instead of {len(text)}")
+        reply = await opener.call(verb, documents=case.documents)
+        verbs[verb].append(reply["seconds"])
+        if reply["texts"] != [[text, len(case.documents)]]:
+            found = {len(other): count for other, count in reply["texts"]}
+            case.wrong.append(f"{verb}: text lengths and counts {found}, expected length {len(text)}")
 
 
 def _judge(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
@@ -133,7 +132,7 @@ def _kib_each(size: int, documents: Sequence[str]) -> RoundValues:
 
 
 def _bytes_below(folders: Sequence[Path]) -> int:
-    """What the files take on the disk: segments are made longer than what is in them."""
+    """Return the disk space of the files: segments are preallocated, so their sizes are larger."""
     stats = (path.stat() for folder in folders for path in folder.rglob("*") if path.is_file())
     return sum(getattr(stat, "st_blocks", -(-stat.st_size // 512)) * 512 for stat in stats)
 

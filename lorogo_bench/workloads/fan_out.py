@@ -1,9 +1,9 @@
-"""W3: one writer, 50 and 500 readers: how long until all of them have it, and deliveries a second.
+"""W3: one writer, 50 and 500 readers: time until all readers have an update, and deliveries a second.
 
-Every reader is a real client with a connection and a replica of its own, in one of a few processes. For times
-the next keystroke is made when all have the one before; for rates keystrokes do not wait. Both numbers of
-readers have a document of their own on the same NATS, and take turns; so does the limit, core NATS publish to
-the same number of subscribers.
+Every reader is a real client with its own connection and replica, in one of a few processes. For times, each
+keystroke waits until all readers have the previous one; for rates, keystrokes do not wait. Both numbers of
+readers have their own document on the same NATS, and alternate with each other and with the limit: core NATS
+publish to the same number of subscribers.
 """
 
 import asyncio
@@ -20,18 +20,16 @@ from lorogo_bench.stack.texts import stored_updates, texts
 from lorogo_bench.stack.usage import usage
 from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
-_TIME_MOST = 5.0  # until all of the many have it, of the time until all of the few have
-_CPU_MOST = (
-    1.25  # the server's for each update: that it does not grow, give or take what is measured by chance
-)
-_WINDOW = 256  # updates that are not ACKed
+_TIME_MOST = 5.0  # time until many readers have an update, divided by the time for few readers
+_CPU_MOST = 1.25  # server CPU per update, many readers divided by few: constant, with a margin for noise
+_WINDOW = 256  # updates without an ACK
 _TAKE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
     readers: tuple[int, int]  # few and many
-    processes: int  # that they are spread over
+    processes: int  # for all readers
     rounds: int
     updates: int  # in each round, one by one
     burst: int  # in each round, without waiting
@@ -47,7 +45,7 @@ _QUICK = _Size(readers=(3, 12), processes=2, rounds=2, updates=10, burst=20, war
 class _Pass:
     """One round."""
 
-    milliseconds: list[float]  # from each commit until all have it
+    milliseconds: list[float]  # from each commit until all readers have it
     per_second: float  # deliveries
     reader_us: float | None  # CPU for each delivery
     server_us: float | None = None  # CPU for each update, one by one
@@ -55,14 +53,14 @@ class _Pass:
 
 @dataclass
 class _Case:
-    """So many readers of one document, or so many subscribers of one subject; and what was measured."""
+    """Readers of one document or subscribers of one subject, with their measurements."""
 
     name: str
     readers: int
     raw: bool
     writer: LoadProcess
     crowd: Sequence[LoadProcess]
-    told: int = 0  # characters or messages, up to now
+    published: int = 0  # characters or messages, up to now
     passes: list[_Pass] = field(default_factory=list)
 
 
@@ -90,7 +88,7 @@ async def _measure(
     bench: Bench,
     pipes: ExitStack,
 ) -> None:
-    bench.tell(f"  {sum(size.readers)} readers and as many raw subscribers come, {durability}")
+    bench.progress(f"  starting {sum(size.readers)} readers and as many raw subscribers, {durability}")
     stored = await stored_updates(stack)
     ours, raw = await asyncio.gather(*(_cases(stack, size, pipes, raw=one) for one in (False, True)))
     for case in (*ours, *raw):
@@ -99,27 +97,27 @@ async def _measure(
     for case in (*ours, *raw):
         case.passes.clear()
     for number, case in interleaved((*raw, *ours), size.rounds):
-        bench.tell(f"  round {number + 1}, {case.name}")
+        bench.progress(f"  round {number + 1}, {case.name}")
         await _pass(stack, case, size.updates, size.burst, idle=idle)
     for case in ours:
         await _verify(findings, durability, stack, case)
-    told = sum(case.told for case in ours)
+    published = sum(case.published for case in ours)
     found = await stored_updates(stack) - stored
-    findings.equal(f"one message for each update, however many read ({durability})", found, told)
+    findings.equal(f"one message for each update, however many read ({durability})", found, published)
     _judge(findings, durability, ours, raw)
 
 
 async def _cases(stack: Stack, size: _Size, pipes: ExitStack, *, raw: bool) -> list[_Case]:
-    """Both numbers of readers in the same processes, with a writer for each."""
+    """Start both numbers of readers in the same processes, with a writer for each."""
     names = {f"{'raw' if raw else 'fan-out'}-{count}": count for count in size.readers}
     ends = {name: pipes.enter_context(pipe()) for name in names}
     spread = {name: shares(count, size.processes) for name, count in names.items()}
-    tells = [told for _, told in ends.values()]
+    write_ends = [write_end for _, write_end in ends.values()]
     crowd = await asyncio.gather(
         *(
             stack.load(
                 "raw.crowd" if raw else "crowd",
-                pass_fds=tells,
+                pass_fds=write_ends,
                 audiences={
                     name: {"readers": spread[name][place], "seen_fd": ends[name][1]} for name in names
                 },
@@ -134,31 +132,31 @@ async def _cases(stack: Stack, size: _Size, pipes: ExitStack, *, raw: bool) -> l
     ]
 
 
-async def _writer(stack: Stack, name: str, hears: int, size: _Size, *, raw: bool) -> LoadProcess:
-    seen = {"seen_fd": hears, "seen_by": size.processes}
+async def _writer(stack: Stack, name: str, read_end: int, size: _Size, *, raw: bool) -> LoadProcess:
+    seen = {"seen_fd": read_end, "seen_by": size.processes}
     if raw:
-        return await stack.load("raw.speaker", pass_fds=(hears,), name=name, **seen)
-    return await stack.load("typist", pass_fds=(hears,), documents=[name], **seen)
+        return await stack.load("raw.speaker", pass_fds=(read_end,), name=name, **seen)
+    return await stack.load("typist", pass_fds=(read_end,), documents=[name], **seen)
 
 
 async def _pass(stack: Stack, case: _Case, updates: int, burst: int, *, idle: float | None) -> None:
-    """Some one by one, then some at once."""
+    """Run a round: updates one by one, then a burst."""
     meter = stack.meter()
-    verb = "speak_one_by_one" if case.raw else "type_one_by_one"
-    told, taken = await _both(case, updates, verb, {})
+    verb = "publish_one_by_one" if case.raw else "type_one_by_one"
+    reply, taken = await _both(case, updates, verb, {})
     spent = meter.spent()
-    began_ns = told["said_ns" if case.raw else "committed_ns"]
+    began_ns = reply["published_ns" if case.raw else "committed_ns"]
     milliseconds = [(end - begin) / 1e6 for begin, end in zip(began_ns, _last(taken), strict=True)]
     cpu = spent.servers_cpu_seconds()
     server_us = None
     if cpu is not None and idle is not None and not case.raw:
         net = cpu - idle * spent.seconds
         server_us = net / updates * 1e6 if net > 0 else None
-    verb, window = ("speak", {}) if case.raw else ("type", {"window": _WINDOW})
+    verb, window = ("publish", {}) if case.raw else ("type", {"window": _WINDOW})
     before = _crowd_cpu(case)
-    told, taken = await _both(case, burst, verb, window)
+    reply, taken = await _both(case, burst, verb, window)
     after = _crowd_cpu(case)
-    seconds = (_last(taken)[-1] - told["began_ns"]) / 1e9
+    seconds = (_last(taken)[-1] - reply["began_ns"]) / 1e9
     deliveries = burst * case.readers
     cpu_us = None if before is None or after is None else (after - before) / deliveries * 1e6
     case.passes.append(_Pass(milliseconds, deliveries / seconds, cpu_us, server_us))
@@ -167,13 +165,13 @@ async def _pass(stack: Stack, case: _Case, updates: int, burst: int, *, idle: fl
 async def _both(
     case: _Case, count: int, verb: str, more: dict[str, int]
 ) -> tuple[LoadReply, list[LoadReply]]:
-    """What the writer tells, and each process of readers."""
-    told, *taken = await asyncio.gather(
-        case.writer.ask(verb, count=count, seconds=_TAKE_SECONDS, **more),
-        *(one.ask("take", document=case.name, count=count, seconds=_TAKE_SECONDS) for one in case.crowd),
+    """Return the replies of the writer and of each process of readers."""
+    reply, *taken = await asyncio.gather(
+        case.writer.call(verb, count=count, seconds=_TAKE_SECONDS, **more),
+        *(one.call("take", document=case.name, count=count, seconds=_TAKE_SECONDS) for one in case.crowd),
     )
-    case.told += count
-    return told, taken
+    case.published += count
+    return reply, taken
 
 
 def _crowd_cpu(case: _Case) -> float | None:
@@ -182,12 +180,12 @@ def _crowd_cpu(case: _Case) -> float | None:
 
 
 def _last(taken: list[LoadReply]) -> list[int]:
-    """When the last process had each."""
+    """Return the times when the last process had each item."""
     return [max(each) for each in zip(*(one["seen_ns"] for one in taken), strict=True)]
 
 
 async def _idle(stack: Stack, seconds: float) -> float | None:
-    """Cores that the server uses when nobody types: it is taken off, as the many take longer."""
+    """Return the cores of an idle server: they are subtracted, as rounds of many readers take longer."""
     meter = stack.meter()
     await asyncio.sleep(seconds)
     spent = meter.spent()
@@ -196,18 +194,18 @@ async def _idle(stack: Stack, seconds: float) -> float | None:
 
 
 async def _verify(findings: OutcomeBuilder, durability: Durability, stack: Stack, case: _Case) -> None:
-    expected = text_of(case.told)
+    expected = text_of(case.published)
     found: dict[str, int] = {}
-    for one in await asyncio.gather(*(one.ask("texts", document=case.name) for one in case.crowd)):
+    for one in await asyncio.gather(*(one.call("texts", document=case.name) for one in case.crowd)):
         for text, count in one["texts"].items():
             found[text] = found.get(text, 0) + count
     words = f"each of {case.readers} readers has the whole text ({durability})"
     findings.equal(words, found, {expected: case.readers})
     (text,) = await texts(stack, [case.name])
-    findings.equal(f"so has who opens {case.name} later ({durability})", text, expected)
+    findings.equal(f"a client that opens {case.name} later has it too ({durability})", text, expected)
 
 
-# --- what it shows
+# --- results
 
 
 def _judge(findings: OutcomeBuilder, durability: Durability, ours: list[_Case], raw: list[_Case]) -> None:

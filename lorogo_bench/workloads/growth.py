@@ -1,10 +1,10 @@
-"""W8: what an update costs as its document grows, and as the number of open documents grows.
+"""W8: cost of an update as its document grows, and as the number of open documents grows.
 
-The cost is CPU of the server with its helpers, for each update of one character, pipelined; the client's is
-told as well. It is compared with the cost at the small end in the same run. Rounds go over documents of all
-sizes in turn; each round of a small one has a fresh one, else it would grow while it is measured. Open
-documents cost something by themselves (their leases are renewed): that is measured before, told apart, and
-taken off.
+The cost is the CPU of the server with its helper processes per update of one character, pipelined; the
+client's CPU is reported as well. It is compared with the cost at the smallest size in the same run. Rounds
+alternate over all sizes; each round of a small size has a new document, which would otherwise grow too much.
+Open documents have a cost of their own (lease renewals): it is measured first, reported separately, and
+subtracted.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.stack.texts import texts
 from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
-_WINDOW = 256  # updates that are not ACKed
-_FRESH_SHARE = 10  # a document that would grow by more than a tenth in all rounds is made anew for each
-_MOST = 1.3  # the cost at the large end, of that at the small end
+_WINDOW = 256  # updates without an ACK
+_FRESH_SHARE = 10  # a document that would grow by more than a tenth in all rounds gets a new copy per round
+_MOST = 1.3  # cost at the largest size divided by the cost at the smallest
 _GROW_SECONDS = 300.0
 
 
@@ -41,7 +41,7 @@ _FULL = _Size(
     rounds=7,
     updates=1_000,
     spread=10_000,
-    idle_seconds=9.0,  # three renewals of each
+    idle_seconds=9.0,  # three renewals of each document
 )
 _QUICK = _Size(
     operations=(200, 2_000), documents=(4, 40), rounds=2, updates=100, spread=100, idle_seconds=0.2
@@ -50,7 +50,7 @@ _QUICK = _Size(
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Of one update, in microseconds of CPU."""
+    """CPU per update, in microseconds."""
 
     server_us: float | None
     client_us: float
@@ -78,37 +78,37 @@ async def _by_operations(
     editor = await stack.load("editor", seed=bench.seed)
     lengths: dict[str, int] = {}
     costs: dict[int, list[_Cost]] = {operations: [] for operations in size.operations}
-    await editor.ask("grow", document="growth-warm", operations=1)
-    await editor.ask("edit", document="growth-warm", count=size.updates, window=_WINDOW)
+    await editor.call("grow", document="growth-warm", operations=1)
+    await editor.call("edit", document="growth-warm", count=size.updates, window=_WINDOW)
     for number, operations in interleaved(size.operations, size.rounds):
         fresh = size.rounds * size.updates * _FRESH_SHARE > operations
         document = f"growth-{operations}-{number if fresh else 0}"
         if document not in lengths:
-            bench.tell(f"  {operations:,} operations")
-            lengths[document] = max(1, operations - size.updates // 2)  # so that they are the middle
-            await editor.ask("grow", document=document, operations=lengths[document], seconds=_GROW_SECONDS)
+            bench.progress(f"  {operations:,} operations")
+            lengths[document] = max(1, operations - size.updates // 2)  # the round's middle has `operations`
+            await editor.call("grow", document=document, operations=lengths[document], seconds=_GROW_SECONDS)
         costs[operations].append(await _edit(stack, editor, document, size.updates))
         lengths[document] += size.updates
     _judge(findings, durability, "operations", costs)
     found = dict(zip(lengths, await texts(stack, list(lengths)), strict=True))
-    own = {name: (await editor.ask("text", document=name))["text"] for name in lengths}
+    own = {name: (await editor.call("text", document=name))["text"] for name in lengths}
     findings.check(
         f"every text is that of its editor ({durability})",
         found == own,
-        f"not so: {[name for name in lengths if found[name] != own[name]]}",
+        f"different: {[name for name in lengths if found[name] != own[name]]}",
     )
     counted = {name: len(text) for name, text in found.items()}
-    findings.equal(f"every operation is there ({durability})", counted, lengths)
+    findings.equal(f"no operation is missing ({durability})", counted, lengths)
 
 
 async def _edit(stack: Stack, editor: LoadProcess, document: str, count: int) -> _Cost:
     meter = stack.meter()
-    told = await editor.ask("edit", document=document, count=count, window=_WINDOW)
+    reply = await editor.call("edit", document=document, count=count, window=_WINDOW)
     cpu = meter.spent().servers_cpu_seconds()
-    return _Cost(None if cpu is None else cpu / count * 1e6, told.cpu_seconds / count * 1e6)
+    return _Cost(None if cpu is None else cpu / count * 1e6, reply.cpu_seconds / count * 1e6)
 
 
-# --- more and more documents
+# --- a growing number of documents
 
 
 async def _by_documents(
@@ -119,31 +119,31 @@ async def _by_documents(
     typed: Sequence[int] = ()
     costs: dict[int, list[_Cost]] = {}
     for count in size.documents:
-        bench.tell(f"  {count:,} documents")
+        bench.progress(f"  {count:,} documents")
         more = [f"growth-of-{number}" for number in range(len(names), count)]
-        await typist.ask("open", documents=more, seconds=_GROW_SECONDS)
+        await typist.call("open", documents=more, seconds=_GROW_SECONDS)
         names += more
-        await typist.ask("type", count=max(count, size.updates), window=_WINDOW)  # each is warm
+        await typist.call("type", count=max(count, size.updates), window=_WINDOW)  # each is warm
         idle = await _idle(stack, size.idle_seconds)
         share = None if idle is None else figures.rounds([idle * 100])
         findings.measured(f"idle server CPU, {count:,} documents, {durability}", share, "% of a core")
         costs[count] = []
         for _ in range(size.rounds):
             meter = stack.meter()
-            told = await typist.ask("type", count=size.spread, window=_WINDOW)
+            reply = await typist.call("type", count=size.spread, window=_WINDOW)
             spent = meter.spent()
             cpu = spent.servers_cpu_seconds()
             net = None if cpu is None or idle is None else cpu - idle * spent.seconds
             server_us = None if net is None else net / size.spread * 1e6
-            costs[count].append(_Cost(server_us, told.cpu_seconds / size.spread * 1e6))
-            typed = told["typed"]
+            costs[count].append(_Cost(server_us, reply.cpu_seconds / size.spread * 1e6))
+            typed = reply["typed"]
     _judge(findings, durability, "documents", costs)
     found = await texts(stack, names)
     findings.equal(f"every text is whole, of {len(names)} ({durability})", found, [*map(text_of, typed)])
 
 
 async def _idle(stack: Stack, seconds: float) -> float | None:
-    """Cores that the servers use when nobody types."""
+    """Return the cores that idle servers use."""
     meter = stack.meter()
     await asyncio.sleep(seconds)
     spent = meter.spent()
@@ -151,13 +151,13 @@ async def _idle(stack: Stack, seconds: float) -> float | None:
     return None if cpu is None else cpu / spent.seconds
 
 
-# --- what it shows
+# --- results
 
 
 def _judge(
     findings: OutcomeBuilder, durability: Durability, what: str, costs: dict[int, list[_Cost]]
 ) -> None:
-    """The curve, and its end divided by its beginning."""
+    """Add the curve, and its last point divided by its first."""
     server: dict[int, RoundValues | None] = {}
     client: dict[int, RoundValues] = {}
     for count, some in costs.items():
@@ -187,5 +187,5 @@ def _judge(
 
 
 WORKLOAD = Workload(
-    "growth", "what an update costs as its document grows, and as more documents are open", run, draws=True
+    "growth", "cost of an update as its document grows, and as more documents are open", run, draws=True
 )

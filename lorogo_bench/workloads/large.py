@@ -1,10 +1,10 @@
-"""W6: an update of 20 MiB, and a document of 50 MiB that 10 newcomers open at once.
+"""W6: an update of 20 MiB, and a document of 50 MiB that 10 clients open at once.
 
-How long it takes, how much memory the server has at most, and what somebody notices who types in another
-document meanwhile, at a steady pace. The size of a document is that of its snapshot, which is what newcomers
-get. Every round has a server that was started for it, and memory is what it has more than at its start; the
-document that newcomers come for is loaded before, and counts. The limits take turns with it: the same bytes
-in the same chunks through the same NATS, and a plain Loro import of them.
+Measured: the time, the server's peak memory, and the ACK times of a client that types at a steady pace in
+another document. The size of a document is that of its snapshot, which new clients get. Every round has a
+newly started server, and memory counts above its start; the large document is loaded before the clients open
+it, and counts. The limits alternate with it: the same bytes in the same chunks through the same NATS, and a
+plain Loro import.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ T = TypeVar("T")
 _MIB = 1 << 20
 _MEMORY_MOST = 4.0  # times the payload
 _OTHERS_MS_MOST = 100.0
-_INTERVAL_SECONDS = 0.01  # between two keystrokes of who types meanwhile
-_LEAD_SECONDS = 0.2  # until newcomers begin: every process must have heard of it
+_INTERVAL_SECONDS = 0.01  # between two keystrokes of the other client
+_LEAD_SECONDS = 0.2  # before new clients start: every process must have its command
 _ASK_SECONDS = 120.0
-_WARM_SECONDS = 0.1  # of typing, on a server that has just started
-_LOOK_SECONDS = 0.4  # a helper that is starting grows within that
+_WARM_SECONDS = 0.1  # typing on a newly started server
+_LOOK_SECONDS = 0.4  # a starting helper process grows within this time
 _LOOKS_MAX = 25
 _STEADY_BYTES = 256 * 1024
 _OTHER = "large-other"
@@ -44,11 +44,11 @@ _DOCUMENT = "large-document"
 @dataclass(frozen=True, slots=True)
 class _Size:
     update_bytes: int
-    document_bytes: int  # of its snapshot
+    document_bytes: int  # size of its snapshot
     newcomers: int
-    processes: int  # that they are spread over
+    processes: int  # for all new clients
     rounds: int
-    quiet_seconds: float  # who types is alone so long
+    quiet_seconds: float  # typing without other load
 
 
 _FULL = _Size(
@@ -64,22 +64,22 @@ class _Pass:
     """One round."""
 
     seconds: float
-    memory_bytes: int | None  # the highest above that of the fresh server
+    memory_bytes: int | None  # peak above the memory of a new server
     others_ms: list[float]  # commit to ACK, in the other document
 
 
 @dataclass
 class _Found:
-    """What was measured with one large thing."""
+    """The measurements of one large payload."""
 
     payload_bytes: int = 0
     passes: list[_Pass] = field(default_factory=list)
-    limit: list[dict[str, float]] = field(default_factory=list)  # seconds of each part of it, in each round
+    limit: list[dict[str, float]] = field(default_factory=list)  # seconds of each part, per round
 
 
 @dataclass(frozen=True, slots=True)
-class _Cast:
-    """Who takes part."""
+class _Participants:
+    """The processes of a run."""
 
     stack: Stack
     size: _Size
@@ -100,17 +100,17 @@ class _Cast:
 async def run(bench: Bench) -> WorkloadOutcome:
     findings = OutcomeBuilder()
     size = _QUICK if bench.quick else _FULL
-    findings.condition("rounds", f"{size.rounds}, each with a server that was started for it")
+    findings.condition("rounds", f"{size.rounds}, each with a newly started server")
     for durability in bench.durabilities("journal"):
         async with Stack(StackSettings(durability=durability, folder=bench.folder)) as stack:
-            cast = await _cast(stack, size, bench.seed)
-            _, others_ms = await _meanwhile(cast, asyncio.sleep(size.quiet_seconds))
+            participants = await _join(stack, size, bench.seed)
+            _, others_ms = await _meanwhile(participants, asyncio.sleep(size.quiet_seconds))
             alone = percentile(others_ms, 0.99)
-            bench.tell(f"  updates of {_mib(size.update_bytes)}, {durability}")
-            update = await _updates(cast)
-            bench.tell(f"  a document of {_mib(size.document_bytes)}, {durability}")
-            document = await _newcomers(findings, durability, cast)
-            await _verify(findings, durability, cast)
+            bench.progress(f"  updates of {_mib(size.update_bytes)}, {durability}")
+            update = await _updates(participants)
+            bench.progress(f"  a document of {_mib(size.document_bytes)}, {durability}")
+            document = await _newcomers(findings, durability, participants)
+            await _verify(findings, durability, participants)
         findings.measured(f"others' ACK p99, alone, {durability}", figures.rounds([alone]), "ms")
         _judge(findings, f"update of {_mib(size.update_bytes)}, {durability}", update, alone)
         which = f"{size.newcomers} newcomers of {_mib(size.document_bytes)}, {durability}"
@@ -118,99 +118,103 @@ async def run(bench: Bench) -> WorkloadOutcome:
     return findings.outcome()
 
 
-async def _cast(stack: Stack, size: _Size, seed: int) -> _Cast:
+async def _join(stack: Stack, size: _Size, seed: int) -> _Participants:
     counts = shares(size.newcomers, size.processes)
     heavy, pacer, *newcomers = await asyncio.gather(
         stack.load("heavy"),
         stack.load("pacer", document=_OTHER),
         *(stack.load("newcomers", count=count) for count in counts),
     )
-    return _Cast(stack, size, seed, heavy, pacer, newcomers)
+    return _Participants(stack, size, seed, heavy, pacer, newcomers)
 
 
 # --- a large update
 
 
-async def _updates(cast: _Cast) -> _Found:
+async def _updates(participants: _Participants) -> _Found:
     found = _Found()
-    for number, limit in interleaved((True, False), cast.size.rounds):
-        asked = {"seed": cast.seed + number, "chars": cast.update_chars}
+    for number, limit in interleaved((True, False), participants.size.rounds):
+        asked = {"seed": participants.seed + number, "chars": participants.update_chars}
         if limit:
-            told = await cast.heavy.ask("raw", seconds=_ASK_SECONDS, **asked)
-            found.payload_bytes = told["bytes"]
-            found.limit.append({part: told[f"{part}_seconds"] for part in ("publish", "import")})
+            reply = await participants.heavy.call("raw", seconds=_ASK_SECONDS, **asked)
+            found.payload_bytes = reply["bytes"]
+            found.limit.append({part: reply[f"{part}_seconds"] for part in ("publish", "import")})
         else:
-            fresh_bytes = await _fresh(cast, another=number > 0)
+            fresh_bytes = await _fresh(participants, another=number > 0)
             name = _update_name(number)
-            sent = cast.heavy.ask("send", seconds=_ASK_SECONDS, document=name, **asked)
-            told, others_ms = await _meanwhile(cast, sent)
-            found.passes.append(_Pass(told["seconds"], _above(cast, fresh_bytes), others_ms))
+            sent = participants.heavy.call("send", seconds=_ASK_SECONDS, document=name, **asked)
+            reply, others_ms = await _meanwhile(participants, sent)
+            found.passes.append(_Pass(reply["seconds"], _above(participants, fresh_bytes), others_ms))
     return found
 
 
-# --- many who want a large document
+# --- many clients open a large document
 
 
-async def _newcomers(findings: OutcomeBuilder, durability: Durability, cast: _Cast) -> _Found:
-    chars = cast.document_chars
-    await cast.heavy.ask("make", document=_DOCUMENT, seed=cast.seed, chars=chars, seconds=_ASK_SECONDS)
-    offered = await cast.heavy.ask("offer", document=_DOCUMENT, seconds=_ASK_SECONDS)
+async def _newcomers(findings: OutcomeBuilder, durability: Durability, participants: _Participants) -> _Found:
+    chars = participants.document_chars
+    await participants.heavy.call(
+        "make", document=_DOCUMENT, seed=participants.seed, chars=chars, seconds=_ASK_SECONDS
+    )
+    offered = await participants.heavy.call("offer", document=_DOCUMENT, seconds=_ASK_SECONDS)
     found = _Found(offered["bytes"])
     digests: list[str] = []
     loads: list[int | None] = []
-    for _, limit in interleaved((True, False), cast.size.rounds):
+    for _, limit in interleaved((True, False), participants.size.rounds):
         if limit:
-            seconds, _ = await _at_once(cast, "fetch", size=found.payload_bytes)
+            seconds, _ = await _at_once(participants, "fetch", size=found.payload_bytes)
             found.limit.append({"fetch and import": seconds})
         else:
-            fresh_bytes = await _fresh(cast, another=True)
-            await cast.newcomers[0].ask("come", document=_DOCUMENT, count=1, seconds=_ASK_SECONDS)
-            loads.append(_above(cast, fresh_bytes))
-            _forget_peaks(cast)  # of loading it
-            (seconds, digest), others_ms = await _meanwhile(cast, _at_once(cast, "come"))
+            fresh_bytes = await _fresh(participants, another=True)
+            await participants.newcomers[0].call("open", document=_DOCUMENT, count=1, seconds=_ASK_SECONDS)
+            loads.append(_above(participants, fresh_bytes))
+            _forget_peaks(participants)  # those of loading
+            (seconds, digest), others_ms = await _meanwhile(participants, _at_once(participants, "open"))
             digests += digest
-            found.passes.append(_Pass(seconds, _above(cast, fresh_bytes), others_ms))
-    which = f"{_mib(cast.size.document_bytes)}, {durability}"
+            found.passes.append(_Pass(seconds, _above(participants, fresh_bytes), others_ms))
+    which = f"{_mib(participants.size.document_bytes)}, {durability}"
     findings.measured(f"peak server memory while it is loaded, {which}", _times(loads, found), "x")
-    expected = [bulk.digest(bulk.text(cast.seed, chars))] * cast.size.newcomers
-    findings.equal(f"every newcomer has the whole text ({durability})", digests, expected * cast.size.rounds)
+    expected = [bulk.digest(bulk.text(participants.seed, chars))] * participants.size.newcomers
+    findings.equal(
+        f"every newcomer has the whole text ({durability})", digests, expected * participants.size.rounds
+    )
     return found
 
 
-async def _at_once(cast: _Cast, verb: str, **more: int) -> tuple[float, list[str]]:
-    """All newcomers begin: seconds until the last one is done, and what they have."""
+async def _at_once(participants: _Participants, verb: str, **more: int) -> tuple[float, list[str]]:
+    """Start all new clients; return the seconds until the last one is done, and digests of their texts."""
     begin_ns = time.monotonic_ns() + int(_LEAD_SECONDS * 1e9)
     asked = {"begin_ns": begin_ns, **more}
-    counts = shares(cast.size.newcomers, cast.size.processes)
-    told = await asyncio.gather(
+    counts = shares(participants.size.newcomers, participants.size.processes)
+    reply = await asyncio.gather(
         *(
-            one.ask(verb, seconds=_ASK_SECONDS, document=_DOCUMENT, count=count, **asked)
-            for one, count in zip(cast.newcomers, counts, strict=True)
+            one.call(verb, seconds=_ASK_SECONDS, document=_DOCUMENT, count=count, **asked)
+            for one, count in zip(participants.newcomers, counts, strict=True)
         )
     )
-    digests = [digest for one in told for digest in one["digests"]]
-    if len(digests) != cast.size.newcomers:
-        raise BenchError(f"{len(digests)} newcomers came, of {cast.size.newcomers}")
-    return (max(one["ended_ns"] for one in told) - begin_ns) / 1e9, digests
+    digests = [digest for one in reply for digest in one["digests"]]
+    if len(digests) != participants.size.newcomers:
+        raise BenchError(f"{len(digests)} of {participants.size.newcomers} new clients replied")
+    return (max(one["ended_ns"] for one in reply) - begin_ns) / 1e9, digests
 
 
-# --- the server, and who types in another document
+# --- the server, and the client in another document
 
 
-async def _fresh(cast: _Cast, *, another: bool) -> int | None:
-    """A server that has served nobody but who types, the first or another one: how much memory it has."""
-    (server,) = cast.stack.servers
+async def _fresh(participants: _Participants, *, another: bool) -> int | None:
+    """Restart the server if `another`, and return its memory while it serves only the other client."""
+    (server,) = participants.stack.servers
     if another:
         await server.stop()
         await server.start()
-    await _meanwhile(cast, asyncio.sleep(_WARM_SECONDS))
+    await _meanwhile(participants, asyncio.sleep(_WARM_SECONDS))
     fresh_bytes = await _steady_memory(server)
-    _forget_peaks(cast)
+    _forget_peaks(participants)
     return fresh_bytes
 
 
 async def _steady_memory(server: ServerProcess) -> int | None:
-    """Its memory when that grows no more: helpers come a little later, and are none of the payload's."""
+    """Return the server's memory once it is steady: helper processes start a little later."""
     here = server.usage().memory_bytes
     for _ in range(_LOOKS_MAX):
         await asyncio.sleep(_LOOK_SECONDS)
@@ -220,36 +224,36 @@ async def _steady_memory(server: ServerProcess) -> int | None:
     return here
 
 
-def _forget_peaks(cast: _Cast) -> None:
-    """Where that cannot be, a peak is the highest since the server's start: never too low."""
-    forget_peaks(cast.stack.servers[0].pid)
+def _forget_peaks(participants: _Participants) -> None:
+    """Reset the memory peaks; if that is impossible, peaks count since the server's start."""
+    forget_peaks(participants.stack.servers[0].pid)
 
 
-def _above(cast: _Cast, fresh_bytes: int | None) -> int | None:
-    peak = cast.stack.servers[0].usage().memory_peak_bytes
+def _above(participants: _Participants, fresh_bytes: int | None) -> int | None:
+    peak = participants.stack.servers[0].usage().memory_peak_bytes
     return None if peak is None or fresh_bytes is None else peak - fresh_bytes
 
 
-async def _meanwhile(cast: _Cast, work: Awaitable[T]) -> tuple[T, list[float]]:
-    """What came of the work, and milliseconds to each ACK of who typed meanwhile."""
-    await cast.pacer.ask("begin", interval_seconds=_INTERVAL_SECONDS)
+async def _meanwhile(participants: _Participants, work: Awaitable[T]) -> tuple[T, list[float]]:
+    """Return the result of the work, and the milliseconds to each ACK of the other client meanwhile."""
+    await participants.pacer.call("begin", interval_seconds=_INTERVAL_SECONDS)
     found = await work
-    told = await cast.pacer.ask("end", seconds=_ASK_SECONDS)
-    return found, told["milliseconds"]
+    reply = await participants.pacer.call("end", seconds=_ASK_SECONDS)
+    return found, reply["milliseconds"]
 
 
-async def _verify(findings: OutcomeBuilder, durability: Durability, cast: _Cast) -> None:
-    for number in range(cast.size.rounds):
-        told = await cast.newcomers[0].ask("come", document=_update_name(number), count=1)
-        expected = bulk.digest(bulk.text(cast.seed + number, cast.update_chars))
-        findings.equal(f"update {number + 1} is there, whole ({durability})", told["digests"], [expected])
-    await cast.pacer.ask("begin", interval_seconds=_INTERVAL_SECONDS)
-    typed = (await cast.pacer.ask("end"))["typed"]
-    (text,) = await texts(cast.stack, [_OTHER])
-    findings.equal(f"so is what was typed meanwhile ({durability})", text, text_of(typed))
+async def _verify(findings: OutcomeBuilder, durability: Durability, participants: _Participants) -> None:
+    for number in range(participants.size.rounds):
+        reply = await participants.newcomers[0].call("open", document=_update_name(number), count=1)
+        expected = bulk.digest(bulk.text(participants.seed + number, participants.update_chars))
+        findings.equal(f"update {number + 1} is complete ({durability})", reply["digests"], [expected])
+    await participants.pacer.call("begin", interval_seconds=_INTERVAL_SECONDS)
+    typed = (await participants.pacer.call("end"))["typed"]
+    (text,) = await texts(participants.stack, [_OTHER])
+    findings.equal(f"the other document is complete ({durability})", text, text_of(typed))
 
 
-# --- what it shows
+# --- results
 
 
 def _judge(findings: OutcomeBuilder, which: str, found: _Found, alone_ms: float) -> None:
@@ -280,7 +284,7 @@ def _judge(findings: OutcomeBuilder, which: str, found: _Found, alone_ms: float)
 
 
 def _times(memory_bytes: list[int | None], found: _Found) -> RoundValues | None:
-    """Times the payload."""
+    """Return memory divided by the payload's size."""
     return figures.known(None if one is None else one / found.payload_bytes for one in memory_bytes)
 
 
@@ -293,5 +297,5 @@ def _mib(size: int) -> str:
 
 
 WORKLOAD = Workload(
-    "large", "a large update, and many who want a large document: time, memory, what others notice", run
+    "large", "a large update, and many clients of a large document: time, memory, ACKs of other clients", run
 )

@@ -1,8 +1,8 @@
-"""W4: many documents open at once: opens a second, memory for each, CPU when nobody types, updates a second.
+"""W4: many open documents: opens a second, memory per document, idle CPU, updates a second.
 
-One client process opens new documents in as many portions as there are rounds, and the limit does so in turn
-with it: what NATS has to do for an open (compare-and-swap writes and gets), by the same transport, and for
-as many at once. The limit has a NATS of its own, so that what it stores is not taken for memory of documents.
+One client process opens new documents, one portion per round. The limit alternates with it: the NATS
+operations of an open (compare-and-swap writes and gets) with the same transport and concurrency. The limit
+has its own NATS, so that its stored messages do not count as memory of documents.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class _Size:
     rounds: int
     updates: int  # in each round, over all documents
     idle_rounds: int
-    idle_seconds: float  # of each; a document is renewed every 3 seconds
+    idle_seconds: float  # per round; a document is renewed every 3 seconds
 
 
 _FULL = _Size(documents=(1_000, 10_000), rounds=5, updates=10_000, idle_rounds=3, idle_seconds=9.0)
@@ -44,7 +44,7 @@ _QUICK = _Size(documents=(40,), rounds=2, updates=100, idle_rounds=1, idle_secon
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """Percent of one core, when nobody types."""
+    """Idle CPU, in percent of one core."""
 
     server: float | None
     nats: float | None
@@ -53,7 +53,7 @@ class _Idle:
 
 @dataclass
 class _Case:
-    """So many documents, and what was measured with them."""
+    """A number of documents, with its measurements."""
 
     documents: list[str]
     opens: list[float] = field(default_factory=list)  # a second, of each portion
@@ -71,7 +71,7 @@ async def run(bench: Bench) -> WorkloadOutcome:
     for durability in bench.durabilities("journal"):
         cases = []
         for count in size.documents:
-            bench.tell(f"  {count:,} documents, durability {durability}")
+            bench.progress(f"  {count:,} documents, durability {durability}")
             settings = StackSettings(durability=durability, folder=bench.folder)
             bare = StackSettings(servers=0, folder=bench.folder)
             async with Stack(settings) as stack, Stack(bare) as raw:
@@ -90,7 +90,7 @@ async def _measure(
     typist, raw_opener, raw_limits = await asyncio.gather(
         stack.load("typist", documents=warm), RawOpener.of(raw), RawLimits.of(raw)
     )
-    await typist.ask("type", count=_WARM, window=_WINDOW)
+    await typist.call("type", count=_WARM, window=_WINDOW)
     await raw_opener.open(warm)
     before = _memory(stack)
     await _open(typist, raw_opener, case, size.rounds)
@@ -105,9 +105,9 @@ async def _measure(
         if limit:
             case.updates_limit.append(await raw_limits.pipelined(size.updates, every, _WINDOW))
         else:
-            told = await typist.ask("type", count=size.updates, window=_WINDOW)
-            case.updates.append(size.updates / told["seconds"])
-            typed = told["typed"]
+            reply = await typist.call("type", count=size.updates, window=_WINDOW)
+            case.updates.append(size.updates / reply["seconds"])
+            typed = reply["typed"]
     case.memory |= _grown(before, _memory(stack), "with a few characters", len(case.documents))
     which = f"{len(case.documents):,} documents, {durability}"
     found = await stored_updates(stack) - stored
@@ -118,7 +118,7 @@ async def _measure(
 
 
 async def _open(typist: LoadProcess, raw: RawOpener, case: _Case, rounds: int) -> None:
-    """All of them, in portions that take turns with the limit."""
+    """Open all documents, in portions that alternate with the limit."""
     sizes = shares(len(case.documents), rounds)
     starts = [sum(sizes[:number]) for number in range(rounds)]
     for number, limit in interleaved((True, False), rounds):
@@ -126,8 +126,8 @@ async def _open(typist: LoadProcess, raw: RawOpener, case: _Case, rounds: int) -
         if limit:
             case.opens_limit.append(await raw.open(portion))
         else:
-            told = await typist.ask("open", documents=portion, seconds=_OPEN_SECONDS)
-            case.opens.append(len(portion) / told.seconds)
+            reply = await typist.call("open", documents=portion, seconds=_OPEN_SECONDS)
+            case.opens.append(len(portion) / reply.seconds)
 
 
 async def _check_up(
@@ -141,18 +141,18 @@ async def _check_up(
 
 async def _idle(stack: Stack, typist: LoadProcess, seconds: float) -> _Idle:
     meter = stack.meter()
-    told = await typist.ask("rest", rest_seconds=seconds)
+    reply = await typist.call("rest", rest_seconds=seconds)
     spent = meter.spent()
 
     def share(cpu: float | None) -> float | None:
         return None if cpu is None else cpu / spent.seconds * 100
 
-    client = told.cpu_seconds / told.seconds * 100
+    client = reply.cpu_seconds / reply.seconds * 100
     return _Idle(share(spent.servers_cpu_seconds()), share(spent.cpu_seconds[NATS]), client)
 
 
 def _memory(stack: Stack) -> dict[str, int | None]:
-    """Resident now: of the servers with their helpers, and of nats-server."""
+    """Return the resident memory of the servers with their helpers, and of nats-server."""
     found = {name: usage.memory_bytes for name, usage in stack.usage().items()}
     servers = [memory for name, memory in found.items() if name != NATS]
     some = [memory for memory in servers if memory is not None]
@@ -162,7 +162,7 @@ def _memory(stack: Stack) -> dict[str, int | None]:
 def _grown(
     before: dict[str, int | None], after: dict[str, int | None], words: str, documents: int
 ) -> dict[str, float | None]:
-    """KiB for each document, by whose memory it is."""
+    """Return KiB per document, by process."""
     found: dict[str, float | None] = {}
     for name, first in before.items():
         now = after[name]
@@ -200,7 +200,7 @@ def _judge(findings: OutcomeBuilder, durability: Durability, case: _Case, *, jud
 
 
 def _draw(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
-    """Opens a second, as more and more are open."""
+    """Add the curve of opens a second by the number of open documents."""
     sizes = shares(len(case.documents), len(case.opens))
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     lines = {"lorogo": case.opens, "raw writes and gets": case.opens_limit}

@@ -1,9 +1,9 @@
-"""W7: 500 participants of one document move their cursors 5 times a second: how late others see it.
+"""W7: 500 participants of one document move their cursors 5 times a second: delay until others see a move.
 
-Participants are real sessions. 500 of them share 4 connections, as those of 4 backends do: with a connection
-each, every second would bring 1,250,000 messages, which is no load that one machine makes. What a connection
-each means is measured with fewer. Moves are made when they are due, however late others are seen, and late is
-counted from then. The limit is core NATS publish at the same pace to as many connections, in turn with it.
+Participants are real sessions. 500 of them share 4 connections, like the sessions of 4 backends: with a
+connection each, there would be 1,250,000 messages a second, too many for one machine. Separate connections
+are measured with fewer participants. Moves are made when due, even if others are delayed, and delays count
+from the due time. The limit, in turn with it, is core NATS publish at the same pace to as many connections.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from lorogo_bench.stack.stack import NATS, Stack, StackSettings, StackUsage
 from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _P95_MS_MOST = 250.0
-_LEAD_SECONDS = 0.2  # until the first move: every process must have heard of it
+_LEAD_SECONDS = 0.2  # before the first move: every process must have its command
 _MOVE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    shared: int  # participants who share connections, one for each process
+    shared: int  # participants that share one connection per process
     own: int  # participants with a connection each
     processes: int
     rounds: int
@@ -43,7 +43,7 @@ class _Pass:
 
     late_ms: list[float]
     per_second: float  # deliveries: moves that a connection has shown
-    shown: float  # share of the moves that were really shown, and not only a newer one
+    shown: float  # share of moves that were shown themselves, not replaced by a newer one
     server_cores: float | None
     server_us: float | None  # CPU for each move
     nats_cores: float | None
@@ -52,14 +52,14 @@ class _Pass:
 
 @dataclass
 class _Case:
-    """So many participants, and what was measured with them."""
+    """A number of participants, with its measurements."""
 
     document: str
     participants: int
     connections: int
     raw: bool
     processes: Sequence[LoadProcess]
-    moved: int = 0  # by each, up to now
+    moved: int = 0  # per participant, up to now
     passes: list[_Pass] = field(default_factory=list)
 
     @property
@@ -75,16 +75,18 @@ async def run(bench: Bench) -> WorkloadOutcome:
     )
     for durability in bench.durabilities("journal"):
         async with Stack(StackSettings(durability=durability, folder=bench.folder)) as stack:
-            bench.tell(f"  {size.shared + size.own} participants and as many raw ones come, {durability}")
+            bench.progress(
+                f"  starting {size.shared + size.own} participants and as many raw ones, {durability}"
+            )
             (shared, own), (shared_raw, own_raw) = await asyncio.gather(
                 *(_cases(stack, size, raw=raw) for raw in (False, True))
             )
             cases = (shared, shared_raw, own, own_raw)
             for case in cases:
-                await _pass(stack, case, 1, size.per_second)  # all know each other, and all is warm
+                await _pass(stack, case, 1, size.per_second)  # warm-up: all participants see each other
                 case.passes.clear()
             for number, case in interleaved(cases, size.rounds):
-                bench.tell(f"  round {number + 1}, {'raw, ' if case.raw else ''}{case.which}")
+                bench.progress(f"  round {number + 1}, {'raw, ' if case.raw else ''}{case.which}")
                 await _pass(stack, case, size.moves, size.per_second)
             for case in (shared, own):
                 await _verify(findings, durability, case)
@@ -94,7 +96,7 @@ async def run(bench: Bench) -> WorkloadOutcome:
 
 
 async def _cases(stack: Stack, size: _Size, *, raw: bool) -> list[_Case]:
-    """Those who share connections, and those with one each: in the same processes, in two documents."""
+    """Start participants with shared and with own connections: in the same processes, in two documents."""
     shared, own = f"presence-{size.shared}", f"presence-{size.own}-own"
     starts = (
         stack.load(
@@ -124,18 +126,18 @@ async def _pass(stack: Stack, case: _Case, moves: int, per_second: float) -> Non
     )
     meter = stack.meter()
     asked = (
-        one.ask("move", document=case.document, schedule=asdict(schedule), seconds=_MOVE_SECONDS)
+        one.call("move", document=case.document, schedule=asdict(schedule), seconds=_MOVE_SECONDS)
         for one in case.processes
     )
-    told = await asyncio.gather(*asked)
+    reply = await asyncio.gather(*asked)
     case.moved += moves
-    case.passes.append(_found(told, meter.spent(), begin_ns, case.participants * moves))
+    case.passes.append(_found(reply, meter.spent(), begin_ns, case.participants * moves))
 
 
-def _found(told: list[LoadReply], spent: StackUsage, begin_ns: int, moves: int) -> _Pass:
-    late_ms = [late for one in told for late in one["late_ms"]]
-    shown = sum(one["shown"] for one in told)
-    seconds = (max(one["ended_ns"] for one in told) - begin_ns) / 1e9
+def _found(reply: list[LoadReply], spent: StackUsage, begin_ns: int, moves: int) -> _Pass:
+    late_ms = [late for one in reply for late in one["late_ms"]]
+    shown = sum(one["shown"] for one in reply)
+    seconds = (max(one["ended_ns"] for one in reply) - begin_ns) / 1e9
     server, nats = spent.servers_cpu_seconds(), spent.cpu_seconds[NATS]
     return _Pass(
         late_ms,
@@ -144,22 +146,22 @@ def _found(told: list[LoadReply], spent: StackUsage, begin_ns: int, moves: int) 
         None if server is None else server / spent.seconds,
         None if server is None else server / moves * 1e6,
         None if nats is None else nats / spent.seconds,
-        sum(one.cpu_seconds for one in told) / spent.seconds,
+        sum(one.cpu_seconds for one in reply) / spent.seconds,
     )
 
 
 async def _verify(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:
-    """Everybody is shown everybody, where the last move led."""
+    """Check that all participants are shown the last position of all."""
     expected = " ".join(f"{who}:{case.moved - 1}" for who in range(case.participants))
     found: dict[str, int] = {}
-    for one in await asyncio.gather(*(one.ask("shown", document=case.document) for one in case.processes)):
+    for one in await asyncio.gather(*(one.call("shown", document=case.document) for one in case.processes)):
         for words, count in one["shown"].items():
             found[words] = found.get(words, 0) + count
-    words = f"all of {case.which} are shown everybody's last place ({durability})"
+    words = f"all of {case.which} are shown all last positions ({durability})"
     findings.equal(words, found, {expected: case.participants})
 
 
-# --- what it shows
+# --- results
 
 
 def _judge(findings: OutcomeBuilder, durability: Durability, ours: _Case, raw: _Case, *, goal: bool) -> None:

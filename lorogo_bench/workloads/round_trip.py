@@ -1,8 +1,8 @@
-"""W1: one writer, one reader, one document, one character for each update, closed loop.
+"""W1: one writer, one reader, one document, one character per update, closed loop.
 
-A keystroke is made when the one before is ACKed and the reader has it. Writer and reader are processes of
-their own; both read the machine's monotonic clock. The limits are the raw JetStream publish-ack and the raw
-core request and reply on the same NATS, in turn with it.
+Each keystroke waits until the previous one is ACKed and the reader has it. Writer and reader are separate
+processes; both read the machine's monotonic clock. The limits alternate with it on the same NATS: raw
+JetStream publish-ack, and raw core request and reply.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from lorogo_bench.stack.texts import stored_updates, texts
 from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
 
 _LIMIT_MOST = 2.5  # times the raw publish-ack
-_JOURNAL_MORE_MS = 1.0  # and so much more, if ACKs wait for the disk
+_JOURNAL_MORE_MS = 1.0  # added if ACKs wait for the disk
 _DOCUMENT = "round-trip"
 _PUBLISH_ACK, _REQUEST_REPLY, _LOROGO = "publish-ack", "request-reply", "lorogo"
 
@@ -36,7 +36,7 @@ _QUICK = _Size(rounds=2, updates=40, warm_up=10)
 
 @dataclass
 class _Times:
-    """Milliseconds, of each round."""
+    """Milliseconds of each operation, per round."""
 
     publish_ack: list[list[float]] = field(default_factory=list)
     request_reply: list[list[float]] = field(default_factory=list)
@@ -49,7 +49,7 @@ async def run(bench: Bench) -> WorkloadOutcome:
     size = _QUICK if bench.quick else _FULL
     findings.condition("rounds", f"{size.rounds}, of {size.updates} updates")
     for durability in bench.durabilities("stream", "journal"):
-        bench.tell(f"  durability {durability}")
+        bench.progress(f"  durability {durability}")
         settings = StackSettings(durability=durability, folder=bench.folder)
         async with Stack(settings) as stack:
             _judge(findings, durability, await _measure(findings, durability, stack, size))
@@ -57,10 +57,10 @@ async def run(bench: Bench) -> WorkloadOutcome:
 
 
 async def _measure(findings: OutcomeBuilder, durability: Durability, stack: Stack, size: _Size) -> _Times:
-    with pipe() as (hears, tells):
+    with pipe() as (read_end, write_end):
         reader, typist, raw = await asyncio.gather(
-            stack.load("reader", pass_fds=(tells,), document=_DOCUMENT, seen_fd=tells),
-            stack.load("typist", pass_fds=(hears,), documents=[_DOCUMENT], seen_fd=hears),
+            stack.load("reader", pass_fds=(write_end,), document=_DOCUMENT, seen_fd=write_end),
+            stack.load("typist", pass_fds=(read_end,), documents=[_DOCUMENT], seen_fd=read_end),
             RawLimits.of(stack),
         )
         before = await stored_updates(stack)
@@ -79,10 +79,10 @@ async def _measure(findings: OutcomeBuilder, durability: Durability, stack: Stac
                 times.seen.append(seen)
         typed = size.warm_up + size.rounds * size.updates
         expected = text_of(typed)
-        read = await reader.ask("text")
+        read = await reader.call("text")
         findings.equal(f"the reader has the whole text ({durability})", read["text"], expected)
         (text,) = await texts(stack, [_DOCUMENT])
-        findings.equal(f"so has who opens it later ({durability})", text, expected)
+        findings.equal(f"a client that opens it later has it too ({durability})", text, expected)
         stored = await stored_updates(stack) - before
         findings.equal(f"one message for each update ({durability})", stored, typed)
     return times
@@ -91,12 +91,12 @@ async def _measure(findings: OutcomeBuilder, durability: Durability, stack: Stac
 async def _round_trips(
     typist: LoadProcess, reader: LoadProcess, count: int
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds from commit to ACK, and from commit to seen."""
-    told = await typist.ask("type_one_by_one", count=count)
-    taken = await reader.ask("take", count=count)
+    """Return the milliseconds from commit to ACK, and from commit to seen."""
+    reply = await typist.call("type_one_by_one", count=count)
+    taken = await reader.call("take", count=count)
     return (
-        _milliseconds(told["committed_ns"], told["acked_ns"]),
-        _milliseconds(told["committed_ns"], taken["seen_ns"]),
+        _milliseconds(reply["committed_ns"], reply["acked_ns"]),
+        _milliseconds(reply["committed_ns"], taken["seen_ns"]),
     )
 
 

@@ -1,9 +1,9 @@
-"""W9: the same load on one server process and on two, in turn: how much more is ACKed in a second.
+"""W9: the same load on one server process and on two, in turn: the ratio of ACKed updates a second.
 
 Two client processes type in 64 documents, pipelined; NATS spreads the documents over the servers. Each
-number of servers has a NATS of its own. Where servers, clients and nats-server share too few cores the ratio
-says more about the machine than about lorogo: then it is told who used which part of it, and what the
-servers alone could do, by their CPU for each update.
+number of servers has its own NATS. With too few cores for servers, clients and nats-server the ratio depends
+on the machine more than on lorogo: then the report shows the CPU of each, and the ratio that the servers' CPU
+per update would allow.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, W
 
 _SERVERS = (1, 2)
 _CLIENTS = 2
-_DOCUMENTS_EACH = 32  # of a client
+_DOCUMENTS_EACH = 32  # per client
 _WINDOW_EACH = 512
 _LEAST = 1.7
 _CORES_MIN = max(_SERVERS) + _CLIENTS + 1  # and one for nats-server: else they wait for each other
@@ -29,7 +29,7 @@ _CORES_MIN = max(_SERVERS) + _CLIENTS + 1  # and one for nats-server: else they 
 @dataclass(frozen=True, slots=True)
 class _Size:
     rounds: int
-    updates: int  # of each client, in each round
+    updates: int  # per client and round
     warm_up: int
 
 
@@ -39,7 +39,7 @@ _QUICK = _Size(rounds=2, updates=200, warm_up=50)
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One round: what was ACKed, and how many cores each kind kept busy."""
+    """One round: ACKed updates, and the busy cores of each kind of process."""
 
     per_second: float
     server_us: float | None  # CPU for each update
@@ -50,7 +50,7 @@ class _Pass:
 
 @dataclass
 class _Case:
-    """So many servers, and what was measured with them."""
+    """A number of servers, with its measurements."""
 
     stack: Stack
     clients: list[LoadProcess]
@@ -71,7 +71,7 @@ async def run(bench: Bench) -> WorkloadOutcome:
         async with one, two:
             cases = [await _case(stack, size) for stack in (one, two)]
             for number, case in interleaved(cases, size.rounds):
-                bench.tell(f"  round {number + 1}, {_which(len(case.stack.servers), durability)}")
+                bench.progress(f"  round {number + 1}, {_which(len(case.stack.servers), durability)}")
                 case.passes.append(await _pass(case, size.updates))
             for case in cases:
                 await _verify(findings, durability, case)
@@ -89,18 +89,18 @@ async def _case(stack: Stack, size: _Size) -> _Case:
 
 async def _pass(case: _Case, count: int) -> _Pass:
     meter = case.stack.meter()
-    asked = (client.ask("type", count=count, window=_WINDOW_EACH) for client in case.clients)
-    told = await asyncio.gather(*asked)
+    asked = (client.call("type", count=count, window=_WINDOW_EACH) for client in case.clients)
+    reply = await asyncio.gather(*asked)
     spent = meter.spent()
     case.typed += count
     servers, nats = spent.servers_cpu_seconds(), spent.cpu_seconds[NATS]
     whole = count * len(case.clients)
     return _Pass(
-        whole / max(one["seconds"] for one in told),
+        whole / max(one["seconds"] for one in reply),
         None if servers is None else servers / whole * 1e6,
         None if servers is None else servers / spent.seconds,
         None if nats is None else nats / spent.seconds,
-        sum(one.cpu_seconds for one in told) / spent.seconds,
+        sum(one.cpu_seconds for one in reply) / spent.seconds,
     )
 
 
@@ -139,7 +139,7 @@ def _judge(findings: OutcomeBuilder, durability: Durability, one: list[_Pass], t
 
 
 def _alone(one: list[_Pass], two: list[_Pass]) -> RoundValues | None:
-    """How much more two servers could do, if nothing but their own CPU bounds them."""
+    """Return the ratio of two servers to one if only their own CPU were the limit."""
     first, second = (figures.known(each.server_us for each in passes) for passes in (one, two))
     if first is None or second is None:
         return None
@@ -154,8 +154,8 @@ def _why(cores: int, two: list[_Pass]) -> str:
     }
     busy = ", ".join(f"{name} {figure.median:.2f}" for name, figure in parts.items() if figure is not None)
     return (
-        f"{cores} cores are too few for 2 servers, {_CLIENTS} clients and nats-server, which would want"
-        f" {_CORES_MIN}; of them were busy: {busy}"
+        f"{cores} cores are too few for 2 servers, {_CLIENTS} clients and nats-server, which need"
+        f" {_CORES_MIN}; busy cores: {busy}"
     )
 
 

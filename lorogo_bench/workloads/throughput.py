@@ -1,8 +1,8 @@
 """W2: ACKed updates a second of one server process, pipelined, in one document and in 64.
 
-One client process types, one character for each update, without waiting for ACKs until its window is full.
-The limit is measured in turn with it on the same NATS: the same library publishes to a stream like the WAL,
-and one other process hears each republished message and answers it.
+One client process types, one character per update, and waits for ACKs only when its window is full. The limit
+alternates with it on the same NATS: the same library publishes to a stream like the WAL, and another process
+answers each republished message.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class _Pass:
 
 @dataclass
 class _Case:
-    """So many documents, and what was measured with them."""
+    """A number of documents, with its measurements."""
 
     documents: list[str]
     typist: LoadProcess
@@ -61,7 +61,7 @@ async def run(bench: Bench) -> WorkloadOutcome:
     for durability in bench.durabilities("stream", "journal"):
         settings = StackSettings(durability=durability, folder=bench.folder)
         async with Stack(settings) as stack:
-            bench.tell(f"  durability {durability}")
+            bench.progress(f"  durability {durability}")
             raw = await RawLimits.of(stack)
             before = await stored_updates(stack)
             cases = [await _case(stack, count, size) for count in _DOCUMENTS]
@@ -87,12 +87,12 @@ async def _case(stack: Stack, count: int, size: _Size) -> _Case:
 
 async def _pass(stack: Stack, case: _Case, count: int) -> _Pass:
     meter = stack.meter()
-    told = await case.typist.ask("type", count=count, window=_WINDOW)
+    reply = await case.typist.call("type", count=count, window=_WINDOW)
     spent = meter.spent()
     case.typed += count
     return _Pass(
-        count / told["seconds"] / len(stack.servers),
-        told.cpu_seconds / count * 1e6,
+        count / reply["seconds"] / len(stack.servers),
+        reply.cpu_seconds / count * 1e6,
         _each_us(spent.servers_cpu_seconds(), count),
         _each_us(spent.cpu_seconds[NATS], count),
     )
@@ -107,7 +107,7 @@ async def _verify(
     for case in cases:
         expected = [text_of(share) for share in shares(case.typed, len(case.documents))]
         found = await texts(stack, case.documents)
-        findings.equal(f"every text is whole, of {len(found)} ({durability})", found, expected)
+        findings.equal(f"all texts are complete, {len(found)} of them ({durability})", found, expected)
 
 
 def _judge(findings: OutcomeBuilder, durability: Durability, case: _Case) -> None:

@@ -36,13 +36,13 @@ class BenchArguments:
 
 def show_list() -> None:
     """List the workloads."""
-    part = report.menu(registry.WORKLOADS)
+    part = report.workload_table(registry.WORKLOADS)
     say_table(part.columns, part.rows)
 
 
 def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
     """Return the settings of a run. Raises Problem."""
-    return Bench(quick=quick, durability=_durability(durability), seed=seed, tell=_progress)
+    return Bench(quick=quick, durability=_durability(durability), seed=seed, progress=_progress)
 
 
 async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -> int:

@@ -69,7 +69,7 @@ class ServiceKeys:
         return cls(found, seed)
 
     def server_identity(self) -> Identity:
-        """Return a server's identity; with keys it replies only to users' inboxes, and listens on `_TAKEN`."""
+        """Return a server's identity; with keys it replies to users' inboxes only and listens on `_TAKEN`."""
         if self.keys is None:
             return self._service_identity(subjects.SERVER_INBOX)
         return {

@@ -1,4 +1,4 @@
-"""Who answers without lorogo: each question, and each message that JetStream has stored and republished."""
+"""Answer requests, and messages that JetStream has stored and republished, without lorogo."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from lorogo_transport.ports import Message
 
 
 class Load:
-    """One connection that answers whatever comes."""
+    """One connection that answers every message."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -39,7 +39,7 @@ class Load:
             await self._transport.close()
 
     async def do_count(self) -> dict[str, Any]:
-        """How many were answered up to now."""
+        """Return the number of answers up to now."""
         return {"answered": self._answered}
 
     def _on_question(self, message: Message) -> None:

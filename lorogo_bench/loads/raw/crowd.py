@@ -1,4 +1,4 @@
-"""Many who listen without lorogo: connections with the same library, each with one subscription."""
+"""Many subscribers without lorogo: connections with the same library, each with one subscription."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from lorogo_bench.loads.audience import Audience
-from lorogo_bench.loads.raw.speaker import number_of, spoken
+from lorogo_bench.loads.raw.speaker import number_of, subject_of
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Message
 
@@ -14,10 +14,10 @@ _OPENING_MAX = 16
 
 
 class Load:
-    """So many subscribers of each subject."""
+    """Subscribers of several subjects."""
 
     def __init__(self, url: str, audiences: dict[str, dict[str, int]]) -> None:
-        """`audiences`: for each name `readers` and `seen_fd`, as an Audience has them."""
+        """`audiences`: for each name the arguments of its Audience."""
         self._url = url
         self._audiences = {name: Audience(**one) for name, one in audiences.items()}
         self._opening = asyncio.Semaphore(_OPENING_MAX)
@@ -36,24 +36,24 @@ class Load:
         await self._exit.aclose()
 
     async def do_take(self, *, document: str, count: int) -> dict[str, Any]:
-        """When the last of the subscribers here had each of the next so many messages."""
+        """Return the times when the last subscriber in this process had each of the next messages."""
         return {"seen_ns": await self._audiences[document].take(count)}
 
     async def _subscribe(self, undo: AsyncExitStack, name: str, audience: Audience, reader: int) -> None:
         async with self._opening:
             transport = await connect(self._url, name="bench raw crowd")
             undo.push_async_callback(transport.close)
-            await transport.bus.subscribe(spoken(name), _counting(audience, reader))
+            await transport.bus.subscribe(subject_of(name), _counting(audience, reader))
             await transport.bus.barrier()
 
 
 def _counting(audience: Audience, reader: int) -> Callable[[Message], None]:
-    heard = 0
+    received = 0
 
     def on_message(message: Message) -> None:
-        nonlocal heard
-        if number_of(message.data) == heard:  # else one is lost: then it is never whole
-            heard += 1
-            audience.has(reader, heard)
+        nonlocal received
+        if number_of(message.data) == received:  # else a message was lost, and the count never completes
+            received += 1
+            audience.has(reader, received)
 
     return on_message

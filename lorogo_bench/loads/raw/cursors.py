@@ -1,4 +1,4 @@
-"""Who moves cursors without lorogo: core NATS publish at the same pace, heard by as many connections."""
+"""Cursor moves without lorogo: core NATS publish at the same pace to the same number of connections."""
 
 import asyncio
 import time
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from lorogo_bench.loads.cursors import look, told_of
+from lorogo_bench.loads.cursors import look, summary_of
 from lorogo_bench.loads.due import until_ns
 from lorogo_bench.results.cursor_moves import MoveObserver, ObservedMoves, Schedule
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 
 _SUBJECT = "bench.cursors"
-_PAYLOAD_BYTES = 49  # of such an entry in Loro's encoding
+_PAYLOAD_BYTES = 49  # size of a presence entry in Loro's encoding
 _OPENING_MAX = 16
 
 
 class Load:
-    """Some participants under each name."""
+    """Participants of several documents."""
 
     def __init__(self, url: str, documents: dict[str, list[list[int]]]) -> None:
-        """`documents`: for each, who is on which connection, by the numbers of participants."""
+        """`documents`: for each document, the participants' indexes on each connection."""
         self._rooms = {name: _Room(url, name, groups) for name, groups in documents.items()}
         self._exit = AsyncExitStack()
 
@@ -35,12 +35,12 @@ class Load:
         await self._exit.aclose()
 
     async def do_move(self, *, document: str, schedule: dict[str, Any]) -> dict[str, Any]:
-        """Publish when it is due; done when each connection has heard the last message of all others."""
-        return told_of(await self._rooms[document].move(Schedule(**schedule)))
+        """Publish all moves when due; return when each connection has the last message of all others."""
+        return summary_of(await self._rooms[document].move(Schedule(**schedule)))
 
 
 class _Room:
-    """Participants on as many connections as there are groups of them."""
+    """Participants in groups, with one connection per group."""
 
     def __init__(self, url: str, document: str, groups: list[list[int]]) -> None:
         self._url = url
@@ -71,14 +71,14 @@ class _Room:
         async with self._opening:
             transport = await connect(self._url, name="bench raw cursors")
             undo.push_async_callback(transport.close)
-            await transport.bus.subscribe(self._subject, self._hearing(place))
+            await transport.bus.subscribe(self._subject, self._receiver(place))
             await transport.bus.barrier()
             return transport
 
-    def _hearing(self, place: int) -> Callable[[Message], None]:
+    def _receiver(self, place: int) -> Callable[[Message], None]:
         def on_message(message: Message) -> None:
             who, number, _ = message.data.split(b" ")
-            if self._eyes[place].saw(int(who), int(number), time.monotonic_ns()):
+            if self._eyes[place].observe(int(who), int(number), time.monotonic_ns()):
                 self._more.set()
 
         return on_message

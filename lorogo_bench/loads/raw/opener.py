@@ -1,9 +1,9 @@
-"""What NATS has to do when a new document is opened, without lorogo, through the same library.
+"""The NATS operations of opening a new document, without lorogo, through the same library.
 
-The streams are lorogo's own, on a NATS that no server has. For each document one step after the other, as a
-client and a server take them: 3 compare-and-swap writes and 2 gets, each asked of the stream's leader; the
-claim on the snapshot and the WAL's end at once. The client hears that it is UP, so it does not ask.
-`tests/bench/loads/test_raw_opener.py` holds that against a real open.
+The streams are lorogo's own, on a NATS without servers. The steps of a client and a server run one after the
+other: 3 compare-and-swap writes and 2 gets from the stream's leader; the claim on the snapshot and the read
+of the WAL's end run concurrently. The client is notified of UP, so it needs no further get.
+`tests/bench/loads/test_raw_opener.py` compares these steps with a real open.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from lorogo_transport.ports import Stream
 from lorogo_transport.stores import topology
 from lorogo_transport.tasks import together
 
-_ID = "V1StGXR8_Z5jdHi6B-myT"  # as long as those of servers and operations
-_METADATA = bytes(420)  # about what the metadata of a new document's snapshot has
+_ID = "V1StGXR8_Z5jdHi6B-myT"  # the length of server and operation ids
+_METADATA = bytes(420)  # about the size of a new document's snapshot metadata
 _ROLLUP = {"Nats-Rollup": "sub"}
 
 
@@ -41,7 +41,7 @@ class Load:
             await self._transport.close()
 
     async def do_open(self, *, documents: list[str]) -> dict[str, Any]:
-        """These, as many at once as a client of the benchmark opens; how many are UP then."""
+        """Open these, with the concurrency of a benchmark client; return how many are UP."""
         assert self._transport is not None
         streams = (subjects.STATUS_STREAM, subjects.SNAPSHOT_STREAM, subjects.WAL_STREAM)
         statuses, snapshots, wal = map(self._transport.stream, streams)
@@ -57,14 +57,14 @@ class Load:
 
 
 async def open_raw(document_id: str, statuses: Stream, snapshots: Stream, wal: Stream) -> bool:
-    """The steps of one; whether it is UP, as it should be."""
+    """Run the steps of one open; return whether the document is UP."""
     key = subjects.status_key(document_id)
     metadata = f"$O.{subjects.SNAPSHOT_BUCKET}.M.{document_id}"
     starting = status.encode(Starting(_ID, 0, time.time_ns()))
-    await statuses.last(key)  # the client: nobody serves it
-    taken = await statuses.append(key, starting, expected_last=0)  # the server: it is asked to
+    await statuses.last(key)  # the client finds no owner
+    taken = await statuses.append(key, starting, expected_last=0)  # the server takes the document
     await together(
-        snapshots.append(metadata, _METADATA, headers=_ROLLUP, expected_last=0),  # its token is on it
+        snapshots.append(metadata, _METADATA, headers=_ROLLUP, expected_last=0),  # with its fencing token
         wal.last(subjects.wal(document_id)),
     )
     up = await statuses.append(key, status.encode(Up(_ID, time.time_ns())), expected_last=taken)

@@ -1,7 +1,7 @@
-"""Who publishes without lorogo, through the same library: to JetStream, and to somebody who answers.
+"""Publish to JetStream and to an answering process without lorogo, through the same library.
 
-The stream is made like the WAL, republish rule included, under names of its own. A message is as long as the
-update of one keystroke; a pipelined one names in a header where its answer is to go, and nothing else.
+The stream has the WAL's configuration with its republish rule, under other names. A message has the size of
+the update of one keystroke; a pipelined one has the reply subject in its only header.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from lorogo_transport.ports import Message, StreamSpec
 STREAM = "bench-raw"
 ASK = "bench.ask"
 INBOX = "BENCH_INBOX"
-PAYLOAD_BYTES = 85  # of one keystroke in Loro's encoding
+PAYLOAD_BYTES = 85  # size of one keystroke in Loro's encoding
 _BURST = 25  # messages between two turns of the loop
 _REPLY_SECONDS = 10.0
 
 
 def stored(document: str) -> str:
-    """Where messages of a document are published to be stored."""
+    """Return the subject under which messages of a document are stored."""
     return f"bench.wal.{document}"
 
 
 def republished(document: str) -> str:
-    """Where JetStream republishes them."""
+    """Return the subject under which JetStream republishes them."""
     return f"bench.committed.{document}"
 
 
 def spec() -> StreamSpec:
-    """The stream: as the WAL is."""
+    """Return the configuration of the stream, like that of the WAL."""
     return StreamSpec(STREAM, (stored("*"),), republish=(stored("*"), republished("{{wildcard(1)}}")))
 
 
@@ -59,7 +59,7 @@ class Load:
             await self._transport.close()
 
     async def do_publish_ack(self, *, count: int) -> dict[str, Any]:
-        """Store one message after the other, each when JetStream has confirmed the one before."""
+        """Store messages one by one, each after JetStream has confirmed the previous one."""
         assert self._transport is not None
         stream, subject, payload = self._transport.stream(STREAM), stored("one"), bytes(PAYLOAD_BYTES)
         sequences, times = [], []
@@ -70,7 +70,7 @@ class Load:
         return {"milliseconds": times, "stored": len(set(sequences))}
 
     async def do_request_reply(self, *, count: int) -> dict[str, Any]:
-        """Ask somebody one thing after the other, each when the answer to the one before has come."""
+        """Send requests one by one, each after the reply to the previous one."""
         assert self._transport is not None
         bus, payload, times, answered = self._transport.bus, bytes(PAYLOAD_BYTES), [], 0
         for _ in range(count):
@@ -81,7 +81,7 @@ class Load:
         return {"milliseconds": times, "answered": answered}
 
     async def do_pipeline(self, *, count: int, documents: int, window: int) -> dict[str, Any]:
-        """Store messages in turn under so many names, with so many unanswered at most."""
+        """Store messages under several names in turn, with at most `window` unanswered."""
         assert self._transport is not None
         stream, payload = self._transport.stream(STREAM), bytes(PAYLOAD_BYTES)
         subjects = [stored(f"doc-{number}") for number in range(documents)]
@@ -102,7 +102,7 @@ class Load:
             self._enough.set()
 
     async def _answered(self, count: int) -> None:
-        """Wait until so many answers have come."""
+        """Wait for this many answers."""
         if self._answers < count:
             self._wanted = count
             self._enough.clear()

@@ -69,7 +69,7 @@ def test_a_right_result_with_a_missed_goal_is_no_failure() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "words"),
-    [(WRONG, "WRONG: not so: all there (2 instead of 3)"), (WorkloadOutcome(), "WRONG: nothing was checked")],
+    [(WRONG, "WRONG: failed: all there (2 instead of 3)"), (WorkloadOutcome(), "WRONG: nothing was checked")],
 )
 def test_a_wrong_result_is_said_loudly(outcome: WorkloadOutcome, words: str) -> None:
     """First of all, with exit code 1, also if another workload is right."""
@@ -107,8 +107,8 @@ async def test_one_that_fails_does_not_keep_the_next_from_being_measured() -> No
 
     heard: list[str] = []
     workloads = [Workload("fails", "", fails), Workload("works", "", works)]
-    first, second = await run_all(workloads, Bench(tell=heard.append))
-    assert first.outcome.checks == (Check("it came to its end", False, "LorogoError: no server"),)
+    first, second = await run_all(workloads, Bench(progress=heard.append))
+    assert first.outcome.checks == (Check("the workload finishes", False, "LorogoError: no server"),)
     assert second.outcome.good
-    assert set(second.outcome.conditions) == {"rounds", "busy with other things"}
+    assert set(second.outcome.conditions) == {"rounds", "busy with other processes"}
     assert heard == ["fails: ", "works: "]
