@@ -1,11 +1,11 @@
-"""Abuse of a gateway by the thousand: what it answers, what it costs, and whether others are served.
+"""Attacks on a gateway: its answers, its memory, and the service for other clients.
 
     python bench/abuse.py [--only NAME] [--json]       or: make abuse
 
-nats-server, `lorogo serve` and the gateway are processes of their own. Every attack (`attackers.py`) runs
-twice. The gateway's resident memory is read before, at its most, and after each; it is flat if after the
-second round it is not more than 5 % above what it was after the first. A neighbour edits and reads all the
-while. Exits with 1 if the memory is not flat, or the neighbour was refused anything. A few minutes.
+nats-server, `lorogo serve` and the gateway are separate processes. Every attack (`attackers.py`) runs twice.
+The gateway's resident memory is read before each attack, at its peak, and after it; it is flat if it grows by
+at most 5 % from the end of the first round to the end of the second. A neighbour edits and reads meanwhile.
+Exit code 1: the memory is not flat, or the neighbour was refused. Takes a few minutes.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Round:
 
 
 class Neighbour:
-    """What `abuse_neighbour.py` says, by round."""
+    """The lines of `abuse_neighbour.py`, by round."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -63,7 +63,7 @@ class Neighbour:
         self.ready = asyncio.Event()
 
     async def listen(self) -> None:
-        """Until it ends, which it should not."""
+        """Read lines until the process ends, which is an error."""
         assert self._process.stdout is not None
         while line := (await self._process.stdout.readline()).decode():
             acked, page, milliseconds = line.split()
@@ -76,7 +76,7 @@ class Neighbour:
 
 
 async def attack(name: str, number: int, target: Target, pid: int, neighbour: Neighbour) -> Round:
-    """Run it and wait until the gateway has let go of it."""
+    """Run an attack, and wait until the gateway has closed its connections."""
     made = neighbour.round = Round(name, number, before=resident_bytes(pid))
 
     async def watch() -> None:
@@ -181,16 +181,16 @@ def _token(secret: str, subject: str) -> str:
 
 
 async def _fill(target: Target) -> None:
-    """A large document for those who never read."""
+    """Make a large document for clients that never read."""
     body = json.dumps({"t": "x" * 1_000_000}).encode()
     lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
     async with asyncio.timeout(60):
         while True:
             reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
             writer.write(attackers.head(target, "/v1/documents/large", *lines, method="PUT") + body)
-            said = await attackers.status(reader)
+            status = await attackers.status(reader)
             writer.close()
-            if said in ("201", "409"):
+            if status in ("201", "409"):
                 return
             await asyncio.sleep(0.5)
 

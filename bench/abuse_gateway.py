@@ -1,4 +1,4 @@
-"""A gateway for `abuse.py`: as `lorogo gateway` with keys, but less patient: attacks end within seconds.
+"""A gateway for `abuse.py`: `lorogo gateway` with keys and shorter timeouts, so that attacks end in seconds.
 
 LOROGO_ABUSE_SECRET=... python bench/abuse_gateway.py NATS_URL
 """
@@ -22,7 +22,7 @@ SECRET = "LOROGO_ABUSE_SECRET"
 SETTINGS = GatewaySettings(
     port=0,
     connections_max=10_000,
-    address_connections_max=20_000,  # everybody comes from one proxy, which is this machine
+    address_connections_max=20_000,  # all clients connect through one proxy, this machine
     trusted_proxies=("127.0.0.1",),
     idle_seconds=120.0,
     head_seconds=3.0,
@@ -41,7 +41,7 @@ SETTINGS = GatewaySettings(
 
 
 class Keys:
-    """Who verifies, without a list of what is revoked."""
+    """Verifies tokens without a revocation list."""
 
     def __init__(self, secret: str) -> None:
         self._keys = tokens.Keys([tokens.make_key("HS256", "abuse", bytes.fromhex(secret))])

@@ -1,4 +1,4 @@
-"""Somebody decent beside the attacks of `abuse.py`: an edit and a page, again and again, one line for each.
+"""A well-behaved client during the attacks of `abuse.py`: an edit and a page per round, one line for each.
 
 LOROGO_ABUSE_TOKEN=... python bench/abuse_neighbour.py PORT
 """
@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 0.1
 
 
 async def main(port: str) -> None:
-    """Until it is ended; a line is `status of the Ack, of the page, milliseconds`."""
+    """Run until terminated; a line has the status of the Ack, of the page, and milliseconds."""
     doc = LoroDoc()
     bearer = {"Authorization": f"Bearer {os.environ[TOKEN]}", "X-Forwarded-For": "192.0.2.1"}
     where = f"ws://127.0.0.1:{port}/ws"

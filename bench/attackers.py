@@ -1,6 +1,6 @@
-"""Attacks on a gateway, each bounded: what was sent, and how it was answered.
+"""Attacks on a gateway, each bounded; each returns the sent requests and their answers.
 
-Sockets are bare: a client library would keep to the rules.
+They use plain sockets, because a client library follows the protocol.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Target:
-    """The gateway, and a token that is good there."""
+    """The gateway, and a token that is valid there."""
 
     port: int
     token: str
 
 
 def head(target: Target, path: str, *lines: str, method: str = "GET", token: str | None = None) -> bytes:
-    """The head of a request with that token, from an address of its own."""
+    """Return the head of a request with that token, from a separate address."""
     bearer = target.token if token is None else token
     number = next(_numbers)
     address = f"198.18.{number // 250 % 250}.{number % 250}"
@@ -45,7 +45,7 @@ def head(target: Target, path: str, *lines: str, method: str = "GET", token: str
 
 
 def upgrade(target: Target) -> bytes:
-    """The head of a WebSocket."""
+    """Return the head of a WebSocket request."""
     return head(
         target,
         "/ws",
@@ -55,7 +55,7 @@ def upgrade(target: Target) -> bytes:
 
 
 def masked(payload: bytes, kind: int = 0x82) -> bytes:
-    """A frame of a client; its mask is all zeros."""
+    """Return a client's frame; its mask is all zeros."""
     size = len(payload)
     if size < 126:
         return bytes((kind, 0x80 | size)) + bytes(4) + payload
@@ -68,7 +68,7 @@ def masked(payload: bytes, kind: int = 0x82) -> bytes:
 async def lines(
     target: Target, count: int, *, deaf: bool = False, first: Callable[[int], bytes] | None = None
 ) -> AsyncIterator[list[Line]]:
-    """So many connections, if `deaf` with hardly any room for what comes; all are gone afterwards."""
+    """Open connections, with tiny receive buffers if `deaf`; all are closed afterwards."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def dial(number: int) -> Line:
@@ -91,36 +91,40 @@ async def lines(
 
 
 async def status(reader: asyncio.StreamReader) -> str:
-    """The status of the next answer, with its body taken; "cut off" if there is none."""
+    """Read the next response; return its status, or "cut off" if there is none."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            said = await reader.readuntil(b"\r\n\r\n")
-            for line in said.lower().split(b"\r\n"):
+            response = await reader.readuntil(b"\r\n\r\n")
+            for line in response.lower().split(b"\r\n"):
                 if line.startswith(b"content-length:"):
                     await reader.readexactly(int(line.partition(b":")[2]))
     except (asyncio.IncompleteReadError, ConnectionError):
         return "cut off"
     except TimeoutError:
         return "no answer"
-    return said[9:12].decode()
+    return response[9:12].decode()
 
 
 async def ended(reader: asyncio.StreamReader) -> str:
-    """How a connection ends that did nothing right."""
-    said = b""
+    """Return how the gateway ends a connection that sends nothing valid."""
+    response = b""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while part := await reader.read(65_536):
-                said += part[:20]
+                response += part[:20]
     except ConnectionError:
         pass
     except TimeoutError:
         return "never ended"
-    return said[9:12].decode() if said.startswith(b"HTTP/1.1 ") and said[9:12] != b"101" else "cut off"
+    return (
+        response[9:12].decode()
+        if response.startswith(b"HTTP/1.1 ") and response[9:12] != b"101"
+        else "cut off"
+    )
 
 
 async def frame(reader: asyncio.StreamReader) -> bytes | int:
-    """The next message of the gateway; the code, if it closes. Raises IncompleteReadError."""
+    """Return the gateway's next message, or the code if it closes. Raises IncompleteReadError."""
     while True:
         kind, size = await reader.readexactly(2)
         if size == 126:
@@ -135,27 +139,27 @@ async def frame(reader: asyncio.StreamReader) -> bytes | int:
 
 
 async def page(target: Target, path: str) -> str:
-    """What is there."""
+    """Return the body of a page."""
     reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
     writer.write(head(target, path, "Connection: close"))
-    said = (await reader.read()).decode()
+    response = (await reader.read()).decode()
     writer.close()
-    return said
+    return response
 
 
 async def refused(target: Target, reason: str) -> int:
-    """How often the gateway has given this reason."""
+    """Return how often the gateway has refused with this reason."""
     found = re.search(rf'refused_total{{reason="{reason}"}} ([0-9]+)', await page(target, "/metrics"))
     return int(found[1]) if found else 0
 
 
 def counted(found: Iterable[str]) -> str:
-    """As in `5000 x 200, 3 x cut off`."""
+    """Return counts as text: `5000 x 200, 3 x cut off`."""
     return ", ".join(f"{number} x {what}" for what, number in Counter(found).most_common())
 
 
 async def crowd(target: Target, held: Held) -> str:
-    """10,000 connections at once, half of them WebSockets, and 100 more than there is room for."""
+    """Open 10,000 connections at once, half of them WebSockets, and 100 more than the limit."""
 
     def asked(number: int) -> bytes:
         return upgrade(target) if number % 2 else head(target, "/healthz")
@@ -169,7 +173,7 @@ async def crowd(target: Target, held: Held) -> str:
 
 
 async def slow(target: Target, held: Held) -> str:
-    """Heads, bodies, upgrades and frames of which the second half never comes, by the hundred."""
+    """Send hundreds of heads, bodies, upgrades and frames without their second half."""
     halves = (
         head(target, "/healthz")[:-2],
         head(target, "/v1/documents/a", "Content-Length: 9\r\nContent-Type: application/json", method="PUT"),
@@ -185,7 +189,7 @@ async def slow(target: Target, held: Held) -> str:
 
 
 async def deaf(target: Target, held: Held) -> str:
-    """Questions with large answers that nobody reads."""
+    """Send requests with large responses, and do not read them."""
     before = await refused(target, "slow-reader")
     async with lines(target, 30, deaf=True) as made:
         for _, writer in made:
@@ -203,7 +207,7 @@ async def deaf(target: Target, held: Held) -> str:
 
 
 async def guess(target: Target, held: Held) -> str:
-    """Bad tokens, thousands from three addresses."""
+    """Send thousands of bad tokens from three addresses."""
     chance = random.Random(1)
     found = []
     async with lines(target, 30) as made:
@@ -219,7 +223,7 @@ async def guess(target: Target, held: Held) -> str:
 
 
 async def too_much(target: Target, held: Held) -> str:
-    """Heads, bodies, JSON and patches above their limits, and frames."""
+    """Send heads, bodies, JSON, patches and frames above their limits."""
     deep = b'{"a":' * 20_000 + b"1" + b"}" * 20_000
     patch = json.dumps([{"op": "test", "path": "/t", "value": 1}] * 20_000).encode()
     kind = "Content-Type: application/json"
@@ -241,9 +245,9 @@ async def too_much(target: Target, held: Held) -> str:
 
 
 async def _verdict(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    said = await status(reader)
-    if said != "101":
-        return said
+    response = await status(reader)
+    if response != "101":
+        return response
     writer.write(masked(bytes(300_000)))
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -255,7 +259,7 @@ async def _verdict(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @asynccontextmanager
 async def sockets(target: Target, count: int) -> AsyncIterator[list[Line]]:
-    """WebSockets."""
+    """Open WebSockets."""
     async with lines(target, count) as made:
         for reader, writer in made:
             writer.write(upgrade(target))
@@ -264,7 +268,7 @@ async def sockets(target: Target, count: int) -> AsyncIterator[list[Line]]:
 
 
 async def joins(target: Target, held: Held) -> str:
-    """JoinRequests for a hundred rooms on each of forty connections."""
+    """Send JoinRequests for a hundred rooms on each of forty connections."""
     found: list[str] = []
 
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
@@ -276,8 +280,8 @@ async def joins(target: Target, held: Held) -> str:
             if isinstance(answer, int):
                 found.append(f"close {answer}")
                 return
-            told = frames.decode(answer)
-            found.append(told.app_code if isinstance(told, frames.JoinError) else "joined")
+            message = frames.decode(answer)
+            found.append(message.app_code if isinstance(message, frames.JoinError) else "joined")
 
     async with sockets(target, 40) as made:
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -287,7 +291,7 @@ async def joins(target: Target, held: Held) -> str:
 
 
 async def updates(target: Target, held: Held) -> str:
-    """Updates as fast as they go, by twenty connections of one token."""
+    """Send updates as fast as possible, on twenty connections of one token."""
     found: list[str] = []
 
     async def write(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
@@ -301,16 +305,18 @@ async def updates(target: Target, held: Held) -> str:
             writer.write(masked(frames.encode(frames.DocUpdate(Crdt.LORO, "flood", (payload,), batch))))
         with suppress(TimeoutError):
             while batches:
-                async with asyncio.timeout(3.0):  # after a refusal nothing is answered until it joins again
+                async with asyncio.timeout(
+                    3.0
+                ):  # after a refusal, a client gets no answers until it joins again
                     answer = await frame(reader)
                 if isinstance(answer, int):
                     found.append(f"close {answer}")
                     return
-                told = frames.decode(answer)
-                if isinstance(told, frames.AckFrame) and told.ref in batches:
-                    batches.discard(told.ref)
-                    found.append("Ack ok" if told.status is Status.OK else told.status.name.lower())
-                elif isinstance(told, frames.RoomError):
+                message = frames.decode(answer)
+                if isinstance(message, frames.AckFrame) and message.ref in batches:
+                    batches.discard(message.ref)
+                    found.append("Ack ok" if message.status is Status.OK else message.status.name.lower())
+                elif isinstance(message, frames.RoomError):
                     found.append("asked to join again")
                     return
 

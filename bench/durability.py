@@ -1,11 +1,10 @@
-"""What an ACK costs: `stream`, `journal`, and a NATS that syncs every message, in one run.
+"""The cost of an ACK: `stream`, `journal`, and a NATS that syncs every message, in one run.
 
 python bench/durability.py [--dir DIR] [--seconds 2] [--rounds 3] [--flights 1 64 256] [--documents 8]
 
-Three stacks run side by side on the same disk (nats-server, `lorogo serve` as a process of its own); they
-are measured one after the other, in rounds, and the medians of the rounds are compared. An update is one
-keystroke. The updates in flight are spread over so many documents (or fewer, if fewer are in flight); a next
-one is sent when the ACK of one before has come.
+Three stacks (nats-server and `lorogo serve`) run side by side on the same disk. They are measured one after
+the other, in rounds, and the medians of the rounds are compared. An update is one keystroke. The updates in
+flight are spread over the documents; each ACK releases the next update.
 """
 
 import argparse
@@ -39,7 +38,7 @@ _ACK_SECONDS = 30.0
 
 
 class Typed:
-    """A document as its typist has it."""
+    """A document of the typing client."""
 
     def __init__(self) -> None:
         self._doc = LoroDoc()
@@ -48,7 +47,7 @@ class Typed:
         self._kept = self._doc.subscribe_local_update(self._keep)
 
     def key(self) -> bytes:
-        """One more key; its update."""
+        """Type one key, and return its update."""
         self._text.insert(self._text.len_unicode, "x")
         self._doc.commit()
         return self._made.pop()
@@ -60,7 +59,7 @@ class Typed:
 
 @dataclass
 class Stack:
-    """A nats-server with a document server, and somebody who sends updates."""
+    """A nats-server with a document server, and a client that sends updates."""
 
     name: str
     durability: str
@@ -90,7 +89,7 @@ class Stack:
         await self.transport.bus.barrier()
 
     async def open(self, names: list[str]) -> None:
-        """Have the documents served."""
+        """Start the documents."""
         assert self.transport is not None
         async with connect(self.transport) as client:
             await asyncio.gather(*(self._open(client, name) for name in names))
@@ -107,7 +106,7 @@ class Stack:
             future.set_result(None)
 
     async def load(self, flights: int, seconds: float) -> list[float]:
-        """The latencies of ACKs with so many updates in flight."""
+        """Return the latencies of ACKs with this many updates in flight."""
         latencies: list[float] = []
         end = time.perf_counter() + seconds
         names = list(self.documents)

@@ -2,14 +2,14 @@
 
     python bench/gateway_fanout.py [--readers 50] [--blocks 20] [--edits 25] [--json]
 
-nats-server, `lorogo serve` and `lorogo gateway` are processes of their own, SimpleServer is a Node process,
-and all npm clients of both are in one other Node process, each with a connection of its own. A writer presses
-one key, and the next when everybody has it and it is Acked. Blocks of edits go to the one and the other in
-turns, so that whatever else the machine does hits both. An Ack of SimpleServer means "in memory", one of ours
-"on disk". With many readers it waits in that Node process behind what they have to read. Bare readers are
-sockets without a document: with them the clients' own work is taken out, and the servers' is left.
+nats-server, `lorogo serve` and `lorogo gateway` are separate processes, SimpleServer is a Node process, and
+all npm clients of both are in another Node process, each with its own connection. A writer types one key
+after all readers have the previous one and it is Acked. Blocks of edits alternate between both servers, so
+that other load on the machine affects both. An Ack of SimpleServer means "in memory", an Ack of lorogo "on
+disk". With many readers the Ack waits in the Node process behind their messages. Bare readers are sockets
+without a document: they leave out the clients' own work.
 
-Prints milliseconds from the writer's commit, and ratios. Exits with 1 if a reader's text is not the writer's.
+Prints milliseconds from the writer's commit, and ratios. Exit code 1: a reader's text is not the writer's.
 The goal is a fan-out p50 of at most 1.5 times that of SimpleServer.
 """
 
@@ -34,7 +34,7 @@ _RUN_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds of one server."""
+    """Latencies of one server, in milliseconds."""
 
     ack: list[float]
     reader: list[float]
@@ -45,7 +45,7 @@ class Figures:
 async def measure(
     servers: dict[str, str], readers: int, options: argparse.Namespace, *, bare: bool = False
 ) -> dict[str, Figures]:
-    """One run of all clients; a room of its own."""
+    """Run all clients once, in a new room."""
     task = {
         "servers": servers,
         "room": f"bench-{readers}{'-bare' if bare else ''}",
@@ -74,7 +74,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def rows(found: dict[str, Figures], readers: str) -> list[dict[str, object]]:
-    """One row per question: our figure, theirs, and the ratio."""
+    """Return one row per figure: ours, theirs, and the ratio."""
     ours, theirs = found["lorogo"], found["SimpleServer"]
     asked = [("Ack", "ack"), ("until each", "reader"), ("until all", "last")]
     if readers == "1 reader":
@@ -94,7 +94,7 @@ def rows(found: dict[str, Figures], readers: str) -> list[dict[str, object]]:
 
 
 def spread(found: dict[str, Figures], edits: int) -> str:
-    """The ratio of the medians of each pair of blocks: how noisy the machine was."""
+    """Return the ratios of the medians of each pair of blocks, which show the noise of the machine."""
     ours, theirs = found["lorogo"].last, found["SimpleServer"].last
     ratios = [
         statistics.median(ours[at : at + edits]) / statistics.median(theirs[at : at + edits])

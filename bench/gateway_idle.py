@@ -1,11 +1,11 @@
-"""What an idle WebSocket client costs the gateway: memory above that of the process before anybody came.
+"""Memory of the gateway per idle WebSocket client, above that of the process without clients.
 
     python bench/gateway_idle.py [--clients 1000] [--seconds 5] [--json]
 
-nats-server, `lorogo serve` and `lorogo gateway` are processes of their own; the clients are npm clients in a
-Node process. First all join one document, then, with a new gateway, each a document of its own. The gateway's
-resident memory is read before the first client came, and when all have been idle for some seconds. What
-SimpleServer needs for the same clients is measured beside it. Exits with 1 if somebody was not served.
+nats-server, `lorogo serve` and `lorogo gateway` are separate processes; the clients are npm clients in a Node
+process. First all join one document; then, with a new gateway, each joins its own document. The gateway's
+resident memory is read before the first client connects, and after all have been idle for some seconds. The
+memory of SimpleServer for the same clients is measured, too. Exit code 1: a client was not served.
 The goal is at most 64 KiB.
 """
 
@@ -29,7 +29,7 @@ _SAMPLE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one server with all its clients."""
+    """Measurements of one server with all its clients."""
 
     name: str
     rooms: int
@@ -43,7 +43,7 @@ class Cost:
 
 
 async def measure(name: str, url: str, pid: int, rooms: int, options: argparse.Namespace) -> Cost:
-    """All clients come, and stay for a while."""
+    """Connect all clients, and keep them for a while."""
     async with AsyncExitStack() as stack:
         before = resident_bytes(pid)
         task = {"url": url, "clients": options.clients, "rooms": rooms, "first": f"idle{rooms}"}
@@ -56,7 +56,7 @@ async def measure(name: str, url: str, pid: int, rooms: int, options: argparse.N
 
 
 async def costs(rooms: int, options: argparse.Namespace) -> list[Cost]:
-    """A gateway and a SimpleServer that nobody has used yet."""
+    """Start a new gateway and a new SimpleServer."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.dir)))
         lorogo = await started_lorogo(folder, stack)

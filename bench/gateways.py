@@ -1,4 +1,4 @@
-"""The processes that benchmarks of the gateway need: lorogo's, and a Node."""
+"""The processes for benchmarks of the gateway: lorogo's, and Node."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _STOP_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Started:
-    """A process that goes on, and the line by which it said that it is ready."""
+    """A running process, and the line with which it reported that it is ready."""
 
     pid: int
     line: str
@@ -42,7 +42,7 @@ class Lorogo:
 
 
 def node() -> str:
-    """A Node. web/with-node.sh fetches one where there is none."""
+    """Return the path of Node; web/with-node.sh downloads it if it is missing."""
     fetched = ROOT / "build" / "node" / "tools"
     found = shutil.which("node", path=os.pathsep.join([os.environ.get("PATH", ""), str(fetched)]))
     if found is None:
@@ -51,7 +51,7 @@ def node() -> str:
 
 
 async def started_lorogo(folder: Path, stack: AsyncExitStack) -> Lorogo:
-    """All three, each a process of its own."""
+    """Start all three processes."""
     nats = await stack.enter_async_context(EmbeddedNats(folder / "nats"))
     lorogo = [sys.executable, "-m", "lorogo_cli"]
     serve = [*lorogo, "serve", "--nats", nats.url, "--data", str(folder / "server")]
@@ -69,7 +69,7 @@ async def start(
     log: Path | None = None,
     seconds: float = _START_SECONDS,
 ) -> Started:
-    """Started; if it says so, also ready: it said a line that begins so. It ends with the stack."""
+    """Start a process; with a prefix, wait for a line that starts with it. It ends with the stack."""
     stderr = None if log is None else stack.enter_context(log.open("wb"))
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -101,7 +101,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """What the process holds in memory."""
+    """Return the resident memory of the process."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) << 10

@@ -1,7 +1,7 @@
-"""Documents with a past, for the pipeline's benchmarks: real Loro updates, journalled as a server does it.
+"""Documents with a history, for the pipeline's benchmarks: real Loro updates, journalled like a server's.
 
-Some hundred different histories are typed; a document gets one of them under a name of its own. People
-type some words at a time, delete some, and now and then paste: 100 to 400 bytes an update, some larger.
+A few hundred different histories are generated; each document gets one of them. An update types some words,
+deletes some, or sometimes pastes text: 100 to 400 bytes, some larger.
 """
 
 import base64
@@ -42,7 +42,7 @@ class History:
 
 
 def typed(updates: int, payload_bytes: int, seed: int) -> History:
-    """A history by two people who see each other's edits; an update has about so many bytes."""
+    """Return a history by two users who see each other's edits; `payload_bytes` is about an update's size."""
     rng = random.Random(seed)
     edits = max(0.1, (payload_bytes - _EMPTY_BYTES) / _EDIT_BYTES)
     people = [LoroDoc(), LoroDoc()]
@@ -70,7 +70,7 @@ def typed(updates: int, payload_bytes: int, seed: int) -> History:
 
 
 def many(histories: int, updates: int, payload_bytes: int) -> list[History]:
-    """Different histories, typed by all cores."""
+    """Return different histories, generated on all cores."""
     with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
         return list(pool.map(partial(typed, updates, payload_bytes), range(histories), chunksize=8))
 
@@ -78,7 +78,7 @@ def many(histories: int, updates: int, payload_bytes: int) -> list[History]:
 def records_of(
     histories: list[History], documents: int, *, seed: int = 1
 ) -> Iterator[tuple[str, UpdateRecord]]:
-    """Every update of so many documents, some of which are open at the same time."""
+    """Yield every update of the documents, several of which are edited at the same time."""
     rng = random.Random(seed)
     sequences = count(1)
     waiting = iter(range(documents))
@@ -95,15 +95,15 @@ def records_of(
             opened[place] = opened[-1]
             opened.pop()
             continue
-        payload, told, spans = one
+        payload, digest, spans = one
         log_id = base64.urlsafe_b64encode(rng.randbytes(16)).decode()[:21]
-        yield document_id, UpdateRecord(1, next(sequences), log_id, told, 41, 0, spans, payload)
+        yield document_id, UpdateRecord(1, next(sequences), log_id, digest, 41, 0, spans, payload)
 
 
 def write_journal(
     folder: Path, found: Iterator[tuple[str, UpdateRecord]], *, partitions: int, bytes_max: int | None = None
 ) -> int:
-    """A journal of these records, or of as many as make so many bytes; how many that was."""
+    """Write a journal of these records, up to `bytes_max`; return their number."""
     pack = msgpack.Packer().pack
     with ExitStack() as stack:
         logs = [
@@ -119,7 +119,7 @@ def write_journal(
 
 
 class _Partition:
-    """One log, written a commit at a time; a record every hundredth of a second."""
+    """A log that is written commit by commit, with a record every hundredth of a second."""
 
     def __init__(self, log: BlockingLog) -> None:
         self._log = log
@@ -136,7 +136,7 @@ class _Partition:
             self._commit()
 
     def finish(self) -> int:
-        """Seal it, as an archive has it; how many records it has."""
+        """Seal the log, like one in an archive; return its number of records."""
         if self._waiting:
             self._commit()
         self._log.rotate()

@@ -1,12 +1,12 @@
-"""Others' ACKs while one client makes calls on a large document.
+"""ACK latency of other clients while one client makes calls on a large document.
 
     python bench/large_calls.py [--only NAME] [--calls get,revert]
 
-nats-server, `lorogo serve` and the client that calls are processes of their own. A neighbour edits another
-document every 20 ms. A row says what became of a call and how long it took; the neighbour's median, 99th
-percentile and longest ACK meanwhile; the longest stretch without a return to the server's loop, in CPU time,
-so that other programs do not count; and whether the neighbour's document changed its owner. The first row of
-each document is its making. Exits with 1 if a stretch is longer than the rule allows (docs/PROTOCOL.md).
+nats-server, `lorogo serve` and the calling client are separate processes. A neighbour edits another document
+every 20 ms. A row has the result and the duration of a call; the neighbour's median, 99th percentile and
+longest ACK meanwhile; the longest callback of the server's loop, in CPU time, so that other programs do not
+count; and whether the neighbour's document changed its owner. The first row of each document is its creation.
+Exit code 1: a callback is longer than the limit (docs/PROTOCOL.md).
 """
 
 import argparse
@@ -69,7 +69,7 @@ def updates_of(shape: str, count: int, updates: int) -> list[bytes]:
 
 
 async def built(probe: Probe, document: str, updates: list[bytes]) -> tuple[str, bytes]:
-    """Send the updates one after another; what was said to the last, and the version after the first."""
+    """Send the updates in order; return the reply to the last one, and the version after the first one."""
     await probe.start(document)
     early = b""
     for update in updates:
@@ -104,26 +104,26 @@ def arguments_of(call: str, early: bytes) -> tuple[str, dict[str, object]]:
 
 
 async def attack(url: str, document: str, name: str, work: Connection) -> None:
-    """In a process of its own: builds the document, then makes the calls that come through the pipe."""
+    """Build the document, then make the calls that arrive on the pipe; runs in a separate process."""
     made = updates_of(*DOCUMENTS[name])
     work.send("ready")
     await asyncio.to_thread(work.recv)
     async with await connect(url) as transport, Probe(transport) as probe:
         caller = Caller(transport.bus, SystemClock(), lambda: str(time.time_ns()))
         await caller.start()
-        said, early = await built(probe, document, made)
-        work.send(said)
+        outcome, early = await built(probe, document, made)
+        work.send(outcome)
         while (call := await asyncio.to_thread(work.recv)) is not None:
             verb, arguments = arguments_of(call, early)
             began = time.perf_counter()
             try:
                 await caller.call(verb, document, arguments, timeout=_CALL_SECONDS)
-                said = "done"
+                outcome = "done"
             except Refused as no:
-                said = f"{no.reason.value}: {no}"
+                outcome = f"{no.reason.value}: {no}"
             except TransportError as error:
-                said = f"{type(error).__name__}"
-            work.send(f"{time.perf_counter() - began:6.1f} s {said[:60]}")
+                outcome = f"{type(error).__name__}"
+            work.send(f"{time.perf_counter() - began:6.1f} s {outcome[:60]}")
 
 
 def attacker(url: str, document: str, name: str, work: Connection) -> None:
@@ -131,17 +131,17 @@ def attacker(url: str, document: str, name: str, work: Connection) -> None:
 
 
 async def row(probe: Probe, watched: Path, name: str, call: str, work: Connection | None) -> float:
-    """Print what one call did to the neighbour; the longest stretch of the loop in seconds."""
+    """Print the effect of one call on the neighbour; return the longest callback of the loop in seconds."""
     worst_seconds(watched)
     before = (await probe.status("neighbour")).trace
     neighbour = Neighbour(probe)
     editing = asyncio.create_task(neighbour.run())
     if work is None:
-        said = "-"
+        outcome = "-"
         await asyncio.sleep(_BASELINE_SECONDS)
     else:
         work.send(call)
-        said = await asyncio.to_thread(work.recv)
+        outcome = await asyncio.to_thread(work.recv)
     await asyncio.sleep(0.5)
     editing.cancel()
     with suppress(asyncio.CancelledError):
@@ -151,10 +151,10 @@ async def row(probe: Probe, watched: Path, name: str, call: str, work: Connectio
     took = sorted(neighbour.seconds)
     p50, p99 = (1e3 * took[int(part * (len(took) - 1))] for part in (0.5, 0.99))
     worst = worst_seconds(watched)
-    said += " | OWNER LOST" if lost else ""
+    outcome += " | OWNER LOST" if lost else ""
     print(
         f"{name:22} {call:10} | loop {1e3 * worst:6.0f} ms | {len(took):4} ACKs,"
-        f" p50 {p50:4.0f} p99 {p99:6.0f} max {1e3 * took[-1]:6.0f} ms | {said}",
+        f" p50 {p50:4.0f} p99 {p99:6.0f} max {1e3 * took[-1]:6.0f} ms | {outcome}",
         flush=True,
     )
     return worst

@@ -32,7 +32,7 @@ VALUE = os.urandom(RECORD)
 
 
 def raw(folder: Path, size: int, seconds: float) -> float:
-    """Writes + fdatasyncs per second, one after another, into a new file."""
+    """Return writes with fdatasync per second, one after another, into a new file."""
     path = folder / "raw"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     data = os.urandom(size)
@@ -48,13 +48,13 @@ def raw(folder: Path, size: int, seconds: float) -> float:
 
 
 def checked(folder: Path, expected: int) -> None:
-    """Read the log back: every record is there once."""
+    """Read the log back, and check that it has every record once."""
     seen = sum(len(batch) for batch in Reader.open(folder).read())
     assert seen == expected, f"{seen} of {expected} records came back"
 
 
 async def singles(folder: Path, tasks: int, seconds: float) -> tuple[float, list[float]]:
-    """Durable appends per second with so many tasks, and each append's latency."""
+    """Return durable appends per second with several tasks, and each append's latency."""
     latencies: list[float] = []
     async with Log.open(folder) as log:
         end = time.perf_counter() + seconds
@@ -73,7 +73,7 @@ async def singles(folder: Path, tasks: int, seconds: float) -> tuple[float, list
 
 
 async def batches(folder: Path, size: int, in_flight: int, seconds: float) -> float:
-    """Records per second with append_many (append, if it is one) through the async door."""
+    """Return records per second with append_many (append for one record) of the async API."""
     items = [(b"doc-%d" % (number % 64), VALUE) for number in range(size)]
     count = 0
     async with Log.open(folder) as log:
@@ -96,7 +96,7 @@ async def batches(folder: Path, size: int, in_flight: int, seconds: float) -> fl
 
 
 def blocking(folder: Path, batch: int, seconds: float) -> float:
-    """Records per second from one thread that waits for each append, as the peers below do."""
+    """Return records per second from one thread that waits for each append, like the peers below."""
     items = [(b"doc", VALUE)] * batch
     count = 0
     with BlockingLog(folder) as log:
@@ -112,7 +112,7 @@ def blocking(folder: Path, batch: int, seconds: float) -> float:
 
 
 def sqlite(folder: Path, batch: int, seconds: float) -> float:
-    """Rows per second in WAL mode with synchronous=FULL, so many rows per commit."""
+    """Return rows per second in WAL mode with synchronous=FULL, with `batch` rows per commit."""
     folder.mkdir()
     db = sqlite3.connect(folder / "db", isolation_level=None)
     db.execute("pragma journal_mode=wal")
@@ -132,7 +132,7 @@ def sqlite(folder: Path, batch: int, seconds: float) -> float:
 
 
 def lmdb_rate(lmdb: Any, folder: Path, batch: int, seconds: float) -> float:
-    """Puts per second, so many per transaction, each transaction synced."""
+    """Return puts per second, with `batch` puts per synced transaction."""
     folder.mkdir()
     with lmdb.open(str(folder), map_size=4 << 30) as db:
         count = 0
@@ -147,7 +147,7 @@ def lmdb_rate(lmdb: Any, folder: Path, batch: int, seconds: float) -> float:
 
 
 def persist_rate(persistqueue: Any, folder: Path, batch: int, seconds: float) -> float:
-    """Puts per second into persist-queue's file queue.
+    """Return puts per second into persist-queue's file queue.
 
     It has no batch, and it promises less: a rename for each put, but a sync only for each hundredth.
     """
@@ -162,8 +162,8 @@ def persist_rate(persistqueue: Any, folder: Path, batch: int, seconds: float) ->
     return count / spent
 
 
-def say(name: str, turns: Turns, against: str, goal: float, what: str) -> bool:
-    """One line with the ratio, the goal and whether it was met."""
+def report(name: str, turns: Turns, against: str, goal: float, what: str) -> bool:
+    """Print a line with the ratio and the goal; return whether it was met."""
     ratio = turns.ratio(name, against)
     print(
         f"{name:<44}{turns.median(name):>12,.0f}/s{ratio:>9.2f}x {what}"
@@ -192,7 +192,7 @@ def main() -> int:
     def measured(measure: Callable[[Path, int, float], float], batch: int) -> float:
         return measure(folder(), batch, seconds)
 
-    def door(batch: int, in_flight: int) -> float:
+    def append_async(batch: int, in_flight: int) -> float:
         return uvloop.run(batches(folder(), batch, in_flight, seconds))
 
     latencies: list[float] = []
@@ -206,7 +206,7 @@ def main() -> int:
         one, many = "write + fdatasync, 256 B, one by one", "append, 64 in flight, group commit"
         turns = Turns({one: lambda: raw(base, RECORD, seconds), many: group}, rounds)
         print(f"{one:<44}{turns.median(one):>12,.0f}/s")
-        held = say(many, turns, one, 10, "of one by one")
+        held = report(many, turns, one, 10, "of one by one")
         ranked = sorted(latencies)
         p50, p99 = statistics.median(ranked), ranked[len(ranked) * 99 // 100]
         print(f"    latency p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
@@ -219,15 +219,15 @@ def main() -> int:
         turns = Turns(
             {
                 whole: lambda: raw(base, size, seconds) * 1000,
-                alone: partial(door, 1000, 1),
-                piped: partial(door, 1000, 4),
+                alone: partial(append_async, 1000, 1),
+                piped: partial(append_async, 1000, 4),
                 direct: partial(measured, blocking, 1000),
             },
             rounds,
         )
         print(f"{whole:<44}{turns.median(whole):>12,.0f}/s  ({turns.median(whole) * RECORD / 1e6:,.0f} MB/s)")
         for name in (alone, piped, direct):
-            held &= say(name, turns, whole, 0.5, "of raw")
+            held &= report(name, turns, whole, 0.5, "of raw")
         emptied()
 
         peers: dict[str, Callable[[Path, int, float], float]] = {"sqlite3 WAL/FULL": sqlite}
@@ -235,12 +235,12 @@ def main() -> int:
             peers["lmdb"] = partial(lmdb_rate, lmdb)
         if (persistqueue := peer("persistqueue")) is not None:
             peers["persist-queue (syncs 1 in 100)"] = partial(persist_rate, persistqueue)
-        doors = ("BlockingLog, one thread", "Log, one in flight")
+        apis = ("BlockingLog, one thread", "Log, one in flight")
         for batch in (1, 64, 1000):
             turns = Turns(
                 {
-                    doors[0]: partial(measured, blocking, batch),
-                    doors[1]: partial(door, batch, 1),
+                    apis[0]: partial(measured, blocking, batch),
+                    apis[1]: partial(append_async, batch, 1),
                     **{name: partial(measured, rate, batch) for name, rate in peers.items()},
                 },
                 rounds,
@@ -248,13 +248,13 @@ def main() -> int:
             print(
                 f"{batch} per commit: " + ", ".join(f"{name} {turns.median(name):,.0f}/s" for name in peers)
             )
-            for name in doors:
+            for name in apis:
                 ours = {other: turns.ratio(name, other) for other in peers}
                 print(f"    {name:<26}{turns.median(name):>12,.0f}/s ", end="")
-                told = (
+                parts = (
                     f"{ratio:.2f}x {other} {'ok' if ratio > 1 else 'BEHIND'}" for other, ratio in ours.items()
                 )
-                print("   ".join(told), "(goal: above 1x)")
+                print("   ".join(parts), "(goal: above 1x)")
                 held &= all(ratio > 1 for ratio in ours.values())
             emptied()
     finally:

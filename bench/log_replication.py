@@ -41,7 +41,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 async def replica(folder: Path, port: int, segment_bytes: int) -> None:
-    """A replica's process: says its stats when asked, ends when its input ends."""
+    """Run a replica: print its stats for each input line, and exit when its input ends."""
     async with LogReplica(
         folder, ("127.0.0.1", port), name=folder.name, options=LogOptions(segment_bytes=segment_bytes)
     ) as copy:
@@ -110,7 +110,7 @@ class Child:
 
 
 async def appends(log: Log, stop: asyncio.Event, rate_mib: float, latencies: list[float]) -> int:
-    """Append batches at about a rate until told to stop; the last sequence."""
+    """Append batches at about this rate until stopped; return the last sequence."""
     last = 0
     pause = len(BATCH) * RECORD / MIB / rate_mib
     due = time.perf_counter()
@@ -129,7 +129,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 async def drill(base: Path, mib: int, seconds: float, rate_mib: float) -> bool:
-    """Both shows, in one directory."""
+    """Run both scenarios in one directory."""
     segment_bytes = max(4 * MIB, min(128 * MIB, mib * MIB // 8))
     repairer = Repairer()
     log = Log.open(
@@ -205,7 +205,7 @@ async def drill(base: Path, mib: int, seconds: float, rate_mib: float) -> bool:
 
 
 async def repair(base: Path, log: Log, repairer: Repairer) -> bool:
-    """Flip one bit in a sealed segment; read on; see it repaired."""
+    """Flip one bit in a sealed segment, keep reading, and wait for the repair."""
     segment = [one for one in log.segments() if one.sealed][1]
     path = base / "log" / segment.name
     good = path.read_bytes()

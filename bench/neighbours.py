@@ -1,11 +1,11 @@
-"""Others' ACKs while one client sends updates that are hard to import.
+"""ACK latency of other clients while one client sends updates that are expensive to import.
 
     python bench/neighbours.py [--only NAME]       or: make neighbours
 
-nats-server and `lorogo serve` are processes of their own. A neighbour edits another document every 20 ms, and
-each attack of this file runs beside it. A row says how many ACKs the neighbour got, their 99th percentile and
-the longest, what became of the attacks, and whether the neighbour's document changed its owner. Exits with 1
-if an ACK took longer than the rule allows (docs/PROTOCOL.md); a busy machine makes each longer.
+nats-server and `lorogo serve` are separate processes. A neighbour edits another document every 20 ms, while
+each attack of this file runs. A row has the number of the neighbour's ACKs, their 99th percentile and
+maximum, the replies to the attacks, and whether the neighbour's document changed its owner. Exit code 1: an ACK took
+longer than the limit (docs/PROTOCOL.md); a busy machine makes each longer.
 """
 
 import argparse
@@ -60,7 +60,7 @@ ATTACKS: dict[str, tuple[Callable[[], bytes], int]] = {
 
 
 class Neighbour:
-    """Edits one document, and notes how long each ACK took."""
+    """Edits one document, and records the latency of each ACK."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -80,7 +80,7 @@ class Neighbour:
 
 
 async def attack(url: str, name: str, update: bytes, documents: int) -> Counter[str]:
-    """Send it into new documents at once, and wait for the answers."""
+    """Send the update to new documents at once, and wait for the replies."""
     said: Counter[str] = Counter()
 
     async def one(number: int) -> None:

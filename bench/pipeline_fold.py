@@ -3,9 +3,9 @@
     python bench/pipeline_fold.py [--dir DIR] [--documents 8000] [--updates 200] [--rounds 3] [--small]
 
 Both read the same Parquet files with the same code and write the same table `documents`. Ratios are of
-updates per second: in wall time, and for each second of CPU, of all processes together (driver, JVM,
-workers). On a machine with other work the first says little: look at how many cores each way got. How much
-memory a worker takes is measured with a quarter of the documents, and with all of them.
+updates per second: in wall time, and per second of CPU, of all processes together (driver, JVM, workers). On
+a machine with other load, wall time means little: compare how many cores each got. The memory of a worker is
+measured with a quarter of the documents, and with all of them.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def build(spark: "SparkSession", work: Path, made: list[History], documents: int
 
 
 def compare(spark: "SparkSession", folding: Folding, rounds: int) -> bool:
-    """Measure both ways in turn, and say how they compare."""
+    """Measure both ways in turn, and print the comparison."""
     with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         measures = {"plain": partial(folding.plainly, pool), "spark": partial(folding.by_spark, spark)}
         turns = Turns(measures, rounds)

@@ -2,10 +2,10 @@
 
     python bench/pipeline_report.py [--dir DIR] [--documents 50] [--updates 200] [--rounds 3]
 
-Measured without and with an archive of Java's classes (`python -m lorogo_pipeline.spark.class_archive`), in
-a cache of its own. What the session's start costs is what the command says; Python and its imports come
-before that. CPU seconds are of all its processes: on a machine with other work, more telling than the
-clock.
+Measured without and with an archive of Java's classes (`python -m lorogo_pipeline.spark.class_archive`), in a
+separate cache. The cost of the session's start is the one that the command reports; Python and its imports
+come before that. CPU seconds are of all its processes: on a machine with other load they mean more than wall
+time.
 """
 
 import argparse

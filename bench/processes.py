@@ -1,4 +1,4 @@
-"""What this process and all that it started cost: CPU time, and the most memory that one of them held."""
+"""CPU time of this process and its descendants, and the peak memory of one of them."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def family() -> Iterator[Path]:
-    """/proc of this process and of all below it: Spark's JVM, its Python daemon, its workers."""
+    """Yield /proc of this process and its descendants: Spark's JVM, its Python daemon, its workers."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         if fields := _fields(folder):
@@ -21,18 +21,18 @@ def family() -> Iterator[Path]:
 
 
 def cpu_seconds() -> float:
-    """CPU time of the family so far, with those that have ended and were waited for."""
+    """Return the CPU time of these processes so far, including children that have ended."""
     found = (_fields(folder) for folder in family())
     return sum(sum(map(int, fields[11:15])) for fields in found if fields) / _TICKS
 
 
 def workers_peak_bytes() -> int:
-    """The most memory that one of Spark's Python workers has held since `forget_peaks`."""
+    """Return the peak memory of one of Spark's Python workers since `forget_peaks`."""
     return max((_peak(folder) for folder in _workers()), default=0)
 
 
 def forget_peaks() -> None:
-    """From now on count anew."""
+    """Reset the memory peaks."""
     for folder in _workers():
         folder.joinpath("clear_refs").write_text("5", encoding="ascii")
 
@@ -55,7 +55,7 @@ def _peak(folder: Path) -> int:
 
 
 def _fields(folder: Path) -> list[str]:
-    """The fields of `stat` behind the name, which may have spaces; none if the process has ended."""
+    """Return the fields of `stat` after the name, which may have spaces; none if the process has ended."""
     try:
         return (
             folder.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -1,12 +1,13 @@
-"""How soon documents are whole after NATS lost its files, and whether one is served before it is.
+"""Recovery time after NATS lost its files, and documents that are served before they are complete.
 
 python bench/recovery.py [--dir DIR] [--documents 200] [--updates 20000] [--servers 1] [--readers 200]
 
-`lorogo serve` ACKs so many updates. Then every process is killed, the files of NATS are removed, and NATS and
-the servers start again, while readers open documents at once; the other documents are read at the end.
-Printed: updates brought back per second (from the first server that answers until the servers count all of
-them as published again, which NATS has confirmed), the CPU of servers and nats-server meanwhile, how many
-documents were served without ACKed content, and how long a reader waited.
+`lorogo serve` ACKs the updates. Then every process is killed, the files of NATS are removed, and NATS and the
+servers start again, while readers open documents at once; the other documents are read at the end.
+
+Prints updates restored per second, from the first server that answers until the servers have published all
+of them again and NATS has confirmed it. Also the CPU of servers and nats-server, the number of documents
+served without ACKed content, and the waiting time of a reader.
 """
 
 import argparse
@@ -45,7 +46,7 @@ _GOAL_PER_SECOND = 5_000
 
 
 class Typist:
-    """Sends one keystroke after the other to some documents, and counts the ACKs."""
+    """Sends keystrokes to some documents, and counts the ACKs."""
 
     def __init__(self, transport: JetStreamTransport) -> None:
         self._transport = transport
@@ -62,7 +63,7 @@ class Typist:
             future.set_result(None)
 
     async def type(self, name: str, count: int, slots: asyncio.Semaphore) -> None:
-        """So many keystrokes into one document, each ACKed before the next."""
+        """Type keystrokes into one document, each after the ACK of the previous one."""
         made: list[bytes] = []
         doc = LoroDoc()
 
@@ -104,7 +105,7 @@ def end(processes: list["subprocess.Popen[bytes]"]) -> None:
 
 
 async def read(client: Client, name: str, began: float) -> tuple[str, int, float]:
-    """How many letters the first reader is shown, and when."""
+    """Return the number of letters that a reader gets, and when."""
     while True:
         with suppress(LorogoError):
             value = (await client.document(name).get(timeout=5.0))["value"]
@@ -115,7 +116,7 @@ async def read(client: Client, name: str, began: float) -> tuple[str, int, float
 
 
 async def watch(transport: JetStreamTransport, wanted: int, pids: Sequence[int]) -> "Watched":
-    """Wait until the servers have published so many updates again."""
+    """Wait until the servers have published all updates again."""
     seen, ends = Watched(), time.perf_counter() + _WAIT_SECONDS
     while seen.updates < wanted and time.perf_counter() < ends:
         with suppress(LorogoError):
@@ -132,7 +133,7 @@ async def watch(transport: JetStreamTransport, wanted: int, pids: Sequence[int])
 
 @dataclass(slots=True)
 class Watched:
-    """When servers were first found, when the last update was back, and the CPU seconds at both times."""
+    """The times of the first answer and the last restored update, and the CPU seconds at both times."""
 
     first: float = 0.0
     last: float = 0.0
@@ -142,7 +143,7 @@ class Watched:
 
 
 async def start(client: Client, name: str) -> None:
-    """Have the document served."""
+    """Start the document."""
     async with client.open(name, timeout=_START_SECONDS):
         pass
 

@@ -1,13 +1,13 @@
-"""A search for updates that stop a server: how long the event loop stands still for each shape.
+"""Search for updates that block a server: the longest callback of the event loop for each shape.
 
     python bench/shapes.py [--only NAME] [--sizes 20000,100000] [--seconds 30]
 
-Each shape is one update of so many edits, imported as an owner imports a new one (`Replica.apply`, then
-`settling`), into an empty document, into a full one, and into a full one in which others wrote meanwhile. A
-row says how many bytes it has, whether it is taken, and how long the longest stretch without a return to the
-loop took (CPU of the thread, so that other programs do not count). `refused` names what refuses it: the
-sandbox, for the time of its decoding, or a limit of operations. Each case is a process of its own.
-Exits with 1 if a stretch is longer than the rule allows (docs/PROTOCOL.md). A few minutes.
+Each shape is one update with many edits, imported as an owner imports a new one (`Replica.apply`, then
+`settling`): into an empty document, into a full one, and into a full one with concurrent edits. A row has its
+size, whether it is accepted, and the longest time without a return to the loop (CPU of the thread, so that
+other programs do not count). `refused` names the reason: the sandbox, for its decoding time, or a limit of
+operations. Each case is a separate process. Exit code 1: a callback is longer than the limit
+(docs/PROTOCOL.md). Takes a few minutes.
 """
 
 import argparse
@@ -171,7 +171,7 @@ def small_changes(doc: LoroDoc, count: int) -> None:
 
 
 def peers(doc: LoroDoc, count: int) -> None:
-    """Of 100 peers that take turns."""
+    """Write edits of 100 peers that take turns."""
     before = doc.peer_id
     for peer in range(1, 101):
         doc.peer_id = 1000 + peer
@@ -196,7 +196,7 @@ def update_of(doc: LoroDoc, since: VersionVector) -> bytes:
 
 
 def full() -> bytes:
-    """A document with something of everything, as a snapshot."""
+    """Return a snapshot of a document with all container types."""
     doc = LoroDoc()
     doc.peer_id = 1
     for shape in (paste, pushes, many_keys, movable_pushes, wide_tree):
@@ -206,7 +206,7 @@ def full() -> bytes:
 
 
 def written(shape: str, count: int, place: str) -> tuple[bytes | None, list[bytes], bytes]:
-    """The document before, what others wrote meanwhile, and the update."""
+    """Return the document before, the concurrent edits, and the update."""
     snapshot = None if place == "empty" else full()
     doc, other = LoroDoc(), LoroDoc()
     doc.peer_id, other.peer_id = 7, 8
@@ -224,14 +224,14 @@ def written(shape: str, count: int, place: str) -> tuple[bytes | None, list[byte
     return snapshot, [update_of(other, before)], update_of(doc, before)
 
 
-def measured(said: Connection, shape: str, count: int, place: str) -> None:
-    """Sends a row's facts one by one, so that a case that is ended says how far it came."""
+def measured(pipe: Connection, shape: str, count: int, place: str) -> None:
+    """Measure a case; send its facts one by one, so that a killed case has partial results."""
     snapshot, beside, update = written(shape, count, place)
-    said.send(("bytes", len(update)))
+    pipe.send(("bytes", len(update)))
     began = time.thread_time()
     crdt.try_decoding(update)
     if time.thread_time() - began > DECODE_SECONDS:
-        said.send(("refused", "sandbox"))
+        pipe.send(("refused", "sandbox"))
         return
     replica = Replica(lazy=True) if snapshot is None else Replica.from_snapshot(snapshot, lazy=True)
     for one in beside:
@@ -241,22 +241,22 @@ def measured(said: Connection, shape: str, count: int, place: str) -> None:
     try:
         replica.apply(update, foreign=True, new=True, settle=False)
     except (TooLong, TooManyPeers):
-        said.send(("refused", "limit"))
+        pipe.send(("refused", "limit"))
     for _ in replica.settling():
         stretches.append(time.thread_time() - began)
         began = time.thread_time()
     stretches.append(time.thread_time() - began)
-    said.send(("worst", max(stretches)))
-    said.send(("total", sum(stretches)))
-    said.send(("stretches", len(stretches)))
+    pipe.send(("worst", max(stretches)))
+    pipe.send(("total", sum(stretches)))
+    pipe.send(("stretches", len(stretches)))
 
 
 def case(shape: str, count: int, place: str, seconds: float) -> bool:
-    """Print a row; whether the rule was kept."""
-    listening, said = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=measured, args=(said, shape, count, place))
+    """Print a row; return whether the limit was kept."""
+    listening, pipe = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=measured, args=(pipe, shape, count, place))
     process.start()
-    said.close()
+    pipe.close()
     process.join(seconds)
     if ended := process.is_alive():
         process.kill()

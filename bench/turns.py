@@ -1,4 +1,4 @@
-"""Measuring on a machine with other work: short turns, each in turn, medians of the ratios of a round."""
+"""Measure on a machine with other load: short alternating turns, and medians of the ratios per round."""
 
 import os
 import statistics
@@ -8,28 +8,28 @@ from types import ModuleType
 
 
 class Turns:
-    """What some things measured, turn by turn."""
+    """Measurements of several candidates, turn by turn."""
 
     def __init__(self, measures: Mapping[str, Callable[[], float]], rounds: int) -> None:
         self.seen: dict[str, list[float]] = {name: [] for name in measures}
         for number in range(rounds):
-            # every second round the other way around: nobody always follows the same one
+            # every second round in reverse order, so that no candidate always follows the same one
             order = list(measures.items())
             for name, measure in order if number % 2 == 0 else reversed(order):
-                os.sync()  # what one left to be written is not the next one's load
+                os.sync()  # pending writes of one candidate must not be load for the next
                 self.seen[name].append(measure())
 
     def median(self, name: str) -> float:
         return statistics.median(self.seen[name])
 
     def ratio(self, name: str, against: str) -> float:
-        """The median over the rounds of one divided by the other."""
+        """Return the median of the rounds' ratios."""
         return statistics.median(
             mine / other for mine, other in zip(self.seen[name], self.seen[against], strict=True)
         )
 
     def range(self, name: str, against: str) -> str:
-        """The least and the greatest of these ratios: how noisy the machine was."""
+        """Return the lowest and the highest ratio, which show the noise of the machine."""
         ratios = [mine / other for mine, other in zip(self.seen[name], self.seen[against], strict=True)]
         return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
@@ -39,7 +39,7 @@ def verdict(met: bool) -> str:
 
 
 def peer(module: str) -> ModuleType | None:
-    """Another store to compare with; if it is not installed, that is said."""
+    """Import a store to compare with; print a note if it is not installed."""
     try:
         return import_module(module)
     except ImportError:

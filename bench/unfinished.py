@@ -1,11 +1,10 @@
-"""Others' ACKs while one client sends chunks of updates that it never finishes, straight into NATS.
+"""ACK latency of other clients while one client sends chunks of unfinished updates straight to NATS.
 
     python bench/unfinished.py [--mib 2048] [--wal-bytes-max 512MiB] [--only NAME]
 
-nats-server and `lorogo serve` are processes of their own; the attacker is a bare socket that publishes as
-quickly as nats-server reads. A neighbour edits another document every 20 ms. A row says how many ACKs and
-NACKs the neighbour got, how long they took, how large the WAL became and how large it is afterwards, and the
-memory of nats-server.
+nats-server and `lorogo serve` are separate processes; the attacker is a plain socket that publishes as fast
+as nats-server reads. A neighbour edits another document every 20 ms. A row has the number and latency of the
+neighbour's ACKs and NACKs, the largest and the final size of the WAL, and the memory of nats-server.
 """
 
 import argparse
@@ -44,7 +43,7 @@ ATTACKS = {
 
 
 def flood(port: int, document: str, mib: int, per_update: int) -> None:
-    """Publish so much; returns when nats-server has read it."""
+    """Publish this much; return when nats-server has read it."""
     with socket.create_connection(("127.0.0.1", port)) as line:
         line.recv(65536)
         line.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n')
@@ -60,23 +59,23 @@ def flood(port: int, document: str, mib: int, per_update: int) -> None:
 
 
 class Neighbour:
-    """Edits one document, and notes what it got and how long each took."""
+    """Edits one document, and records each reply and its latency."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._writer = Writer()
         self.seconds: list[float] = []
-        self.said: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
 
     async def run(self) -> None:
         while True:
             parts, began = self._probe.split(self._writer.type("x")), time.perf_counter()
-            said = "no answer"
+            outcome = "no answer"
             try:
-                said = await self._edit(parts[0].log_id, parts)
+                outcome = await self._edit(parts[0].log_id, parts)
             finally:  # an edit without an answer counts with the time that it waited
                 self.seconds.append(time.perf_counter() - began)
-                self.said[said] += 1
+                self.outcomes[outcome] += 1
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _edit(self, log_id: str, parts: list[Chunk]) -> str:
@@ -89,7 +88,7 @@ class Neighbour:
                     assert isinstance(reply, Ack | Nack)
                     return "ACK" if isinstance(reply, Ack) else reply.reason.value
             except (TransportError, TimeoutError) as error:
-                self.said[f"again after {type(error).__name__}"] += 1
+                self.outcomes[f"again after {type(error).__name__}"] += 1
                 await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -144,10 +143,10 @@ async def run(options: argparse.Namespace) -> None:
                 await editing
             seconds = sorted(neighbour.seconds)
             p50, p99 = (1e3 * seconds[int(part * (len(seconds) - 1))] for part in (0.5, 0.99))
-            said = ", ".join(f"{count} {what}" for what, count in neighbour.said.most_common())
+            outcomes = ", ".join(f"{count} {what}" for what, count in neighbour.outcomes.most_common())
             left = (await wal.state()).bytes // MIB
             print(
-                f"{name:28} {options.mib} MiB in {took:.1f} s | {said} | p50 {p50:.0f} p99 {p99:.0f}"
+                f"{name:28} {options.mib} MiB in {took:.1f} s | {outcomes} | p50 {p50:.0f} p99 {p99:.0f}"
                 f" max {1e3 * seconds[-1]:.0f} ms | WAL at most {most['wal']} MiB, then {left} |"
                 f" nats-server {most['memory']} MiB",
                 flush=True,

@@ -1,10 +1,10 @@
-"""lorogo_client for the driver of the harness, which is Node: it says what to do in lines of JSON on stdin.
+"""lorogo_client for the driver of the harness, a Node program that sends commands as lines of JSON on stdin.
 
-overlay/clients/lorogo-native.mjs is the other side. Each group of the driver is a connection of its own, each
-document a session with a replica, and all are in this one process, as the other clients are in the driver.
+overlay/clients/lorogo-native.mjs is the other side. Each group of the driver has its own connection, each
+document a session with a replica, and all are in this process, as the other clients are in the driver.
 
-Said: connect, open, append, batch, track, text, times, close. Told on stdout: ready, done, opened, failed,
-length, acked. `text` and `times` are answered with a file: the driver waits for them where it cannot hear.
+Commands: connect, open, append, batch, track, text, times, close. Events on stdout: ready, done, opened,
+failed, length, acked. `text` and `times` are answered with a file: the driver does not read stdout meanwhile.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from lorogo_transport.nats import connection
 
 TEXT = "t"
 _OPEN_SECONDS = 60.0
-_CLOSE_SECONDS = 0.05  # nothing of ours may arrive after the driver closed: W6 looks what the server has
+_CLOSE_SECONDS = 0.05  # no update may arrive after the driver closed: W6 checks the server's content
 _CONNECT_SECONDS = 10.0
-_TIMES_KEPT = 1000  # the newest: those before are the driver's warm-up
+_TIMES_KEPT = 1000  # the newest: earlier ones are the driver's warm-up
 
 
 class Watched:
-    """When the writer of a document committed each character, and when all its readers had it."""
+    """Times of each character of a document: the writer's commit, and the last reader's receipt."""
 
     def __init__(self) -> None:
         self.readers = 0
@@ -58,7 +58,7 @@ class Watched:
 
 
 class Document:
-    """A session, and what the driver wants to know of it."""
+    """A session, with the facts that the driver reads."""
 
     def __init__(self, number: int, session: Session, watched: Watched) -> None:
         self.number = number
@@ -71,7 +71,7 @@ class Document:
         watched.readers += 1
 
     def commit(self, bridge: "Bridge") -> None:
-        """Commit the edits, and tell when they are ACKed, if somebody asked for that."""
+        """Commit the edits, and report ACKs if the driver tracks them."""
         if self.commits == 0:
             self.watched.readers -= 1  # it writes
         self.commits += 1
@@ -79,37 +79,37 @@ class Document:
         self.ack(bridge)
 
     def ack(self, bridge: "Bridge") -> None:
-        """See to it that the driver hears of ACKs."""
+        """Start to report ACKs to the driver."""
         if self.tracked and not self._acking:
             self._acking = True
             bridge.spawn(self._acks(bridge))
 
     async def _acks(self, bridge: "Bridge") -> None:
-        told = 0
-        while told < self.commits:
-            told = self.commits
+        reported = 0
+        while reported < self.commits:
+            reported = self.commits
             await self.session.flush()
-            bridge.tell("acked", self.number, told)
+            bridge.send("acked", self.number, reported)
         self._acking = False
 
     async def follow(self, bridge: "Bridge") -> None:
-        """Tell of what others write."""
+        """Report remote edits to the driver."""
         async for _ in self.session.changes():
             before, self.length = self.length, self.session.doc.get_text(TEXT).len_unicode
             self.watched.has(before, self.length)
-            bridge.tell("length", self.number, self.length)
+            bridge.send("length", self.number, self.length)
 
 
 class Bridge(asyncio.Protocol):
-    """Does what the lines say, in their order; what takes time goes on in a task."""
+    """Runs the commands in order; long ones continue in a task."""
 
     def __init__(self, ended: asyncio.Event, out: asyncio.WriteTransport) -> None:
-        """`out`: the driver's ear. It does not listen while it waits for a file: never wait for it."""
+        """`out`: the pipe to the driver, which does not read while it waits for a file: never wait for it."""
         self._ended = ended
         self._out = out
         self._rest = b""
         self._done_bytes = 0
-        self._told: list[str] = []
+        self._outgoing: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._groups: dict[int, asyncio.Task[tuple[Client, connection.JetStreamTransport]]] = {}
         self._documents: dict[int, Document] = {}
@@ -124,16 +124,16 @@ class Bridge(asyncio.Protocol):
             verb, *facts = json.loads(line)
             getattr(self, f"do_{verb}")(*facts)
             self._done_bytes += len(line) + 1
-        self.tell("done", self._done_bytes)
+        self.send("done", self._done_bytes)
 
-    def tell(self, *message: object) -> None:
-        """At the end of this turn of the loop, with all else of this turn."""
-        if not self._told:
+    def send(self, *message: object) -> None:
+        """Send a message with all others of this turn of the loop."""
+        if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._told.append(json.dumps(message))
+        self._outgoing.append(json.dumps(message))
 
     def spawn(self, what: Coroutine[Any, Any, None]) -> None:
-        """Go on with it beside all else; what fails then is said, and ends nothing."""
+        """Run it in a task; errors are reported and do not end the process."""
         task = asyncio.create_task(_quietly(what))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -187,21 +187,21 @@ class Bridge(asyncio.Protocol):
             client, _ = await asyncio.shield(self._groups[group])
             session = await client.open(name, timeout=_OPEN_SECONDS)
         except LorogoError as error:
-            self.tell("failed", number, f"{type(error).__name__}: {error}")
+            self.send("failed", number, f"{type(error).__name__}: {error}")
             return
         document = self._documents[number] = Document(number, session, self._watched[name])
         self.spawn(document.follow(self))
-        self.tell("opened", number, document.length)
+        self.send("opened", number, document.length)
 
     async def _close(self, group: "asyncio.Task[tuple[Client, connection.JetStreamTransport]]") -> None:
-        """The connection first: a client that leaves in order would send what is not ACKed once more."""
+        """Close the connection first: a client that closes gracefully would resend updates without an ACK."""
         client, transport = await group
         await transport.close()
         await client.leave(raise_unsaved=False)
 
     def _flush(self) -> None:
-        self._out.write(("\n".join(self._told) + "\n").encode())
-        self._told.clear()
+        self._out.write(("\n".join(self._outgoing) + "\n").encode())
+        self._outgoing.clear()
 
 
 async def _connected(url: str) -> tuple[Client, connection.JetStreamTransport]:
@@ -220,22 +220,22 @@ async def _quietly(what: Coroutine[Any, Any, None]) -> None:
 
 
 def _answer(file: str, text: str) -> None:
-    """Whole or not at all: the driver reads it as soon as it is there."""
+    """Write the file atomically: the driver reads it as soon as it exists."""
     new = Path(f"{file}.new")
     new.write_text(text, encoding="utf-8")
     new.rename(file)
 
 
 async def main() -> None:
-    """Live as long as stdin does."""
+    """Run until stdin ends."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     out, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
     bridge = Bridge(ended, out)
     await loop.connect_read_pipe(lambda: bridge, sys.stdin)
-    bridge.tell("ready")
+    bridge.send("ready")
     await ended.wait()
-    os._exit(0)  # the driver is gone: nobody is left who would wait for what is not sent
+    os._exit(0)  # the driver has exited: no need to send the rest
 
 
 if __name__ == "__main__":

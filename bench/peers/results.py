@@ -1,9 +1,9 @@
-"""What the driver's lines say: which are right, the best of the repetitions and their range, as tables. Pure.
+"""Check the driver's results; make tables of the best repetitions and their ranges. Pure.
 
     records = [*read(1, "w1", lines)]
     print(markdown(records))
 
-A record is a line of the driver as it is, with `repetition`. One that is wrong gives no figure.
+A record is a line of the driver with `repetition` added. A wrong record gives no figure.
 """
 
 import json
@@ -13,17 +13,17 @@ from typing import Any
 
 Record = Mapping[str, Any]
 
-OURS = "lorogo"  # what all of our names begin with
-CEILING = "relay"  # forwards and does nothing else: what the driver can do, no server to be compared with
+OURS = "lorogo"  # prefix of our names
+CEILING = "relay"  # only forwards frames: the limit of the driver, not a server to compare with
 W1_WARM_UP, W2_WARM_UP, W3_WARM_UP = 200, 200, 20  # updates of the driver before it measures
 W1_UPDATES, W3_UPDATES, W4_UPDATES = 1000, 200, 10
 W5_OPENS = "3/3"
-_OF_OTHERS = ("check", "inside")  # lines that say something about another
+_OF_OTHERS = ("check", "inside")  # lines with facts about another record
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One column: where it stands in a record, and whether more of it is better."""
+    """A column: its key in a record, and whether more is better."""
 
     workload: str
     words: str
@@ -33,7 +33,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A figure of one server: the best of the repetitions, and from where to where they went."""
+    """A figure of one server: the best of the repetitions, and their range."""
 
     best: float
     lowest: float
@@ -43,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Our figure is at least (or at most) so many times the best of others; `against` names one of them."""
+    """Our figure should be at least (or at most) `times` the best of the others, or of `against`."""
 
     figure: Figure
     ours: str
@@ -122,7 +122,7 @@ GOALS = (
 
 
 def read(repetition: int, workload: str, lines: Iterable[str]) -> Iterator[Record]:
-    """The records in what the driver printed when it was asked for this workload."""
+    """Yield the records in the driver's output for this workload."""
     for line in lines:
         if line.startswith("{"):
             record = json.loads(line)
@@ -131,12 +131,12 @@ def read(repetition: int, workload: str, lines: Iterable[str]) -> Iterator[Recor
 
 
 def wrong(records: Sequence[Record]) -> list[str]:
-    """What is not as it must be, one sentence each."""
+    """Return the wrong results, one sentence each."""
     return [f"{_name(one)}: {why}" for one in _measured(records) for why in _faults(one, records)]
 
 
 def found(records: Sequence[Record], server: str, figure: Figure) -> Found | None:
-    """The figure of a server, of all its records that are right; None: there is none."""
+    """Return the figure of a server from its right records; None: there is none."""
     values: list[float] = []
     for one in _measured(records):
         if one["peer"] == server and one["workload"] == figure.workload and not list(_faults(one, records)):
@@ -150,12 +150,12 @@ def found(records: Sequence[Record], server: str, figure: Figure) -> Found | Non
 
 
 def servers(records: Sequence[Record]) -> list[str]:
-    """Those in the records, in their order."""
+    """Return the servers in the records, in order."""
     return list(dict.fromkeys(one["peer"] for one in records))
 
 
 def best_of_others(records: Sequence[Record], figure: Figure, against: str = "") -> tuple[str, float] | None:
-    """Who among the others is best, and how good."""
+    """Return the best of the other servers and its figure."""
     some = [
         (name, value.best)
         for name in servers(records)
@@ -168,13 +168,13 @@ def best_of_others(records: Sequence[Record], figure: Figure, against: str = "")
 
 
 def markdown(records: Sequence[Record]) -> str:
-    """All tables: a table for each workload, and what was aimed at."""
+    """Return all tables: one per workload, and the goals."""
     parts = [_table(records, workload, title) for workload, title in TITLES.items()]
     return "\n\n".join(part for part in [*parts, _goals(records)] if part)
 
 
 def as_json(records: Sequence[Record]) -> dict[str, Any]:
-    """The same for scripts, and every record."""
+    """Return the results and every record for scripts."""
     figures = [
         {
             "server": name,
@@ -193,7 +193,7 @@ def as_json(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def number(value: float) -> str:
-    """Three figures that count; large ones whole, with commas."""
+    """Return a number with three significant digits; large ones whole, with commas."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -213,7 +213,7 @@ def _name(record: Record) -> str:
 
 
 def _beside(record: Record, kind: str, records: Iterable[Record]) -> Record | None:
-    """The line of that kind about this record."""
+    """Return the line of that kind about this record."""
     wanted = (kind, record["workload"], record["peer"], record["repetition"])
     for one in records:
         if (one["workload"], one.get("of"), one["peer"], one["repetition"]) == wanted:
@@ -249,7 +249,7 @@ def _faults(record: Record, records: Sequence[Record]) -> Iterator[str]:
 
 def _text_faults(record: Record, check: Record | None) -> Iterator[str]:
     if check is None:
-        yield "nobody looked at the texts"
+        yield "the texts were not checked"
         return
     if check["differ"]:
         yield f"{check['differ']} of {check['documents']} texts differ"

@@ -4,10 +4,10 @@
     python bench/peers/run.py HARNESS --servers lorogo-native,hocuspocus --workloads w1,w2 --repetitions 1
 
 HARNESS is the folder with the driver and the other servers (driver.mjs, peers.mjs, run.sh, servers/,
-clients/). It is not in this repository; README.md beside this file says what is in it. Nothing in it is
-changed: it is copied to the work folder, and what is in overlay/ is laid over it.
+clients/). It is not in this repository; README.md beside this file describes it. It is not changed: the
+runner copies it to the work folder, and adds the files of overlay/ to the copy.
 
-Exits with 0 if lorogo's results are right, 1 if one is wrong or was not measured, 2 if something is missing.
+Exit code 0: lorogo's results are right; 1: one is wrong or was not measured; 2: a requirement is missing.
 """
 
 import argparse
@@ -60,7 +60,7 @@ _PYTHON_PACKAGES = {"pycrdt": ("pycrdt-websocket", "pycrdt-store", "pycrdt", "uv
 
 
 class Missing(Exception):
-    """Something that this needs is not here; the words say what to do."""
+    """A requirement is missing; the message has the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class Step:
 
 
 def plan(servers: Sequence[str], workloads: Sequence[str], repetitions: int) -> list[Step]:
-    """One after the other; in each repetition all servers have their turn, so that a bad minute hits few."""
+    """Return the steps; a repetition has all servers, so that a disturbance affects few figures of each."""
     steps = itertools.starmap(Step, itertools.product(range(1, repetitions + 1), servers, workloads))
     chosen = [step for step in steps if _makes_sense(step)]
     return sorted(chosen, key=_lateness)
 
 
 def _lateness(step: Step) -> int:
-    """What takes long comes last: it is what is left out when the time is over."""
+    """Return the order of a step: slow steps come last, and are left out when the time is over."""
     if step.server == SLOW and step.repetition > 1:
         return 2
     return int((step.server, step.workload) == SLOW_STEP)
@@ -99,17 +99,17 @@ def _makes_sense(step: Step) -> bool:
 
 
 def check_harness(folder: Path | None) -> Path:
-    """The folder, if it is one. Raises Missing."""
+    """Return the folder if it is a harness. Raises Missing."""
     if folder is None:
         raise Missing(
             "name the folder of the harness: python bench/peers/run.py HARNESS. It has the driver and the"
-            " other servers and is not in this repository; bench/peers/README.md says what must be in it."
+            " other servers and is not in this repository; bench/peers/README.md lists its files."
         )
     lacking = [name for name in PARTS if not (folder / name).exists()]
     if lacking:
         raise Missing(
             f"{folder} is not the harness: it lacks {', '.join(lacking)}. The harness is not in this"
-            " repository; bench/peers/README.md says what must be in it. `lorogo bench` needs none of it."
+            " repository; bench/peers/README.md lists its files. `lorogo bench` does not need it."
         )
     return folder.resolve()
 
@@ -122,10 +122,10 @@ def check_tools() -> None:
 
 
 def lay_out(harness: Path, work: Path) -> None:
-    """A copy of the harness in the work folder, its packages installed, ours over it. Raises Missing."""
+    """Copy the harness to the work folder, install its packages, and add our files. Raises Missing."""
     work.mkdir(parents=True, exist_ok=True)
     if not ((work / "node_modules" / "ws").is_dir() and (work / "pv" / "bin" / "python").exists()):
-        _say(f"installing what the other servers need, in {work} (a few minutes, once)")
+        _progress(f"installing the packages of the other servers in {work} (a few minutes, once)")
         environment = {**os.environ, "PEERS_WORK": str(work)}
         try:
             subprocess.run(
@@ -146,7 +146,7 @@ def lay_out(harness: Path, work: Path) -> None:
 
 
 def measure(step: Step, work: Path, trace: Path) -> list[results.Record]:
-    """What the driver found; it starts the server and ends it. What is left after its time is killed."""
+    """Run the driver, which starts and stops the server; return its records. Kill it after its time."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -189,7 +189,7 @@ def _failed(step: Step, why: str) -> results.Record:
 
 
 def _end(driver: "subprocess.Popen[str]") -> None:
-    """It and all that it started, by their ids."""
+    """Kill the driver and its descendants, by their ids."""
     if driver.poll() is None:
         for pid in reversed(family(driver.pid)):
             with suppress(ProcessLookupError):
@@ -198,7 +198,7 @@ def _end(driver: "subprocess.Popen[str]") -> None:
 
 
 def versions(work: Path) -> dict[str, str]:
-    """Of each server, with what it is made of."""
+    """Return the versions of each server and its packages."""
     found = {}
     for server, packages in _PACKAGES.items():
         found[server] = ", ".join(f"{name} {_npm_version(work, name)}" for name in packages)
@@ -217,7 +217,7 @@ def versions(work: Path) -> dict[str, str]:
 
 
 def _answer(*command: str) -> str:
-    """What a program says; nothing if it is not there, or does not know."""
+    """Return the output of a program; empty if it is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -230,13 +230,13 @@ def _plain(name: str) -> str:
 
 def _npm_version(work: Path, name: str) -> str:
     try:
-        told = json.loads((work / "node_modules" / name / "package.json").read_text(encoding="utf-8"))
+        package = json.loads((work / "node_modules" / name / "package.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "unknown"
-    return str(told.get("version", "unknown"))
+    return str(package.get("version", "unknown"))
 
 
-def _say(words: str) -> None:
+def _progress(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
@@ -247,7 +247,7 @@ def run(options: argparse.Namespace) -> int:
     trace = options.trace if options.trace is not None else harness / TRACE
     workloads = [one for one in options.workloads if one != "w5" or trace.exists()]
     if workloads != options.workloads:
-        _say(f"W5 is left out: there is no {trace.name} (--trace names it)")
+        _progress(f"W5 is left out: there is no {trace.name} (--trace names it)")
     work = options.work.absolute()
     lay_out(harness, work)
     conditions = machine.facts()
@@ -260,24 +260,24 @@ def run(options: argparse.Namespace) -> int:
         if seconds > 60 * options.minutes:
             left_out = steps[done - 1 :]
             break
-        _say(f"{seconds:5.0f} s  {done}/{len(steps)}  {_words(step)}")
+        _progress(f"{seconds:5.0f} s  {done}/{len(steps)}  {_words(step)}")
         try:
             records += measure(step, work, trace.absolute())
-        except KeyboardInterrupt:  # what was measured so far is told
+        except KeyboardInterrupt:  # the results so far are printed
             left_out = steps[done - 1 :]
             break
     conditions["minutes"] = f"{(time.monotonic() - began) / 60:.1f}"
     _print(records, versions(work), conditions, left_out)
-    told: dict[str, Any] = results.as_json(records)
-    told |= {
+    result: dict[str, Any] = results.as_json(records)
+    result |= {
         "versions": versions(work),
         "conditions": conditions,
         "left_out": [_words(one) for one in left_out],
     }
     file = options.json if options.json is not None else work / "peers.json"
-    file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    _say(f"everything as JSON: {file}")
-    ours = [one for one in (*told["wrong"], *told["left_out"]) if one.startswith(results.OURS)]
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    _progress(f"everything as JSON: {file}")
+    ours = [one for one in (*result["wrong"], *result["left_out"]) if one.startswith(results.OURS)]
     return 1 if ours else 0
 
 
@@ -327,7 +327,7 @@ def main() -> int:
     try:
         return run(options)
     except Missing as error:
-        _say(f"run.py: {error}")
+        _progress(f"run.py: {error}")
         return 2
 
 

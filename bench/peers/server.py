@@ -1,7 +1,7 @@
-"""lorogo as a server of the harness: nats-server, `lorogo serve` and, as DOOR says, `lorogo gateway`.
+"""lorogo as a server of the harness: nats-server, `lorogo serve` and, with ENTRY=gateway, `lorogo gateway`.
 
-The rest comes in the environment, too: PORT (of the door: NATS or the gateway), DATA_DIR, DURABILITY. Prints
-READY, and ends all on SIGTERM; a second start on the same folder goes on with what is in it.
+Other variables: PORT (of NATS or the gateway, by ENTRY), DATA_DIR, DURABILITY. Prints READY, and stops all on
+SIGTERM; a second start on the same folder continues with its data.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ _STOP_SECONDS = 8.0  # the driver waits for 15
 
 
 async def main() -> None:
-    """Until SIGTERM."""
+    """Run until SIGTERM."""
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stopped.set)
     port, data = int(os.environ["PORT"]), Path(os.environ["DATA_DIR"])
-    through_gateway = os.environ["DOOR"] == "gateway"
+    through_gateway = os.environ["ENTRY"] == "gateway"
     async with AsyncExitStack() as stack:
         nats = await stack.enter_async_context(
             EmbeddedNats(data / "nats", port=0 if through_gateway else port)

@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said_and_gives_no_figure(workload: str, facts: dict[st
 def test_texts_that_nobody_looked_at_are_not_right() -> None:
     """A measurement without its check does not count."""
     found = records((1, "w1", lines("a", "w1")[:2]))
-    assert results.wrong(found) == ["a w1 (1): nobody looked at the texts"]
+    assert results.wrong(found) == ["a w1 (1): the texts were not checked"]
 
 
 def test_what_others_lose_is_a_result() -> None:

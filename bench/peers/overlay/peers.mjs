@@ -6,10 +6,10 @@ const server = [process.env.LOROGO_PYTHON, `${process.env.LOROGO_PEERS}/server.p
 const gateway = { client: 'lorogo-gateway', cmd: server, path: '/ws', ackFirst: true, settleMs: 1 }
 const native = { client: 'lorogo-native', cmd: server, ackFirst: true, settleMs: 1 }
 const ours = {
-  'lorogo-gateway': { ...gateway, env: { DOOR: 'gateway', DURABILITY: 'journal' } },
-  'lorogo-gateway-stream': { ...gateway, env: { DOOR: 'gateway', DURABILITY: 'stream' } },
-  'lorogo-native': { ...native, env: { DOOR: 'nats', DURABILITY: 'journal' } },
-  'lorogo-native-stream': { ...native, env: { DOOR: 'nats', DURABILITY: 'stream' } }
+  'lorogo-gateway': { ...gateway, env: { ENTRY: 'gateway', DURABILITY: 'journal' } },
+  'lorogo-gateway-stream': { ...gateway, env: { ENTRY: 'gateway', DURABILITY: 'stream' } },
+  'lorogo-native': { ...native, env: { ENTRY: 'nats', DURABILITY: 'journal' } },
+  'lorogo-native-stream': { ...native, env: { ENTRY: 'nats', DURABILITY: 'stream' } }
 }
 
 export const PEERS = Object.fromEntries(
