@@ -4,8 +4,8 @@
 
 nats-server and `lorogo serve` are separate processes. A neighbour edits another document every 20 ms, while
 each attack of this file runs. A row has the number of the neighbour's ACKs, their 99th percentile and
-maximum, the replies to the attacks, and whether the neighbour's document changed its owner. Exit code 1: an ACK took
-longer than the limit (docs/PROTOCOL.md); a busy machine makes each longer.
+maximum, the replies to the attacks, and whether the neighbour's document changed its owner. Exit code 1: an
+ACK took longer than the limit (docs/PROTOCOL.md); a busy machine makes each longer.
 """
 
 import argparse

@@ -27,19 +27,19 @@ async def server(way: ConnectionOptions, data: Path, workers: int, seconds: floa
     """Request the stats of all servers on NATS, and check those of the folder."""
     ids = await asyncio.to_thread(worker_identity.known, data)
     if not ids:
-        return _unwell(f"no server has run on {data} yet: it has no worker-0/server-id; check --data")
+        return _unhealthy(f"no server has run on {data} yet: it has no worker-0/server-id; check --data")
     try:
         async with asyncio.timeout(seconds), await _connected(way, seconds) as transport:
             found = await server_stats(transport.bus)
     except TimeoutError:
-        return _unwell(f"no answer in {seconds:g} s")
+        return _unhealthy(f"no answer in {seconds:g} s")
     except LorogoError as error:
-        return _unwell(one_line(error))
-    wrong = unwell(ids, found, workers)
+        return _unhealthy(one_line(error))
+    wrong = find_problems(ids, found, workers)
     if wrong:
-        return _unwell(wrong)
+        return _unhealthy(wrong)
     documents = sum(one.stats.get("documents", 0) for one in found if one.server_id in ids)
-    say(f"well: {show_count(documents, 'document')} open")
+    say(f"healthy: {show_count(documents, 'document')} open")
     return True
 
 
@@ -51,7 +51,7 @@ async def _connected(way: ConnectionOptions, seconds: float) -> JetStreamTranspo
     )
 
 
-def unwell(ids: Collection[str], found: Sequence[ServerStats], workers: int) -> str:
+def find_problems(ids: Collection[str], found: Sequence[ServerStats], workers: int) -> str:
     """Return what is wrong with the servers of these ids; empty if at least `workers` of them are ready."""
     ours = {one.server_id: one.stats for one in found if one.server_id in ids}
     if sum(map(is_ready, ours.values())) >= workers:
@@ -80,12 +80,12 @@ def gateway(url: str, *, ready: bool, seconds: float) -> bool:
         answer = connection.getresponse()
         body = answer.read(_ANSWER_BYTES_MAX)
     except (OSError, HTTPException) as error:
-        return _unwell(f"{url}{path}: {one_line(error)}")
+        return _unhealthy(f"{url}{path}: {one_line(error)}")
     finally:
         connection.close()
     if answer.status != 200:
-        return _unwell(f"{url}{path} answers {answer.status}{_reason_codes(body)}")
-    say("ready" if ready else "well")
+        return _unhealthy(f"{url}{path} answers {answer.status}{_reason_codes(body)}")
+    say("ready" if ready else "healthy")
     return True
 
 
@@ -107,6 +107,6 @@ def _reason_codes(body: bytes) -> str:
     return f": {', '.join(codes)}" if codes else ""
 
 
-def _unwell(why: str) -> bool:
-    sys.stderr.write(f"lorogo: not well: {why}\n")
+def _unhealthy(why: str) -> bool:
+    sys.stderr.write(f"lorogo: unhealthy: {why}\n")
     return False

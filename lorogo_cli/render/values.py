@@ -7,8 +7,8 @@ import shlex
 from lorogo_cli.errors import CommandError, brief
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_LASTING_PART = re.compile(r"([0-9]{1,9})([smhdw])")
-_LASTING = re.compile(rf"(?:{_LASTING_PART.pattern})+")
+_DURATION_PART = re.compile(r"([0-9]{1,9})([smhdw])")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -52,12 +52,12 @@ def parse_size(text: str) -> int:
     return int(match[1]) << _SHIFTS[match[2].lower()]
 
 
-def parse_lasting(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Parse a duration into seconds: 90s, 8h, 1h30m, 30d, 2w. Raises Problem."""
     words = text.strip().lower()
-    if _LASTING.fullmatch(words) is None:
+    if _DURATION.fullmatch(words) is None:
         raise CommandError(f"{brief(text)} is not a duration: write 90s, 30m, 8h, 30d or 2w")
-    return sum(int(count) * _SECONDS[unit] for count, unit in _LASTING_PART.findall(words))
+    return sum(int(count) * _SECONDS[unit] for count, unit in _DURATION_PART.findall(words))
 
 
 def show_size(count: int) -> str:

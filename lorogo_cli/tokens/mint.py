@@ -11,7 +11,7 @@ from lorogo_cli.connect.options import TOKEN_ENVIRONMENT
 from lorogo_cli.doc.versions import show_age, show_time
 from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say, say_json, say_table
-from lorogo_cli.render.values import parse_lasting
+from lorogo_cli.render.values import parse_duration
 from lorogo_cli.services.service_keys import keys_of
 from lorogo_client import tokens as minting
 from lorogo_protocol import tokens
@@ -38,7 +38,7 @@ def mint(
         raise CommandError("--out and --key are the same file: choose another file for the token")
     if out is not None and not misplaced_secret(str(out)):  # write_secret reports that
         _check_free(out)
-    seconds = parse_lasting(expires)
+    seconds = parse_duration(expires)
     if seconds > _SECONDS_MAX:
         raise CommandError(f"--expires {brief(expires)} is more than ten years: choose less, for example 30d")
     signing = _signing_key(key)

@@ -12,7 +12,7 @@ from lorogo_cli.connect.options import SEED_ENVIRONMENT
 from lorogo_cli.doc.versions import show_time
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json
-from lorogo_cli.render.values import parse_lasting, show_count
+from lorogo_cli.render.values import parse_duration, show_count
 from lorogo_protocol import revocation, tokens
 from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.auth.revocations import Revocations
@@ -40,7 +40,7 @@ async def revoke(
         raise CommandError(
             "choose one token to revoke: its id, --token-file, or --subject for all of a subject"
         )
-    until = None if lasting is None else time.time() + parse_lasting(lasting)
+    until = None if lasting is None else time.time() + parse_duration(lasting)
     if token_file is not None:
         token = tokens.peek(read_secret_file(token_file, "the token"))
         token_id, until = token.token_id, max(token.expires, until or 0)

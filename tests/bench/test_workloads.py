@@ -70,17 +70,26 @@ def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nope"], "there is no workload 'nope': round-trip"),
-        (["round-trip", "--json", "no/such/folder/x.json"], "there is no folder for no/such/folder/x.json"),
-        (["round-trip", "--json", "."], ". cannot be written: Is a directory"),
-        (["round-trip", "--durability", "replicated"], "--durability is stream or journal, not 'replicated'"),
+        (["nope"], "unknown workload 'nope': choose round-trip"),
+        (
+            ["round-trip", "--json", "no/such/folder/x.json"],
+            "cannot write no/such/folder/x.json: its folder does not exist",
+        ),
+        (["round-trip", "--json", "."], "cannot write .: Is a directory"),
+        (
+            ["round-trip", "--durability", "replicated"],
+            "--durability must be stream or journal, not 'replicated'",
+        ),
         (["round-trip", "--seed", "-1"], "--seed"),
         (
             ["round-trip", "--plot", "x.svg"],
-            "none of these workloads finds a curve to plot: many-documents and",
+            "--plot: these workloads have no curve; choose many-documents and",
         ),
-        (["growth", "--plot", "-"], "--plot is a file"),
-        (["growth", "--plot", "no/such/folder/x.svg"], "there is no folder for no/such/folder/x.svg"),
+        (["growth", "--plot", "-"], "--plot needs a file"),
+        (
+            ["growth", "--plot", "no/such/folder/x.svg"],
+            "cannot write no/such/folder/x.svg: its folder does not exist",
+        ),
         (["cold-open", "--traces", "nowhere"], "nowhere/automerge-paper.json.gz is not a trace"),
     ],
 )

@@ -41,7 +41,7 @@ def test_the_list_shows_every_fault_and_runs_nothing(tmp_path: Path) -> None:
 def test_the_help_says_what_an_exit_code_means_and_what_is_usual(tmp_path: Path) -> None:
     """Lost, in ERROR, or not verified; and how often a fault strikes."""
     words = " ".join(said(lorogo("chaos", "--help", cwd=tmp_path)).replace("│", " ").split())
-    assert "is lost, a document is in the state ERROR, or it could not be verified" in words
+    assert "is lost, a document is in the state ERROR, or the result could not be verified" in words
     _, _, every = words.partition("--every ")
     assert "[default: 5.0]" in every.partition(" --edits-per-second ")[0]
 

@@ -40,7 +40,7 @@ MINT = ("token", "mint", "--subject", "ana", "--grant", "a=read", "--expires", "
         (["serve", "--keys", JWK], {"LOROGO_OPEN": ""}, "that is the key itself"),
         (["token", "show", TOKEN], {}, "that is the token itself.*see `lorogo token show --help`"),
         (["token", "show", JWK], {}, "that is the key itself"),
-        (["token", "show", "--token-file", TOKEN], {}, "a token is never an argument"),
+        (["token", "show", "--token-file", TOKEN], {}, "a token must not be an argument"),
         (["token", "keys", "show", JWK], {}, "that is the key itself"),
         (["status", "--workers", SEED], {}, "No such option"),
         ([SEED], {}, "that is the seed itself"),

@@ -283,7 +283,7 @@ async def test_one_machine_serves_people_with_tokens(tmp_path: Path) -> None:
         until("an ACK", lambda: lorogo(*edited, cwd=tmp_path, env=token).returncode == 0)
         assert said_json(lorogo("doc", "get", "plans", cwd=tmp_path, env=token)) == {"title": "x"}
         stranger = lorogo("doc", "get", "plans", cwd=tmp_path, env={"LOROGO_NATS": at["nats"]})
-        assert b"wants credentials" in stranger.stderr
+        assert b"requires credentials" in stranger.stderr
         said(lorogo("health", "gateway", "--ready", "--url", at["web"], cwd=tmp_path))
         seed = (tmp_path / "etc/closed/operator.seed").read_text().strip()
         async with await connect(at["nats"], seed=seed, inbox_prefix="_INBOX_operator") as transport:

@@ -270,7 +270,7 @@ async def test_one_document_as_of_five_minutes_ago(tmp_path: Path, fresh_nats: E
     )
     words = said(done)
     assert "1 of 1 document read back" in words
-    assert "1 record younger than that left out" in words
+    assert "1 record newer than that left out" in words
     async with serving(fresh_nats, tmp_path / "fresh") as client:
         assert await text_of(client, "minutes") == "old older "
 

@@ -44,8 +44,10 @@ def test_a_document_is_deleted_restored_erased_and_seen_in_status(stack: Stack, 
     assert stack.lorogo("doc", "delete", name, "--yes").well == f"{name} is deleted\n"
     assert f"lorogo doc restore {name}" in stack.lorogo("doc", "get", name).err
     assert json.loads(stack.lorogo("status", name, "--json").well)["deleted"] is True
-    assert stack.lorogo("doc", "restore", name).well == f"{name} is back\n"
+    assert stack.lorogo("doc", "restore", name).well == f"{name} is restored\n"
     assert json.loads(stack.lorogo("doc", "get", name).well) == {"title": "one"}
     assert stack.lorogo("doc", "delete", name, "--purge", "--yes").well
     assert stack.lorogo("doc", "get", name).err.endswith("was erased for good\n")
-    assert stack.lorogo("doc", "get", "never-written").err.startswith("lorogo: there is no document")
+    assert stack.lorogo("doc", "get", "never-written").err.startswith(
+        "lorogo: document 'never-written' does not exist"
+    )

@@ -65,7 +65,7 @@ def _size(text: str) -> None:
 
 
 def _lasting(text: str) -> None:
-    assert values.parse_lasting(text) >= 0
+    assert values.parse_duration(text) >= 0
 
 
 def _path(text: str) -> None:

@@ -117,11 +117,11 @@ def test_erase_prints_its_proof(folder: Path, tmp_path: Path, capsys: pytest.Cap
     """Rows before, rows after, and what was checked."""
     lake = str(tmp_path / "lake")
     assert run(["pipeline", "ingest", "--journal", str(folder), "--lake", lake]) == 0
-    assert "say --yes" in refused(capsys, "erase", "--lake", lake, "--document", "doc-0002")
+    assert "pass --yes" in refused(capsys, "erase", "--lake", lake, "--document", "doc-0002")
     assert "no rows of 'nobody'" in refused(capsys, "erase", "--lake", lake, "--document", "nobody", "--yes")
     assert run(["pipeline", "erase", "--lake", lake, "--document", "doc-0002", "--yes"]) == 0
     told = capsys.readouterr().out
-    assert "proved: no file below" in told
+    assert "verified: no file below" in told
     assert run(["pipeline", "erase", "--lake", lake, "--json"]) == 0
     assert line(capsys)["tables"]["updates"]["rows_before"] == 0
 
@@ -147,7 +147,7 @@ def test_a_night_does_everything_and_goes_on_behind_damage(
     assert run(command) == 1
     said = capsys.readouterr()
     assert "damaged, the rest was read" in said.err
-    assert "proved: no file below" in said.out
+    assert "verified: no file below" in said.out
     page = out.read_text(encoding="utf-8")
     assert "doc-0001" not in page
     assert "doc-0002" in page
@@ -185,7 +185,7 @@ def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
         (["ingest", "--journal", "{tmp}/nowhere", "--lake", "{tmp}/lake"], "is not a folder"),
         (["ingest", "--journal", "{tmp}", "--lake", "{tmp}/lake"], "there is no journal in"),
         (["materialise", "--lake", "{tmp}/nowhere"], "there is no lake in"),
-        (["materialise", "--lake", "{lake}", "--as-of", "yesterday"], "is no time"),
+        (["materialise", "--lake", "{lake}", "--as-of", "yesterday"], "is not a time"),
         (["materialise", "--lake", "{lake}", "--table", "updates"], "documents and changes"),
         (["materialise", "--lake", "{lake}", "--document", "doc-0001"], "--as-of"),
         (["report"], "name a lake"),
@@ -197,12 +197,12 @@ def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
         (["audit"], "name the journals"),
         (["export", "{tmp}/out", "--lake", "{lake}", "--format", "docx"], "jsonl, markdown, parquet"),
         (["erase", "--lake", "{lake}", "--document", "no such/id", "--yes"], "is not a document id"),
-        (["materialise", "--lake", "{lake}", "--as-of", "2999-01-01"], "has not come yet"),
-        (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--conf", "spark.x"], "is no setting"),
+        (["materialise", "--lake", "{lake}", "--as-of", "2999-01-01"], "is in the future"),
         (
-            ["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--buckets", "0"],
-            "it must be 1 to 4096",
+            ["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--conf", "spark.x"],
+            "is not KEY=VALUE",
         ),
+        (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--buckets", "0"], "1 to 4096 buckets"),
         (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--damaged", "maybe"], "fail or skip"),
     ],
 )

@@ -100,4 +100,4 @@ def test_journals_are_followed_although_another_job_writes(
     door = pipeline_jobs.JobOptions(str(tmp_path / "lake"), None, None, [], as_json=True, verbose=False)
     assert pipeline_jobs._follow(door, pipeline, None, 0.0)
     said = capsys.readouterr()
-    assert '"updates":3' in said.out and "looking again" in said.err
+    assert '"updates":3' in said.out and "trying again" in said.err

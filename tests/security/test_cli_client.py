@@ -43,7 +43,9 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     file = _secret(tmp_path, "ann.token", token)
     as_ann = ("--token-file", file)
     for typed in ("doc delete plan --yes", "doc get plan", "compact plan"):
-        assert "there is no document 'plan'" in refused(await _run(closed, tmp_path, *typed.split(), *as_ann))
+        assert "document 'plan' does not exist" in refused(
+            await _run(closed, tmp_path, *typed.split(), *as_ann)
+        )
     assert not (await read_summary(closed.server, "plan")).known
     said(await _run(closed, tmp_path, "doc", "set", "plan", "title", '"hello"', *as_ann))
     got = said_json(await _run(closed, tmp_path, "doc", "get", "plan", "--json", LOROGO_TOKEN=token))
@@ -59,7 +61,7 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     words = refused(await _run(closed, tmp_path, "doc", "get", "other", *as_ann))
     assert "the token of 'ann' does not grant 'other'" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "book", *as_ann))
-    assert "there is no document 'book'" in words
+    assert "document 'book' does not exist" in words
     for command in (("status",), ("feed",)):
         words = refused(await _run(closed, tmp_path, *command, *as_ann))
         assert "needs the NATS user of an operator (--nats-seed)" in words
@@ -99,11 +101,11 @@ async def test_whoever_is_not_let_in_is_told_why(closed: Closed, tmp_path: Path)
     """No token, a wrong one, one that ended, a wrong seed, a file that others may read: a sentence each."""
     get = ("doc", "get", "plan")
     words = refused(await _run(closed, tmp_path, *get))
-    assert f"NATS at {closed.url} wants credentials: --token-file or --nats-seed" in words
+    assert f"NATS at {closed.url} requires credentials: use --token-file or --nats-seed" in words
 
     wrong = mint({"plan": "write"}, key=OTHER_KEY)
     words = refused(await _run(closed, tmp_path, *get, LOROGO_TOKEN=wrong))
-    assert f"NATS at {closed.url} does not take this token" in words
+    assert f"NATS at {closed.url} refuses this token" in words
     assert wrong not in words
 
     words = refused(await _run(closed, tmp_path, *get, LOROGO_TOKEN=mint({"plan": "write"}, seconds=-60)))
@@ -133,7 +135,7 @@ async def test_no_password_is_an_argument(tmp_path: Path, command: tuple[str, ..
     """Everybody on the machine can list arguments: it is refused, and not repeated."""
     url = "nats://ann:hunter2@127.0.0.1:1"
     words = refused(await asyncio.to_thread(lorogo, *command, "--nats", url, cwd=tmp_path))
-    assert "everybody who lists the processes" in words
+    assert "every user who lists the processes" in words
     assert "hunter2" not in words
 
 

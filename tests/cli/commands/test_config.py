@@ -80,9 +80,9 @@ def test_everything_that_is_wrong_is_told_at_once(lorogo: Command, tmp_path: Pat
     result = lorogo("config", "check", "lorogo.toml", env=env)
     assert result.returncode == 1
     assert result.stdout.decode().splitlines() == [
-        "lorogo.toml:2: [serve] workrs is no setting; did you mean workers?",
+        "lorogo.toml:2: [serve] workrs is not a setting; did you mean workers?",
         "lorogo.toml:4: [gateway] port must be a whole number from 0 to 65535, without quotes, not '80'",
-        "LOROGO_GATEWAY_HOTS is no variable of lorogo's; did you mean LOROGO_GATEWAY_HOST?",
+        "LOROGO_GATEWAY_HOTS is not a variable of lorogo; did you mean LOROGO_GATEWAY_HOST?",
         "LOROGO_SERVE_REPLICAS must be 1, 3 or 5, not '2'",
         "lorogo.toml: 0 settings; 2 variables of the environment: 4 mistakes",
     ]
@@ -94,7 +94,7 @@ def test_everything_that_is_wrong_is_told_at_once(lorogo: Command, tmp_path: Pat
         "line": 2,
         "name": "[serve] workrs",
         "value": None,
-        "problem": "is no setting",
+        "problem": "is not a setting",
         "nearest": "workers",
     }
 
@@ -190,7 +190,7 @@ def test_settings_that_cannot_be_are_not_shown(lorogo: Command, tmp_path: Path) 
     written(tmp_path, "opne = true\nprot = 1\n")
     words = refused(lorogo("config", "show", "--config", "lorogo.toml"))
     assert words == (
-        "lorogo.toml:1: opne is no setting; did you mean open? (and 1 more: `lorogo config check lorogo.toml`"
+        "lorogo.toml:1: opne is not a setting; did you mean open? (and 1 more: `lorogo config check lorogo.toml`"
         " lists them)"
     )
 
@@ -203,7 +203,7 @@ def test_a_service_refuses_a_mistaken_file(lorogo: Command, tmp_path: Path, comm
     """One sentence, and nothing is started or written; `lorogo auth setup` does not care."""
     written(tmp_path, f"[{command}]\nlgo = 'info'\n")
     words = refused(lorogo(command, "--config", "lorogo.toml"))
-    assert words == f"lorogo.toml:2: [{command}] lgo is no setting; did you mean log?"
+    assert words == f"lorogo.toml:2: [{command}] lgo is not a setting; did you mean log?"
     assert [path.name for path in tmp_path.iterdir()] == ["lorogo.toml"]
     if command == "auth":
         said(lorogo("auth", "setup", "closed", env={"LOROGO_CONFIG": "lorogo.toml"}))
@@ -216,8 +216,8 @@ def test_what_is_not_its_business_is_a_warning(tmp_path: Path) -> None:
     result = support.lorogo("serve", "--config", "lorogo.toml", cwd=tmp_path, env=env)
     *lines, last = result.stderr.decode().splitlines()
     assert [json.loads(line)["problem"] for line in lines] == [
-        "LOROGO_SERVE_WORKER is no variable of lorogo's; did you mean LOROGO_SERVE_WORKERS?",
-        "lorogo.toml:2: [gateway] prot is no setting; did you mean port?",
+        "LOROGO_SERVE_WORKER is not a variable of lorogo; did you mean LOROGO_SERVE_WORKERS?",
+        "lorogo.toml:2: [gateway] prot is not a setting; did you mean port?",
     ]
     assert "nothing answers at nats://127.0.0.1:1" in last  # it went on
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_cli.commands.health_check import unwell
+from lorogo_cli.commands.health_check import find_problems
 from lorogo_cli.connect import closed_folder
 from lorogo_cli.services import worker_identity
 from lorogo_transport.nats.embedded import EmbeddedNats
@@ -25,8 +25,8 @@ def told(result: subprocess.CompletedProcess[bytes]) -> str:
     """Why somebody is not well: exit code 1, one line on stderr."""
     words = result.stderr.decode()
     assert (result.returncode, result.stdout, words.count("\n")) == (1, b"", 1), words
-    assert words.startswith("lorogo: not well: ")
-    return words.removeprefix("lorogo: not well: ").rstrip("\n")
+    assert words.startswith("lorogo: unhealthy: ")
+    return words.removeprefix("lorogo: unhealthy: ").rstrip("\n")
 
 
 def answers(**servers: dict[str, Any]) -> list[ServerStats]:
@@ -40,17 +40,17 @@ def answers(**servers: dict[str, Any]) -> list[ServerStats]:
         (answers(a=WELL, other=STOPPED), 1, ""),
         (answers(a={"ready": True}), 1, ""),  # durability stream: no journal
         (answers(a=WELL, b=STOPPED), 1, ""),
-        (answers(), 1, "0 of 1 answer"),
-        (answers(other=WELL), 1, "0 of 1 answer"),
-        (answers(a=WELL), 2, "1 of 2 answer"),
+        (answers(), 1, "0 of 1 servers answer"),
+        (answers(other=WELL), 1, "0 of 1 servers answer"),
+        (answers(a=WELL), 2, "1 of 2 servers answer"),
         (answers(a=STOPPED), 1, "a is not ready (journal: No space left on device)"),
         (answers(a=WELL, b=STOPPED), 2, "b is not ready (journal: No space left on device)"),
-        (answers(a={}), 2, "a is not ready (journal: none); 1 of 2 answer"),
+        (answers(a={}), 2, "a is not ready (journal: none); 1 of 2 servers answer"),
     ],
 )
 def test_only_the_folder_s_own_servers_count(found: list[ServerStats], workers: int, wrong: str) -> None:
     """So many of them answer and are ready; others on the same NATS say nothing about them."""
-    assert unwell({"a", "b"}, found, workers) == wrong
+    assert find_problems({"a", "b"}, found, workers) == wrong
 
 
 def _held(data: Path, worker: int, server_id: str) -> AbstractContextManager[str]:
@@ -80,15 +80,18 @@ async def test_a_server_is_well_while_it_serves(fresh_nats: EmbeddedNats, tmp_pa
     try:
         serve.wait_for_log("serving")
         said(lorogo("doc", "set", "kept", "title", '"x"', cwd=tmp_path, env=nats))
-        assert said(health()) == "well: 1 document open\n"
-        assert told(health("--workers", "2")) == "1 of 2 answer"
+        assert said(health()) == "healthy: 1 document open\n"
+        assert told(health("--workers", "2")) == "1 of 2 servers answer"
         shutil.copytree(tmp_path / "data", tmp_path / "other")
         (tmp_path / "other" / "worker-0" / "server-id").write_text("somebody-else\n")
-        assert told(lorogo("health", "server", "--data", "other", cwd=tmp_path, env=nats)) == "0 of 1 answer"
+        assert (
+            told(lorogo("health", "server", "--data", "other", cwd=tmp_path, env=nats))
+            == "0 of 1 servers answer"
+        )
         assert serve.stop() == 0
     finally:
         serve.kill()
-    assert told(health()) == "0 of 1 answer"
+    assert told(health()) == "0 of 1 servers answer"
     await fresh_nats.stop()
     assert "nothing answers" in told(health())
 
@@ -109,7 +112,7 @@ async def test_a_closed_server_is_asked_with_its_own_seed(tmp_path: Path) -> Non
         try:
             serve.wait_for_log("serving")
             asked = ("health", "server", "--data", "data", "--seconds", "20")
-            assert said(lorogo(*asked, cwd=tmp_path, env=env)) == "well: 0 documents open\n"
+            assert said(lorogo(*asked, cwd=tmp_path, env=env)) == "healthy: 0 documents open\n"
             stranger = env | {"LOROGO_NATS_SEED_FILE": ""}
             assert "nats://" in told(lorogo(*asked, cwd=tmp_path, env=stranger))
         finally:
@@ -125,8 +128,8 @@ async def test_a_gateway_is_well_before_it_is_ready(fresh_nats: EmbeddedNats, tm
     try:
         address = running[0].wait_for("Ctrl-C").partition(" on ")[2].split()[0]
         asked = ("health", "gateway", "--url", address)
-        assert said(lorogo(*asked, cwd=tmp_path)) == "well\n"
-        assert told(lorogo(*asked, "--ready", cwd=tmp_path)).startswith(f"{address}/readyz says 503: ")
+        assert said(lorogo(*asked, cwd=tmp_path)) == "healthy\n"
+        assert told(lorogo(*asked, "--ready", cwd=tmp_path)).startswith(f"{address}/readyz answers 503: ")
         running.append(Running(["serve", "--data", "data"], cwd=tmp_path, name="serve", env=nats))
         running[1].wait_for_log("serving")
         until("ready", lambda: lorogo(*asked, "--ready", cwd=tmp_path).returncode == 0)

@@ -113,7 +113,7 @@ def test_every_setting_can_be_said_in_every_way() -> None:
         ("serve", "LOROGO_LOG", "loud", "must be debug, info, warning or error, not 'loud'"),
         ("gateway", "LOROGO_GATEWAY_PORT", "http", "must be a whole number from 0 to 65535, not 'http'"),
         ("gateway", "LOROGO_GATEWAY_ORIGINS", "http://a,x", ": 'x' is not an origin; write it as https://app"),
-        ("serve", "LOROGO_NATS_SEED_FILE", SEED, "is no name of a file: that is the seed itself, not a file"),
+        ("serve", "LOROGO_NATS_SEED_FILE", SEED, "is not the name of a file: that is the seed itself, not a file"),
         ("serve", "LOROGO_NATS", f"http://a:{PASSWORD}@x", "must be an address of NATS"),
     ],
 )  # fmt: skip
@@ -137,7 +137,7 @@ def test_a_mistake_in_another_section_is_a_remark() -> None:
     """A server starts although somebody mistyped a limit of the gateway; what is for all stops all."""
     text = "[gateway]\nprot = 1\n"
     (remark,) = chosen("serve", text=text).remarks
-    assert str(remark) == f"{HERE}:2: [gateway] prot is no setting; did you mean port?"
+    assert str(remark) == f"{HERE}:2: [gateway] prot is not a setting; did you mean port?"
     assert len(refused("gateway", text=text)) == 1
     for text in ("opne = true", "[servre]\nworkers = 2", "open = 3", "not TOML"):
         assert [len(refused(section, text=text)) for section in SECTIONS] == [1, 1, 1]
@@ -147,8 +147,8 @@ def test_a_variable_that_nobody_reads_is_a_remark() -> None:
     """With the one that may be meant; the environment is not ours alone, so it stops nothing."""
     environment = {"LOROGO_SERVE_IDLE_SECOND": "5", "LOROGO_XYZZYPLUGH": "1", "PATH": "/bin", "lorogo_x": "1"}
     assert [str(one) for one in chosen(environment=environment).remarks] == [
-        "LOROGO_SERVE_IDLE_SECOND is no variable of lorogo's; did you mean LOROGO_SERVE_IDLE_SECONDS?",
-        "LOROGO_XYZZYPLUGH is no variable of lorogo's",
+        "LOROGO_SERVE_IDLE_SECOND is not a variable of lorogo; did you mean LOROGO_SERVE_IDLE_SECONDS?",
+        "LOROGO_XYZZYPLUGH is not a variable of lorogo",
     ]
 
 

@@ -33,19 +33,19 @@ def values(file: ConfigFile) -> dict[tuple[str, str], Any]:
     ("section", "text", "words"),
     [
         # names
-        ("", "opne = true", "is no setting; did you mean open?"),
-        ("serve", "idle_secnds = 5", "is no setting; did you mean idle_seconds?"),
-        ("serve", "idle-seconds = 5", "is no setting; did you mean idle_seconds?"),
-        ("serve", "xyzzy = 5", "is no setting"),
+        ("", "opne = true", "is not a setting; did you mean open?"),
+        ("serve", "idle_secnds = 5", "is not a setting; did you mean idle_seconds?"),
+        ("serve", "idle-seconds = 5", "is not a setting; did you mean idle_seconds?"),
+        ("serve", "xyzzy = 5", "is not a setting"),
         ("", "port = 5", "belongs into [gateway]"),
         ("", "idle_seconds = 5", "belongs into [serve] or [gateway]"),
         ("serve", "port = 5", "belongs into [gateway]"),
         ("auth", "open = true", "belongs into [serve] or [gateway]"),
-        ("gateway", "origin = []", "is no setting; did you mean origins?"),
-        ("serve", "history_seconds = 5", "is no setting; did you mean history_days?"),
-        ("serve", "journal = {keep = 1}", "is no setting; did you mean journal_partitions?"),
-        ("", "keys = 'x'", "is not written here but in a file of its own; did you mean keys_file?"),
-        ("", "serve = 5", "is a section: write [serve], once, and its settings below"),
+        ("gateway", "origin = []", "is not a setting; did you mean origins?"),
+        ("serve", "history_seconds = 5", "is not a setting; did you mean history_days?"),
+        ("serve", "journal = {keep = 1}", "is not a setting; did you mean journal_partitions?"),
+        ("", "keys = 'x'", "is a secret: write it into a file of its own; did you mean keys_file?"),
+        ("", "serve = 5", "is a section: write [serve] once, with its settings below"),
         # kinds
         ("serve", "workers = '2'", "must be a whole number from 1 to 256, without quotes, not '2'"),
         ("serve", "workers = true", "must be a whole number from 1 to 256, not true"),
@@ -71,18 +71,18 @@ def values(file: ConfigFile) -> dict[tuple[str, str], Any]:
         ("serve", "idle_seconds = -inf", "must be a number above 0, not -inf"),
         ("serve", "idle_seconds = 1e400", "must be a number above 0, and at most 3153600000, not inf"),
         ("serve", f"idle_seconds = {10**400}",
-         f"must be a number above 0, and is far too large, not {10**59}..."),
+         f"must be a number above 0; the given number is far too large, not {10**59}..."),
         ("serve", f"documents_max = {10**30}",
          f"must be a whole number above 0, and at most 1000000000, not {10**30}"),
         ("serve", f"documents_max = 0x{'f' * 5000}",
          "must be a whole number above 0, and at most 1000000000, not a number of thousands of digits"),
         ("serve", f"idle_seconds = 0x{'f' * 5000}",
-         "must be a number above 0, and is far too large, not a number of thousands of digits"),
+         "must be a number above 0; the given number is far too large, not a number of thousands of digits"),
         # sizes
         ("serve", "update_bytes_max = '65MiB'", "must be a size from 1 to 64MiB, not '65MiB'"),
         ("serve", "update_bytes_max = 'much'",
          "must be a size from 1 to 64MiB, in bytes or as 512KiB, 64MiB, 10GiB, not 'much'"),
-        ("serve", "wal_bytes_max = 1.5", 'must be whole bytes, or a text as "64MiB", not 1.5'),
+        ("serve", "wal_bytes_max = 1.5", 'must be a whole number of bytes, or a string like "64MiB", not 1.5'),
         ("serve", "wal_bytes_max = -2",
          "must be a size above 0 (0: fits JetStream's storage, -1: no limit), not -2"),
         # texts with a form
@@ -107,20 +107,20 @@ def test_a_mistake_is_told_with_its_place(section: str, text: str, words: str) -
         ("[gateway]\norigins = ['x']", "2: [gateway] origins: 'x' is not an origin"),
         (
             "\n[server]\na = 1",
-            "2: [server] is no section; there are [serve], [gateway], [auth]; did you mean [se",
+            "2: [server] is not a section; sections are [serve], [gateway], [auth]; did you mean [se",
         ),
-        ("[dev]\nport = 1", "1: [dev] is no section: `lorogo dev` takes no settings from a file"),
-        ("[[serve]]\nworkers = 2", "1: serve is a section: write [serve], once, and its settings below"),
+        ("[dev]\nport = 1", "1: [dev] is not a section: `lorogo dev` takes no settings from a file"),
+        ("[[serve]]\nworkers = 2", "1: serve is a section: write [serve] once, with its settings below"),
         ("[serve.data]\nkeep = 1", "1: [serve] data must be the name of a folder, not a section"),
         ("\nopen = \n", "2: this is not TOML: Invalid value"),
         ("open = yes", "1: this is not TOML: Invalid value"),
         ("open true", "1: this is not TOML: Expected '=' after a key in a key/value pair"),
         ("[serve", "this is not TOML at its end: Expected ']' at the end of a table declaration"),
-        ("[serve]\nworkers = 1\n\nworkers = 2", "4: [serve] workers is there more than once: lines 2 and 4"),
-        ("open = true\nopen = true", "2: open is there more than once: lines 1 and 2"),
-        ("[serve]\n[auth]\n[serve]", "3: [serve] is there more than once: lines 1 and 3"),
+        ("[serve]\nworkers = 1\n\nworkers = 2", "4: [serve] workers is set more than once: lines 2 and 4"),
+        ("open = true\nopen = true", "2: open is set more than once: lines 1 and 2"),
+        ("[serve]\n[auth]\n[serve]", "3: [serve] is set more than once: lines 1 and 3"),
         (f"[serve]\nworkers = {'1' * 5000}", "this is not TOML: Exceeds the limit"),
-        (f"x = {'[' * 30_000}", "this is not TOML that anybody would write: it is nested too deep"),
+        (f"x = {'[' * 30_000}", "this TOML is nested too deep"),
     ],
 )
 def test_what_is_wrong_with_a_file_as_a_whole_is_told(text: str, words: str) -> None:
@@ -195,7 +195,7 @@ tls_cert = "/etc/cert.pem"
 def test_what_is_no_small_text_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(CommandError, match=words) as refused:
         read(written(tmp_path, content))
-    assert "the file of settings cannot be read" in str(refused.value)
+    assert "the settings file cannot be read" in str(refused.value)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     [
         ("open = true", 0o644, ""),
         ("open = true", 0o664, ""),
-        ("open = true", 0o666, "everybody may change this file: chmod o-w"),
+        ("open = true", 0o666, "all users may change this file: run chmod o-w"),
         (f"nats = 'nats://ann:{PASSWORD}@host'", 0o600, ""),
         (f"nats = 'nats://ann:{PASSWORD}@host'", 0o644, "other users may read or change it: chmod 600"),
         (f"nats = 'ann:{PASSWORD}@host'", 0o604, "is not secret"),
@@ -239,12 +239,12 @@ def test_a_file_with_a_password_is_for_its_owner(tmp_path: Path, text: str, mode
         (f"[serve]\nnats_seed = '{SEED}'", "did you mean nats_seed_file?"),
         (f"[serve]\nnats_seed_file = '{SEED}'", "that is the seed itself, not a file"),
         (f"[serve]\njournal_secret_file = ['{PASSWORD}']", "must be the name of a file, not a list"),
-        (f"nats = 'http://ann:{PASSWORD}@host'", "not what is there"),
-        (f"nats = 'nats://ann:{PASSWORD}/x@host'", "not what is there"),
+        (f"nats = 'http://ann:{PASSWORD}@host'", "not the given value"),
+        (f"nats = 'nats://ann:{PASSWORD}/x@host'", "not the given value"),
         (f"nats = ['nats://ann:{PASSWORD}@host']", "must be a text, not a list"),
-        (f"[serve]\nworkers = 'nats://ann:{PASSWORD}@host'", "not what is there"),
-        (f"token = '{PASSWORD}'", "token is no setting"),
-        (f"[serve]\npassword = '{PASSWORD}'", "password is no setting"),
+        (f"[serve]\nworkers = 'nats://ann:{PASSWORD}@host'", "not the given value"),
+        (f"token = '{PASSWORD}'", "token is not a setting"),
+        (f"[serve]\npassword = '{PASSWORD}'", "password is not a setting"),
         (f"[gateway]\nhost = {{password = '{PASSWORD}'}}", "must be a text, not a section"),
         (f"nats = 'nats://ann:{PASSWORD}@host", "this is not TOML"),
     ],

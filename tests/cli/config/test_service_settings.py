@@ -30,8 +30,8 @@ def typed(*, journal_secret: str | None = None, **options: Any) -> ServerSetting
         ({"durability": "stream", "archive": "file:///x"}, "--archive contradicts --durability stream"),
         ({"durability": "stream", "journal_keep_days": 1.0}, "--journal-keep-days contradicts"),
         ({"durability": "stream", "journal_listen": "x"}, "--journal-listen contradicts"),
-        ({"journal_replicas": 2}, "--journal-replicas is for --durability replicated"),
-        ({"durability": "journal", "journal_replicas": 2}, "--journal-replicas is for"),
+        ({"journal_replicas": 2}, "--journal-replicas needs --durability replicated"),
+        ({"durability": "journal", "journal_replicas": 2}, "--journal-replicas needs"),
         ({"journal_keep_days": -1.0}, "--journal-keep-days must be a number above 0 (0: keep them for ever)"),
         ({"journal_keep_bytes": -1}, "--journal-keep-bytes must be a size above 0 (0: no limit)"),
         ({"history_days": -1.0}, "--history-days must be a number above 0 (0: no history), not '-1.0'"),
@@ -101,6 +101,6 @@ def test_a_nats_too_small_for_kept_presence_says_which_option_helps() -> None:
     error = StorageFull("stream 'KV_loro-presence': insufficient storage resources available")
     assert "--kept-presence-bytes-max" in str(_not_so(error, ServerSettings()))
     revoked = StorageFull("stream 'KV_loro-revoked': insufficient storage resources available")
-    assert "67108864 bytes to set aside for what is revoked" in str(_not_so(revoked, ServerSettings()))
+    assert "67108864 bytes for revoked tokens" in str(_not_so(revoked, ServerSettings()))
     other = StorageFull("stream 'loro-wal': insufficient storage resources available")
     assert _not_so(other, ServerSettings()) is other

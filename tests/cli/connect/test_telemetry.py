@@ -24,7 +24,7 @@ def test_it_is_off_unless_it_is_asked_for(words: str, on: bool) -> None:
 
 def test_another_word_is_refused() -> None:
     """With those that there are."""
-    with pytest.raises(CommandError, match="LOROGO_OTEL is 'maybe': it can be 1 or 0"):
+    with pytest.raises(CommandError, match="LOROGO_OTEL must be 1 or 0, not 'maybe'"):
         wanted("maybe")
 
 

@@ -52,10 +52,10 @@ def test_lines_go_on_where_the_file_says(url: str, tmp_path: Path) -> None:
     assert len({line["log_id"] for line in seen}) == 3
     assert place.read_text().startswith("lf1-")
     sentence = refused(lorogo("feed", "--since", "0", "--position", str(place), "--nats", url, cwd=tmp_path))
-    assert "leave --since out" in sentence
+    assert "leave out --since" in sentence
     place.write_text("lf1-nonsense")
     sentence = refused(lorogo("feed", "--position", str(place), "--nats", url, cwd=tmp_path))
-    assert sentence.startswith(f"{place} does not hold a position of a feed: remove it")
+    assert sentence.startswith(f"{place} does not contain a feed position: remove it")
 
 
 @pytest.mark.nats
@@ -104,5 +104,5 @@ def test_a_broken_position_file_is_named_with_what_to_do(tmp_path: Path, data: b
     """It is not taken for a beginning: that would be read twice, or left out."""
     place = tmp_path / "position"
     place.write_bytes(data)
-    with pytest.raises(CommandError, match=f"{place} does not hold a position of a feed: remove it"):
+    with pytest.raises(CommandError, match=f"{place} does not contain a feed position: remove it"):
         _read(place)

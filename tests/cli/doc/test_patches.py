@@ -86,9 +86,9 @@ def test_what_is_missing_on_the_way_is_made(path: str, operation: str, value: ob
         ("count", 3, "a number cannot stand at the top of a document: .* count.value"),
         ("flag", True, "true or false cannot stand at the top"),
         ("nothing", None, "null cannot stand at the top"),
-        ("tasks.7", 1, "tasks is a list of 2: 7 is not a place in it"),
-        ("tasks.x.y", 1, "tasks is a list of 2: x is not a place in it"),
-        ("meta.n.x", 1, "meta.n is a number: nothing can be inside it"),
+        ("tasks.7", 1, "tasks is a list of 2 items: 7 is not an index in it"),
+        ("tasks.x.y", 1, "tasks is a list of 2 items: x is not an index in it"),
+        ("meta.n.x", 1, "meta.n is a number: it cannot contain other values"),
         ("meta.none.x", 1, "meta.none is null"),
         ("title.x.y", 1, "title is text"),
     ],
@@ -137,8 +137,8 @@ def test_a_long_list_takes_bounded_work() -> None:
 
 @pytest.mark.parametrize("after", [[], "text", 3, None])
 def test_a_document_that_is_no_map_is_refused(after: object) -> None:
-    """The whole document is a map of its parts."""
-    with pytest.raises(CommandError, match="a map of its parts"):
+    """The whole document is a map at its top level."""
+    with pytest.raises(CommandError, match="a map at its top level"):
         difference({}, after)
 
 

@@ -104,7 +104,10 @@ def test_verify_says_where_segments_are_missing(tmp_path: Path, cli: Cli) -> Non
     first, last = int(files[1].name[:20]), int(files[2].name[:20]) - 1
     assert report["gaps"] == [[first, last]]
     assert cli("verify", tmp_path / "log") == 0
-    assert f"no segment holds sequences {first} to {last}: cleaned away, or a file was lost" in cli.out
+    assert (
+        f"no segment holds sequences {first} to {last}: retention removed a segment, or a file was lost"
+        in cli.out
+    )
     assert "everything that is there checks" in cli.out
     assert cli.json("verify", "--no-gaps", tmp_path / "log", code=1)["good"] is False
     assert cli("repair", tmp_path / "log") == 0
@@ -150,7 +153,7 @@ def test_one_flipped_bit_in_the_middle(tmp_path: Path, cli: Cli) -> None:
     assert f"{victim} at byte {start}: " in cli.out
     assert f"record {bad} is lost; good again from byte {end}" in cli.out
     assert "59 records served, 1 lost: everything else checks and is served" in cli.out
-    assert f"nothing was changed; next: `lorogo log repair {tmp_path}/log` says what can be done" in cli.out
+    assert f"nothing was changed; next: `lorogo log repair {tmp_path}/log` shows possible repairs" in cli.out
     served = [record["sequence"] for record in cli.lines("dump", tmp_path / "log", code=1)]
     assert served == [number for number in range(1, 61) if number != bad]
     assert f"{victim} at byte {start}" in cli.err
@@ -267,11 +270,11 @@ def test_a_directory_that_is_no_log(tmp_path: Path, cli: Cli, command: list[str]
     for name, words in [
         ("missing", "missing does not exist: check the path"),
         ("file", "file is a file, not a log directory"),
-        ("empty", "empty is empty: there is no log in it; check the path"),
-        ("other", "other is not a log: it holds only other files (a, b, c and 2 others); check the path"),
-        ("parent", f"parent is not a log itself, but there is one in {tmp_path}/parent/p0"),
-        ("data", f"data is not a log itself, but there are 2 in it: {journals}"),
-        ("data/worker-0", f"worker-0 is not a log itself, but there are 2 in it: {journals}"),
+        ("empty", "empty is empty: it has no log; check the path"),
+        ("other", "other is not a log: it has only other files (a, b, c and 2 others); check the path"),
+        ("parent", f"parent is not a log: use {tmp_path}/parent/p0, the log inside it"),
+        ("data", f"data is not a log: choose one of the 2 logs inside it: {journals}"),
+        ("data/worker-0", f"worker-0 is not a log: choose one of the 2 logs inside it: {journals}"),
     ]:
         assert cli.refused(*command, tmp_path / name).endswith(words)
     assert list((tmp_path / "empty").iterdir()) == []
@@ -293,7 +296,7 @@ def test_a_newer_version(tmp_path: Path, cli: Cli, command: list[str]) -> None:
     newer(segments(tmp_path / "log")[0])
     before = tree(tmp_path / "log")
     words = cli.refused(*command, tmp_path / "log")
-    assert "format version 9, this program reads version 1: use a newer lorogo; nothing was touched" in words
+    assert "format version 9, this program reads version 1: use a newer lorogo; nothing was changed" in words
     assert tree(tmp_path / "log") == before
     assert not (tmp_path / "x.parquet").exists()
 

@@ -76,9 +76,9 @@ def _of_another_log(victim: Path) -> None:
     ("spoil", "words"),
     [
         (_directory, "is a directory, not a file of the log"),
-        (_pipe, "is no plain file"),
-        (_dangling, "is a link that leads nowhere"),
-        (_renamed, "has another segment's name (its header says 000"),
+        (_pipe, "is not a regular file"),
+        (_dangling, "is a broken link"),
+        (_renamed, "has another segment's name (by its header it is 000"),
         (_of_another_log, "belongs to another log"),
     ],
 )
@@ -116,7 +116,7 @@ def test_directories_under_other_names_of_the_log(tmp_path: Path, cli: Cli, name
     (tmp_path / "log" / name).mkdir()
     report = cli.json("verify", tmp_path / "log", code=1)
     assert (report["good"], report["served"]) == (False, 3)
-    assert report["strangers"] == [
+    assert report["blocking"] == [
         {"path": f"{tmp_path}/log/{name}", "reason": "is a directory, not a file of the log"}
     ]
 
@@ -132,8 +132,8 @@ def test_two_files_that_begin_with_one_record(tmp_path: Path, cli: Cli) -> None:
     shutil.copy(twin, path)
     report = cli.json("verify", path, code=1)
     assert (report["good"], report["served"]) == (False, 6)
-    reason = f"begins with the same record as {longer.name}, which is served instead"
-    assert report["strangers"] == [{"path": str(path / twin.name), "reason": reason}]
+    reason = f"starts with the same record as {longer.name}, which is served instead"
+    assert report["blocking"] == [{"path": str(path / twin.name), "reason": reason}]
     before = tree(path)
     assert cli("repair", path, "--apply") == 2
     assert twin.name in cli.err
@@ -145,9 +145,7 @@ def test_a_segment_given_instead_of_its_directory(tmp_path: Path, cli: Cli) -> N
     write(tmp_path / "log", 3)
     (segment,) = segments(tmp_path / "log")
     words = cli.refused("verify", segment)
-    assert (
-        words == f"{segment} is a file, not a log directory: give the directory that it is in, {tmp_path}/log"
-    )
+    assert words == f"{segment} is a file, not a log directory: use its directory, {tmp_path}/log"
 
 
 # -- json ------------------------------------------------------------------------------------------------
@@ -204,17 +202,17 @@ def test_a_newest_segment_that_holds_nothing(tmp_path: Path, cli: Cli, spoiled: 
     report = cli.json("verify", path, code=1)
     assert (report["served"], report["lost_at_least"], report["lost_at_most"]) == (first - 1, 1, None)
     assert cli("verify", path) == 1
-    assert f"record {first} and all after it (nobody can tell how many) are lost" in cli.out
+    assert f"record {first} and an unknown number of later records are lost" in cli.out
     assert "at least 1 lost: everything else checks and is served" in cli.out
     before = tree(path)
     assert cli("repair", path) == 1
-    assert "nothing was changed, and --apply alone would not change anything either" in cli.out
+    assert "nothing was changed; --apply alone would not change anything either" in cli.out
     assert f"best: `lorogo log repair {path} --from HOST:PORT --apply`" in cli.out
     assert cli("repair", "--apply", path) == 1
-    assert f"record {first} and all after it" in cli.out
+    assert f"record {first} and an unknown number of later records" in cli.out
     assert tree(path) == before
     assert cli("repair", "--salvage", path) == 1
-    assert "put aside" in cli.out
+    assert "set aside" in cli.out
     assert cli("repair", "--salvage", "--apply", path) == 0, cli.out
     assert f"kept: {newest.name}.0.broken" in cli.out
     assert "unless a replica or a backup has them" in cli.out
@@ -233,7 +231,7 @@ def test_junk_as_the_newest_segment(tmp_path: Path, cli: Cli) -> None:
     newest.write_bytes(b"PK\x03\x04 no segment" * 30)
     before = tree(path)
     assert cli("repair", path) == 1
-    assert "not a segment of a lorogo log: move it away by hand, or --from or --salvage" in cli.out
+    assert "not a segment of a lorogo log: move it away manually, or --from or --salvage" in cli.out
     assert cli.refused("repair", "--apply", path).endswith("move it away first; nothing was changed")
     assert tree(path) == before
     shutil.copytree(path, tmp_path / "other")
@@ -249,11 +247,11 @@ def test_a_plan_says_that_nothing_was_changed(tmp_path: Path, cli: Cli) -> None:
     victim = segments(path)[0]
     flip(victim, frames(victim)[4][0] + 90)
     assert cli("repair", path) == 1
-    assert "nothing was changed, and --apply alone would not change anything either" in cli.out
+    assert "nothing was changed; --apply alone would not change anything either" in cli.out
     assert f"best: `lorogo log repair {path} --from HOST:PORT --apply`" in cli.out
     assert f"else: `lorogo log repair {path} --salvage --apply`" in cli.out
     assert cli("repair", "--salvage", path) == 1
-    assert "nothing was changed; with --apply the above would be done" in cli.out
+    assert "nothing was changed; --apply runs these steps" in cli.out
 
 
 # -- a live log ------------------------------------------------------------------------------------------
@@ -288,12 +286,12 @@ def test_the_end_of_a_live_segment_is_no_damage(tmp_path: Path, cli: Cli) -> Non
             (row,) = cli.json(name, path)["segments"]
             assert (row["state"], row["records"], row["last_sequence"]) == ("being written", 7, 7)
         assert cli("verify", path) == 0
-        assert "a process is writing to it" in cli.out
+        assert "a process is writing to the log" in cli.out
         assert len(cli.lines("dump", path)) == 7
         plan = cli.json("repair", path)
         assert (plan["steps"], plan["writer"]) == ([], os.getpid())
         assert cli("repair", path) == 0
-        assert "is writing to the log: --apply is refused until it has stopped" in cli.out
+        assert "is writing to the log: stop it before you use --apply" in cli.out
         segment.write_bytes(whole)
     (row,) = cli.json("verify", tmp_path / "dead", code=1)["segments"]
     assert row["state"] == "torn"
@@ -356,7 +354,7 @@ def test_export_into_a_pipe_is_parquet(tmp_path: Path, large: Path, cli: Cli) ->
         assert run_to(["export", "log", "--to", "-"], file.fileno(), tmp_path) == (0, "")
     assert pq.read_table(tmp_path / "out.parquet")["sequence"].to_pylist() == list(range(1, 4001))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log", "out.parquet"]
-    assert "both want stdout" in cli.json("export", large, "--to", "-", code=2)["error"]
+    assert "both use stdout" in cli.json("export", large, "--to", "-", code=2)["error"]
 
 
 def test_export_into_a_terminal_is_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +362,7 @@ def test_export_into_a_terminal_is_refused(tmp_path: Path, cli: Cli, monkeypatch
     pytest.importorskip("pyarrow")
     write(tmp_path / "log", 1)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert "nothing for a terminal" in cli.refused("export", tmp_path / "log", "--to", "-")
+    assert "Parquet is binary" in cli.refused("export", tmp_path / "log", "--to", "-")
 
 
 @pytest.mark.parametrize("name", ["ls", "verify", "dump", "tail -n 4000", "repair", "export --to -"])
@@ -377,7 +375,7 @@ def test_output_that_cannot_be_written(tmp_path: Path, large: Path, name: str) -
     with Path("/dev/full").open("wb") as full:
         code, words = run_to([*name.split(), "log"], full.fileno(), tmp_path)
     assert code == 2
-    assert words == "lorogo: the output is not whole, it could not be written: No space left on device\n"
+    assert words == "lorogo: the output is incomplete: it could not be written: No space left on device\n"
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -94,11 +94,11 @@ def test_dump_shows_a_record(tmp_path: Path, cli: Cli) -> None:
     ("options", "words"),
     [
         (["--from-time", "yesterday"], "'yesterday' is not a time: write 2026-11-16T10:30"),
-        (["--from-seq", "1", "--from-time", "10m"], "--from-seq and --from-time exclude each other"),
-        (["--key", "a", "--key-base64", "YQ=="], "--key and --key-base64 exclude each other"),
+        (["--from-seq", "1", "--from-time", "10m"], "--from-seq and --from-time contradict each other"),
+        (["--key", "a", "--key-base64", "YQ=="], "--key and --key-base64 contradict each other"),
         (["--key-base64", "?"], "'?' is not base64"),
         (["--from-seq", "-1"], "--from-seq"),
-        (["--from-seq", str(1 << 70)], "is above every sequence"),
+        (["--from-seq", str(1 << 70)], "is too large: the highest sequence is"),
         (["--limit", "many"], "--limit"),
     ],
 )
@@ -317,10 +317,10 @@ def test_export_refuses_bad_targets(tmp_path: Path, cli: Cli) -> None:
     write(tmp_path / "log", 1)
     (tmp_path / "there").write_text("mine")
     for target, words in [
-        ("there", "there is there already: --force writes over it"),
+        ("there", "there already exists: --force overwrites it"),
         ("log", "log is a directory: name a file in it"),
-        ("no/such/x.parquet", "cannot be written: No such file or directory"),
-        ("log/x.parquet", "would be among the log's own files"),
+        ("no/such/x.parquet", "no/such/x.parquet: No such file or directory"),
+        ("log/x.parquet", "is in the log's own directory"),
     ]:
         assert words in cli.refused("export", tmp_path / "log", "--to", tmp_path / target)
     assert (tmp_path / "there").read_text() == "mine"

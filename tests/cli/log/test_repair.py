@@ -33,7 +33,7 @@ def test_a_good_log_needs_nothing(tmp_path: Path, cli: Cli) -> None:
     before = tree(tmp_path / "log")
     for options in ([], ["--apply"], ["--apply", "--salvage"]):
         assert cli("repair", *options, tmp_path / "log") == 0
-        assert cli.out == "nothing to mend\n"
+        assert cli.out == "nothing to repair\n"
     assert tree(tmp_path / "log") == before
 
 
@@ -67,10 +67,10 @@ def test_corruption_is_left_alone_unless_salvage_is_asked_for(tmp_path: Path, cl
     original = victim.read_bytes()
     assert cli("repair", tmp_path / "log") == 1
     assert "leave" in cli.out
-    assert "--from or --salvage mends it" in cli.out
+    assert "--from or --salvage repairs it" in cli.out
     assert cli("repair", "--apply", tmp_path / "log") == 1
     assert "record 5 is lost" in cli.out
-    assert cli.out.endswith("damage is left\n")
+    assert cli.out.endswith("damage remains\n")
     assert victim.read_bytes() == original
     assert cli("repair", "--salvage", tmp_path / "log") == 1
     assert victim.read_bytes() == original
@@ -78,7 +78,7 @@ def test_corruption_is_left_alone_unless_salvage_is_asked_for(tmp_path: Path, cl
     (broken,) = (tmp_path / "log").glob("*.broken")
     assert cli.out.endswith(
         f"kept: {broken.name}\n"
-        "record 5 is lost, unless a replica or a backup has it\nwhat is left checks now\n"
+        "record 5 is lost, unless a replica or a backup has it\nthe remaining records are good\n"
     )
     assert broken.read_bytes() == original
     served = [record["sequence"] for record in cli.lines("dump", tmp_path / "log")]
@@ -129,7 +129,7 @@ def test_leftovers_and_open_segments(tmp_path: Path, cli: Cli) -> None:
     assert all(row["sealed"] for row in listing)
     assert not list((tmp_path / "log").glob("*.tmp")) + list((tmp_path / "log").glob("*.new"))
     assert cli("repair", tmp_path / "log") == 0
-    assert cli.out == "nothing to mend\n"
+    assert cli.out == "nothing to repair\n"
 
 
 def test_a_segment_whose_rename_was_lost_gets_its_name(tmp_path: Path, cli: Cli) -> None:
@@ -150,7 +150,7 @@ def test_a_log_that_is_written_is_not_repaired(tmp_path: Path, cli: Cli) -> None
         log.append(1)
         assert cli("repair", tmp_path / "log") == 0
         words = cli.refused("repair", "--apply", tmp_path / "log")
-        assert words == f"another process is at work on {tmp_path}/log: stop it first, or wait for it"
+        assert words == f"another process uses {tmp_path}/log: stop it first, or wait until it ends"
         log.append(2)
 
 
@@ -215,7 +215,7 @@ def test_a_replica_that_has_no_good_copy(tmp_path: Path, cli: Cli, replica: str)
     (tmp_path / "replica" / first.name).unlink()
     flip(first, frames(first)[2][0] + 90)
     assert cli("repair", "--from", replica, "--apply", path) == 1
-    assert "damage is left" in cli.out
+    assert "damage remains" in cli.out
     assert cli("repair", "--from", replica, "--salvage", "--apply", path) == 0
     assert cli.json("verify", path)["served"] == 89
 
@@ -226,7 +226,7 @@ def test_a_replica_of_another_log(tmp_path: Path, cli: Cli, replica: str) -> Non
     flip(segments(tmp_path / "other")[0], 500)
     before = tree(tmp_path / "other")
     words = cli.refused("repair", "--from", replica, "--apply", tmp_path / "other")
-    assert words.startswith(f"the replica at {replica} cannot help: ")
+    assert words.startswith(f"the replica at {replica} failed: ")
     assert "another log" in words
     assert tree(tmp_path / "other") == before
 

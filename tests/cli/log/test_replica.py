@@ -111,7 +111,7 @@ def test_a_replica_with_other_records_is_not_believed(tmp_path: Path, cli: Cli) 
     before = tree(tmp_path / "log")
     with serving(tmp_path / "replica") as address:
         words = cli.refused("repair", "--from", address, "--apply", tmp_path / "log")
-    assert words.endswith("its history is another one")
+    assert words.endswith("it is a different log")
     assert tree(tmp_path / "log") == before
 
 
@@ -136,11 +136,11 @@ def test_missing_segments_come_back_when_that_is_asked_for(tmp_path: Path, cli: 
         assert {step["action"] for step in plan["steps"]} == {"fetch"}
         assert tree(path) == left
         assert cli("repair", "--from", address, "--fill-gaps", "--apply", path) == 0, (cli.out, cli.err)
-        assert cli.out.endswith("everything checks now\n")
+        assert cli.out.endswith("everything is good now\n")
         assert seg_files(path) == whole
         assert cli("repair", "--from", address, "--fill-gaps", path) == 0
-        assert cli.out == "nothing to mend\n"
-    assert "say from where" in cli.refused("repair", "--fill-gaps", path)
+        assert cli.out == "nothing to repair\n"
+    assert "needs a replica to fetch segments from" in cli.refused("repair", "--fill-gaps", path)
 
 
 # -- what is left out ------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_what_a_writer_left_out_is_a_bound_and_no_lost_file(tmp_path: Path, cli:
     with serving(tmp_path / "replica") as address:
         assert cli("repair", "--from", address, "--apply", path) == 0, (cli.out, cli.err)
     assert "a file was lost" not in cli.out
-    assert f"left out: sequences 91 to {first + LEFT_OUT - 1} were never given" in cli.out
+    assert f"left out: sequences 91 to {first + LEFT_OUT - 1} were never assigned" in cli.out
     report = cli.json("verify", "--no-gaps", path)
     assert (report["served"], report["gaps"]) == (92, [])
     assert report["left_out"] == [[91, first + LEFT_OUT - 1]]
@@ -226,7 +226,7 @@ def test_broken_files_are_named_by_verify(tmp_path: Path, cli: Cli) -> None:
     assert cli("repair", "--salvage", "--apply", path) == 0
     broken = f"{victim.name}.0.broken"
     assert cli("verify", path) == 0
-    assert f"put aside earlier, in 1 file: {broken}" in cli.out
+    assert f"set aside earlier, in 1 file: {broken}" in cli.out
     assert cli.json("verify", path)["broken"] == [broken]
     (tmp_path / "look").mkdir()
     shutil.copy(path / broken, tmp_path / "look" / victim.name)
@@ -236,10 +236,10 @@ def test_broken_files_are_named_by_verify(tmp_path: Path, cli: Cli) -> None:
 def test_a_directory_of_logs_names_them(tmp_path: Path, cli: Cli) -> None:
     """One by its path, several with their number."""
     write(tmp_path / "all" / "a", 1)
-    assert cli.refused("ls", tmp_path / "all").endswith(f"but there is one in {tmp_path}/all/a")
+    assert cli.refused("ls", tmp_path / "all").endswith(f"use {tmp_path}/all/a, the log inside it")
     for name in "bcd":
         write(tmp_path / "all" / name, 1)
-    assert "but there are 4 in it: " in cli.refused("ls", tmp_path / "all")
+    assert "choose one of the 4 logs inside it: " in cli.refused("ls", tmp_path / "all")
 
 
 def test_an_export_past_damage_says_so(tmp_path: Path, cli: Cli) -> None:
@@ -251,4 +251,4 @@ def test_an_export_past_damage_says_so(tmp_path: Path, cli: Cli) -> None:
     done = cli.json("export", tmp_path / "log", "--to", target, code=1)
     assert (done["records"], done["whole"]) == (59, False)
     assert "the rest is exported; `lorogo log verify" in cli.err
-    assert f"{target} holds what could be read: what is damaged is not in it" in cli.err
+    assert f"{target} is incomplete: damaged records are left out" in cli.err

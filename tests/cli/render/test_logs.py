@@ -25,7 +25,9 @@ def test_the_level_is_asked_for_or_the_commands_own(
 
 def test_a_level_that_is_none_is_refused() -> None:
     """With those that there are."""
-    with pytest.raises(CommandError, match="LOROGO_LOG is 'loud': it can be debug, info, warning, error"):
+    with pytest.raises(
+        CommandError, match="LOROGO_LOG must be one of debug, info, warning, error, not 'loud'"
+    ):
         level_of("info", verbose=False, environment="loud")
 
 

@@ -26,8 +26,8 @@ def test_the_hint_can_be_typed(text: str) -> None:
 
 def test_a_file_that_is_no_json_names_the_line() -> None:
     """After editing, the place of the mistake matters."""
-    with pytest.raises(CommandError, match=r"^what you wrote is not JSON \(line 2: .*\)$"):
-        parse_json('{"a": 1,\n x}', what="what you wrote")
+    with pytest.raises(CommandError, match=r"^your text is not JSON \(line 2: .*\)$"):
+        parse_json('{"a": 1,\n x}', what="your text")
 
 
 def test_json_nested_beyond_reason_is_refused() -> None:

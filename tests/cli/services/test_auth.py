@@ -122,7 +122,7 @@ async def test_auth_does_not_run_on_a_nats_that_is_open_or_anothers(
     said(lorogo("auth", "setup", "other", cwd=tmp_path))
     options = ["--keys", "closed/keys.jwks", "--seeds", "closed"]
     open_words = refused(lorogo("auth", *options, cwd=tmp_path, env={"LOROGO_NATS": nats_server.url}))
-    assert "lets everybody in" in open_words
+    assert "accepts anonymous clients" in open_words
     assert "--open" not in open_words
     async with EmbeddedNats(
         tmp_path / "nats", configuration=closed_folder.read(tmp_path / "other").accounts
@@ -227,7 +227,7 @@ def test_what_setup_says_next_works(tmp_path: Path) -> None:
                 "t": "x"
             }
             assert "does not grant" in refused(lorogo("doc", "get", "plan", *ann, cwd=tmp_path, env=env))
-            assert "wants credentials" in refused(lorogo("doc", "get", "minutes-1", cwd=tmp_path, env=env))
+            assert "requires credentials" in refused(lorogo("doc", "get", "minutes-1", cwd=tmp_path, env=env))
             operator = ["--nats-seed", "closed/operator.seed"]
             assert "minutes-1" in said(lorogo("status", *operator, cwd=tmp_path, env=env))
             said(lorogo("token", "revoke", "ann1", *operator, cwd=tmp_path, env=env))
@@ -274,7 +274,7 @@ def test_dev_closed_is_the_whole_thing(tmp_path: Path) -> None:
         assert json.loads(got.stdout) == {"title": "Hello"}
         url = re.search(r"nats://\S+", screen)
         assert url is not None
-        assert "wants credentials" in refused(
+        assert "requires credentials" in refused(
             lorogo("doc", "get", "hello", cwd=tmp_path, env={"LOROGO_NATS": url[0]})
         )
         assert running.stop(signal.SIGINT) == 0
@@ -300,7 +300,7 @@ def test_dev_is_open_and_says_so(tmp_path: Path) -> None:
     running = Running(["dev", "--port", "0", "--web-port", "0"], cwd=tmp_path, name="dev", env=CLOSED)
     try:
         screen = running.wait_for("asyncio.run")
-        assert "everybody on this machine may read and write" in screen
+        assert "every user of this machine can read and write" in screen
         assert "dev --closed" in screen
         assert set(re.findall(r"(?:nats|http)://([^:/]+)", screen)) == {"127.0.0.1"}
         assert running.stop() == 0

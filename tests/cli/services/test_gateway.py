@@ -47,7 +47,7 @@ async def test_it_may_start_first_and_is_ready_when_the_rest_is(
         assert gateway.stop(signal.SIGTERM) == 0
         assert gateway.out.read_text().splitlines()[-1] == "stopping"
         assert gateway.err.read_text() == ""
-        assert gateway.out.read_text().count("It is open: whoever reaches it") == 1
+        assert gateway.out.read_text().count("No tokens needed: every client") == 1
     finally:
         gateway.kill()
         if server is not None:

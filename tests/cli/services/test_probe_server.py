@@ -164,14 +164,14 @@ async def test_serve_tells_how_it_stands(fresh_nats: EmbeddedNats, tmp_path: Pat
     arguments = ["serve", "--data", "data", "--health-listen", "127.0.0.1:0"]
     serve = Running(arguments, cwd=tmp_path, name="serve", env=nats)
     try:
-        ((address,),) = [line["listen"] for line in serve.wait_for_log("health is told")]
+        ((address,),) = [line["listen"] for line in serve.wait_for_log("health probes enabled")]
         serve.wait_for_log("serving")
         port = int(address.rpartition(":")[2])
         ready = await asyncio.to_thread(until, "readiness", lambda: _ready(port))
         assert ready == WELL
         taken = ["serve", "--data", "other", "--health-listen", address]
         words = await asyncio.to_thread(lambda: refused(lorogo(*taken, cwd=tmp_path, env=nats)))
-        assert f"nobody can listen on {address}" in words
+        assert f"cannot listen on {address}" in words
         assert serve.stop(signal.SIGTERM) == 0
     finally:
         serve.kill()
@@ -191,7 +191,7 @@ async def test_a_server_that_is_watched_waits_for_nats(tmp_path: Path) -> None:
     serve = Running(["serve", "--health-listen", "127.0.0.1:0"], cwd=tmp_path, name="serve", env=nats)
     try:
         await asyncio.to_thread(serve.wait_for_log, "waiting for NATS")
-        ((address,),) = [line["listen"] for line in serve.wait_for_log("health is told")]
+        ((address,),) = [line["listen"] for line in serve.wait_for_log("health probes enabled")]
         probed = int(address.rpartition(":")[2])
         assert await ask(probed, "/readyz") == (503, ill("starting"))
         assert await ask(probed, "/healthz") == (200, WELL)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lorogo_cli.errors import CommandError
-from lorogo_cli.render.values import parse_lasting
+from lorogo_cli.render.values import parse_duration
 from lorogo_client import tokens
 from lorogo_protocol import revocation, subjects
 from lorogo_protocol.tokens import Keys, keys_of, peek
@@ -67,14 +67,14 @@ def keys(path: Path) -> Keys:
 )
 def test_how_long_something_lasts(text: str, seconds: int) -> None:
     """In units that people use, one or several."""
-    assert parse_lasting(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "8", "h", "-8h", "8 h", "8h ago", "1.5h", "10y", "8ms", "9999999999s"])
 def test_what_does_not_say_how_long(text: str) -> None:
     """With examples of what does."""
     with pytest.raises(CommandError, match="write 90s, 30m, 8h"):
-        parse_lasting(text)
+        parse_duration(text)
 
 
 def test_mint_prints_the_token_and_nothing_else(folder: Path) -> None:
@@ -99,18 +99,18 @@ def test_mint_writes_a_file_that_is_private(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"--expires": "8"}, "does not say how long"),
+        ({"--expires": "8"}, "is not a duration"),
         ({"--expires": "0s"}, "in the future"),
         ({"--expires": "10000d"}, "--expires '10000d' is more than ten years"),
-        ({"--grant": "minutes"}, "is no grant"),
-        ({"--grant": "=read"}, "is no grant"),
+        ({"--grant": "minutes"}, "is not a grant"),
+        ({"--grant": "=read"}, "is not a grant"),
         ({"--grant": "minutes-*=own"}, "read, write or admin"),
         ({"--grant": "a.b=read"}, "neither a document id nor a pattern"),
         ({"--subject": ""}, "`sub` must be"),
         ({"--key": "missing"}, "there is no 'missing'"),
-        ({"--key": "keys.jwks"}, "what mints is the private one, tokens.jwk"),
+        ({"--key": "keys.jwks"}, "use the private key, tokens.jwk"),
         ({"--id": "a b"}, "`jti` must be"),
-        ({"--out": "p.jwk"}, "the key itself"),
+        ({"--out": "p.jwk"}, "--out and --key are the same file"),
         ({"--out": "no/such"}, "there is no 'no/such'"),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_set_is_made_where_there_is_none(folder: Path) -> None:
     shown = said(
         lorogo("token", "keys", "new", "--kind", "HS256", "--out", "b.jwk", "--public", "a.jwks", cwd=folder)
     )
-    assert mode(folder / "a.jwks") == 0o600 and "a secret, too" in shown
+    assert mode(folder / "a.jwks") == 0o600 and "keep it secret, too" in shown
     facts = said_json(lorogo("token", "keys", "new", "--out", "c.jwk", "--json", cwd=folder))
     assert facts["public"] is None and facts["algorithm"] == "EdDSA"
     assert len(keys(folder / "a.jwks").all) == 2
@@ -239,7 +239,7 @@ def test_nothing_is_ever_written_over(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     new = ("token", "keys", "new", "--public", "keys.jwks")
     assert "exists already" in refused(lorogo(*new, "--out", "p.jwk", cwd=folder))
-    assert "give another --id" in refused(lorogo(*new, "--out", "q.jwk", "--id", "now", cwd=folder))
+    assert "choose another --id" in refused(lorogo(*new, "--out", "q.jwk", "--id", "now", cwd=folder))
     assert "there is no" in refused(
         lorogo("token", "keys", "new", "--out", "q", "--public", "no/k", cwd=folder)
     )
@@ -279,7 +279,7 @@ def test_a_key_is_removed(folder: Path) -> None:
         lorogo("token", "keys", "new", "--out", "q.jwk", "--public", "keys.jwks", "--id", "next", cwd=folder)
     )
     assert "it has now, next" in refused(lorogo(*remove, "other", cwd=folder))
-    assert "no key now any more" in said(lorogo(*remove, "now", cwd=folder))
+    assert "key now is removed" in said(lorogo(*remove, "now", cwd=folder))
     assert [key.key_id for key in keys(folder / "keys.jwks").all] == ["next"]
     assert json.loads((folder / "keys.jwks").read_text())["of"] == "us"
 
@@ -341,7 +341,7 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
         assert now + 30 * 86_400 <= (found["tok_t-5"].until or 0) <= time.time() + 30 * 86_400 + 10
         assert (found["tok_leaked"].until or 0) >= token.expires
         stranger = lorogo("token", "revoke", "t-6", cwd=folder, env=env)
-        assert "asks who revokes: --nats-seed" in refused(stranger)
+        assert "requires credentials: use --nats-seed" in refused(stranger)
         reader = lorogo("token", "revoke", "t-6", "--nats-seed", "auth-list.seed", cwd=folder, env=env)
         assert reader.returncode == 2 and reader.stdout == b""
         assert set(await entries(nats, seeds[accounts.OPERATOR])) == set(found)
@@ -364,7 +364,7 @@ async def test_who_may_not_write_the_list_is_told(folder: Path) -> None:
                 await server.ensure(spec)
         for user, problem in (
             ("reader:p", "this NATS user may not revoke"),
-            ("all:q", "does not know who revokes"),
+            ("all:q", "refuses these credentials"),
         ):
             result = lorogo(
                 "token", "revoke", "a", cwd=folder, env={"LOROGO_NATS": f"nats://{user}@{address}"}
@@ -376,14 +376,14 @@ async def test_who_may_not_write_the_list_is_told(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((), "what is to be revoked?"),
-        (("a", "--subject", "ana"), "what is to be revoked?"),
+        ((), "choose one token to revoke"),
+        (("a", "--subject", "ana"), "choose one token to revoke"),
         (("a.b",), "1 to 64 characters"),
         (("a" * 65,), "1 to 64 characters"),
         (("--subject", ""), "1 to 128 printable"),
         (("--subject", "a\x1b[31m"), "1 to 128 printable"),
         (("--token-file", "missing"), "there is no 'missing'"),
-        (("a", "--for", "soon"), "does not say how long"),
+        (("a", "--for", "soon"), "is not a duration"),
         (("a", "--nats-seed", "missing"), "there is no 'missing'"),
         (("a", "--nats", "nats://127.0.0.1:1"), "nothing answers"),
     ],
@@ -426,4 +426,4 @@ async def test_revoking_on_an_open_nats(folder: Path) -> None:
             for spec in topology.specs():
                 await server.ensure(spec)
         result = lorogo("token", "revoke", "t-5", cwd=folder, env={"LOROGO_NATS": nats.url})
-        assert "this NATS accepts connections without a token, so none is checked" in said(result)
+        assert "this NATS accepts anonymous clients, so tokens are not checked" in said(result)

@@ -147,11 +147,11 @@ def test_the_command_ships_by_hand(tmp_path: Path) -> None:
         log.append_many((b"a", ["x", 1, n]) for n in range(50))
     url = f"file://{tmp_path}/archive"
     nobody = lorogo("log", "ship", str(tmp_path / "data"), url, cwd=tmp_path)
-    assert "say it with --server" in refused(nobody)
+    assert "set it with --server" in refused(nobody)
     (worker / "server-id").write_text("server-1\n")
     first = said_json(lorogo("log", "ship", str(tmp_path / "data"), url, "--json", cwd=tmp_path))
     assert (first["copied"], first["there"], first["left"]) == (1, 0, 0)
     again = said(lorogo("log", "ship", str(worker), url, cwd=tmp_path))
     assert "0 segments copied" in again
-    assert "1 were there" in again
+    assert "1 already in the archive" in again
     assert [source.name for source in find(url)] == [f"{url}/server-1/00"]
