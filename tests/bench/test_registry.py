@@ -26,5 +26,5 @@ def test_each_is_found_once_in_the_order_asked_for() -> None:
 
 def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
     """Before anything is started."""
-    with pytest.raises(BenchError, match=r"no workload 'nope': round-trip, throughput.*, or all"):
+    with pytest.raises(BenchError, match=r"unknown workload 'nope': choose round-trip, throughput.* or all"):
         find(["round-trip", "nope"])

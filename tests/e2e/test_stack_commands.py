@@ -48,6 +48,5 @@ def test_a_document_is_deleted_restored_erased_and_seen_in_status(stack: Stack, 
     assert json.loads(stack.lorogo("doc", "get", name).well) == {"title": "one"}
     assert stack.lorogo("doc", "delete", name, "--purge", "--yes").well
     assert stack.lorogo("doc", "get", name).err.endswith("was erased for good\n")
-    assert stack.lorogo("doc", "get", "never-written").err.startswith(
-        "lorogo: document 'never-written' does not exist"
-    )
+    unknown = stack.lorogo("doc", "get", "never-written").err
+    assert unknown.startswith("lorogo: document 'never-written' does not exist")

@@ -43,9 +43,8 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     file = _secret(tmp_path, "ann.token", token)
     as_ann = ("--token-file", file)
     for typed in ("doc delete plan --yes", "doc get plan", "compact plan"):
-        assert "document 'plan' does not exist" in refused(
-            await _run(closed, tmp_path, *typed.split(), *as_ann)
-        )
+        words = refused(await _run(closed, tmp_path, *typed.split(), *as_ann))
+        assert "document 'plan' does not exist" in words
     assert not (await read_summary(closed.server, "plan")).known
     said(await _run(closed, tmp_path, "doc", "set", "plan", "title", '"hello"', *as_ann))
     got = said_json(await _run(closed, tmp_path, "doc", "get", "plan", "--json", LOROGO_TOKEN=token))

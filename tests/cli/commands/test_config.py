@@ -190,7 +190,8 @@ def test_settings_that_cannot_be_are_not_shown(lorogo: Command, tmp_path: Path) 
     written(tmp_path, "opne = true\nprot = 1\n")
     words = refused(lorogo("config", "show", "--config", "lorogo.toml"))
     assert words == (
-        "lorogo.toml:1: opne is not a setting; did you mean open? (and 1 more: `lorogo config check lorogo.toml`"
+        "lorogo.toml:1: opne is not a setting; did you mean open?"
+        " (and 1 more: `lorogo config check lorogo.toml`"
         " lists them)"
     )
 

@@ -82,7 +82,11 @@ def values(file: ConfigFile) -> dict[tuple[str, str], Any]:
         ("serve", "update_bytes_max = '65MiB'", "must be a size from 1 to 64MiB, not '65MiB'"),
         ("serve", "update_bytes_max = 'much'",
          "must be a size from 1 to 64MiB, in bytes or as 512KiB, 64MiB, 10GiB, not 'much'"),
-        ("serve", "wal_bytes_max = 1.5", 'must be a whole number of bytes, or a string like "64MiB", not 1.5'),
+        (
+            "serve",
+            "wal_bytes_max = 1.5",
+            'must be a whole number of bytes, or a string like "64MiB", not 1.5',
+        ),
         ("serve", "wal_bytes_max = -2",
          "must be a size above 0 (0: fits JetStream's storage, -1: no limit), not -2"),
         # texts with a form

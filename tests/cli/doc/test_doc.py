@@ -206,7 +206,7 @@ def test_an_edit_sends_only_what_was_changed(stack: Stack) -> None:
     said(stack.lorogo("doc", "set", "edited", "title", '"before"'))
     said(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "sed -i.bak s/before/after/"}))
     assert said_json(stack.lorogo("doc", "get", "edited")) == {"title": "after"}
-    assert "nothing was changed" in refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "true"}))
+    assert "no changes" in refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "true"}))
     broken = refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": 'sed -i s/after/after\\",/'}))
     assert "is not JSON (line" in broken
     kept = Path(broken.rpartition("kept in ")[2])
@@ -249,7 +249,7 @@ def test_a_deleted_document_comes_back_only_when_restored(stack: Stack) -> None:
     assert "restore" in refused(stack.lorogo("doc", "set", "mortal", "title", '"x"'))
     row = said_json(stack.lorogo("status", "mortal", "--json"))
     assert row["deleted"] is True
-    assert said(stack.lorogo("doc", "restore", "mortal")) == "mortal is back\n"
+    assert said(stack.lorogo("doc", "restore", "mortal")) == "mortal is restored\n"
     assert said_json(stack.lorogo("doc", "get", "mortal")) == {"title": "alive"}
 
 
@@ -264,7 +264,7 @@ def test_an_erased_document_is_called_erased_for_good(stack: Stack) -> None:
     assert said_json(stack.lorogo("doc", "delete", "secret", "--yes", "--json"))["erased"] is True
     assert "secret (erased)" in said(stack.lorogo("status"))
     shown = said(stack.lorogo("status", "secret"))
-    assert "erased:       for good" in shown
+    assert "erased:       permanently" in shown
     assert "restore" not in shown
 
 

@@ -83,9 +83,9 @@ def test_what_is_missing_on_the_way_is_made(path: str, operation: str, value: ob
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("count", 3, "a number cannot stand at the top of a document: .* count.value"),
-        ("flag", True, "true or false cannot stand at the top"),
-        ("nothing", None, "null cannot stand at the top"),
+        ("count", 3, "a number is not allowed at the top level of a document: .* count.value"),
+        ("flag", True, "true or false is not allowed at the top level"),
+        ("nothing", None, "null is not allowed at the top level"),
         ("tasks.7", 1, "tasks is a list of 2 items: 7 is not an index in it"),
         ("tasks.x.y", 1, "tasks is a list of 2 items: x is not an index in it"),
         ("meta.n.x", 1, "meta.n is a number: it cannot contain other values"),

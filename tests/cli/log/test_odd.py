@@ -101,7 +101,7 @@ def test_what_is_no_segment_is_named_and_the_rest_served(
         assert len(cli.out.splitlines()) == rest
         assert cli.err.count("\n") == 1
     if command == ["verify"]:
-        assert f"{rest} records served: everything that is there checks" in cli.out
+        assert f"{rest} records served: all present segments are good" in cli.out
     if applying:
         assert cli.out == ""
         assert cli.err.endswith("move it away first; nothing was changed\n")
@@ -203,7 +203,7 @@ def test_a_newest_segment_that_holds_nothing(tmp_path: Path, cli: Cli, spoiled: 
     assert (report["served"], report["lost_at_least"], report["lost_at_most"]) == (first - 1, 1, None)
     assert cli("verify", path) == 1
     assert f"record {first} and an unknown number of later records are lost" in cli.out
-    assert "at least 1 lost: everything else checks and is served" in cli.out
+    assert "at least 1 lost: everything else is good and served" in cli.out
     before = tree(path)
     assert cli("repair", path) == 1
     assert "nothing was changed; --apply alone would not change anything either" in cli.out

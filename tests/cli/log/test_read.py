@@ -261,7 +261,7 @@ def test_a_torn_tail_is_told(tmp_path: Path, cli: Cli) -> None:
         file.truncate(frames(segment)[-1][1] - 9)
     for name in ("dump", "tail"):
         assert sequences(cli.lines(name, "--json", tmp_path / "log", code=1)) == [1, 2]
-        assert "a commit was not finished, or is damaged; it is not shown" in cli.err
+        assert "a commit is incomplete or damaged; it is not shown" in cli.err
         assert cli.err.count("\n") == 1
 
 
@@ -357,8 +357,12 @@ def test_export_without_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "arguments", "words"),
     [
-        ("pyarrow", ["export", "--to", "x.parquet"], "this needs pyarrow: pip install 'lorogo[export]'"),
-        ("crc32c", ["ls"], "this needs crc32c: pip install 'lorogo[server]'"),
+        (
+            "pyarrow",
+            ["export", "--to", "x.parquet"],
+            "`lorogo log` needs pyarrow: pip install 'lorogo[export]'",
+        ),
+        ("crc32c", ["ls"], "`lorogo log` needs crc32c: pip install 'lorogo[server]'"),
     ],
 )
 def test_a_missing_library_is_named(tmp_path: Path, missing: str, arguments: list[str], words: str) -> None:

@@ -157,7 +157,7 @@ def test_what_a_writer_left_out_is_a_bound_and_no_lost_file(tmp_path: Path, cli:
     assert (report["lost_at_least"], report["lost_at_most"]) == (1, LEFT_OUT)
     assert cli("verify", path) == 1
     assert f"records from {first} on (at least 1, at most {LEFT_OUT}) are lost" in cli.out
-    assert f"at least 1, at most {LEFT_OUT} lost: everything else checks" in cli.out
+    assert f"at least 1, at most {LEFT_OUT} lost: everything else is good" in cli.out
     with serving(tmp_path / "replica") as address:
         assert cli("repair", "--from", address, "--apply", path) == 0, (cli.out, cli.err)
     assert "a file was lost" not in cli.out
@@ -186,7 +186,7 @@ def test_a_secret_comes_from_a_file_or_the_environment(
         assert cli("repair", "--from", address, "--apply", path) == 0
         missing = tmp_path / "missing"
         words = cli.refused("repair", "--from", address, "--secret-file", missing, path)
-        assert words == f"the secret in {missing} cannot be read: No such file or directory"
+        assert words == f"cannot read the secret in {missing}: No such file or directory"
 
 
 # -- small things ----------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ def test_nothing_is_ever_written_over(folder: Path) -> None:
     new = ("token", "keys", "new", "--public", "keys.jwks")
     assert "exists already" in refused(lorogo(*new, "--out", "p.jwk", cwd=folder))
     assert "choose another --id" in refused(lorogo(*new, "--out", "q.jwk", "--id", "now", cwd=folder))
-    assert "there is no" in refused(
+    assert "its folder does not exist" in refused(
         lorogo("token", "keys", "new", "--out", "q", "--public", "no/k", cwd=folder)
     )
     (folder / "keys.jwks").write_text("{")
