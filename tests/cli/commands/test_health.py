@@ -156,7 +156,7 @@ def test_what_is_no_gateway_is_not_well(tmp_path: Path) -> None:
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
-        assert told(lorogo("health", "gateway", "--url", url, cwd=tmp_path)) == f"{url}/healthz says 500"
+        assert told(lorogo("health", "gateway", "--url", url, cwd=tmp_path)) == f"{url}/healthz answers 500"
     finally:
         server.shutdown()
         thread.join()

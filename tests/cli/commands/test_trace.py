@@ -108,8 +108,8 @@ def test_what_nobody_knows_is_exit_code_1(dev: tuple[Running, str, Path], tmp_pa
 @pytest.mark.parametrize(
     ("log_id", "since", "token", "words"),
     [
-        ("a b", None, None, "'a b' is no log id"),
-        ("x", "soon", None, "'soon' is no time: --since takes one"),
+        ("a b", None, None, "'a b' is not a log id"),
+        ("x", "soon", None, "'soon' is not a time: --since takes a time"),
         ("x", None, "a token", "the trace of an update needs the NATS user of an operator"),
     ],
 )

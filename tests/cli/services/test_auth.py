@@ -75,7 +75,7 @@ def test_setup_writes_over_nothing(tmp_path: Path) -> None:
     refused(lorogo("auth", "setup", "new", cwd=tmp_path))
     assert {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()} == before
     (tmp_path / "file").touch()
-    assert "cannot be made" in refused(lorogo("auth", "setup", "file", cwd=tmp_path))
+    assert "cannot make the folder" in refused(lorogo("auth", "setup", "file", cwd=tmp_path))
 
 
 def test_a_folder_that_is_damaged_is_not_used(tmp_path: Path) -> None:

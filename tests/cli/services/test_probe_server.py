@@ -149,7 +149,7 @@ def test_what_is_no_address_is_said(text: str) -> None:
 
 
 def test_the_last_worker_needs_a_port_too() -> None:
-    with pytest.raises(CommandError, match="no port 65536 for worker 1"):
+    with pytest.raises(CommandError, match="worker 1 would need port 65536"):
         ListenAddress("a", 65535).of_worker(1)
 
 
