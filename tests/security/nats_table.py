@@ -236,7 +236,7 @@ def markdown(results: Sequence[tuple[Who, Found]]) -> str:
         if any(cells):
             rows.append(f"| `{subject}` | " + " | ".join(cells) + " |")
         else:
-            granted_to_none.append(f"`{subject}`")
+            granted_to_none.append(f"- `{subject}`")
     return "\n".join(
         [
             f"NATS refuses the connection: {', '.join(outside)}.",
@@ -247,7 +247,9 @@ def markdown(results: Sequence[tuple[Who, Found]]) -> str:
             "|---" * (len(inside) + 1) + "|",
             *rows,
             "",
-            f"No token may publish or subscribe: {', '.join(granted_to_none)}.",
+            "No token may publish or subscribe:",
+            "",
+            *granted_to_none,
         ]
     )
 
