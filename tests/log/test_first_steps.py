@@ -120,7 +120,7 @@ def test_reading_goes_on_behind_a_batch(tmp_path: Path) -> None:
 def test_a_directory_of_other_things_is_not_a_log(tmp_path: Path) -> None:
     """Said at open; an empty directory is a log to come."""
     (tmp_path / "passwd").write_text("root")
-    with pytest.raises(FormatError, match="is not a log: it has only other files"):
+    with pytest.raises(FormatError, match="is not a log: it holds only other files"):
         Reader.open(tmp_path)
     (tmp_path / "new").mkdir()
     assert list(Reader.open(tmp_path / "new").read()) == []

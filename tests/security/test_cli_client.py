@@ -43,8 +43,7 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     file = _secret(tmp_path, "ann.token", token)
     as_ann = ("--token-file", file)
     for typed in ("doc delete plan --yes", "doc get plan", "compact plan"):
-        words = refused(await _run(closed, tmp_path, *typed.split(), *as_ann))
-        assert "document 'plan' does not exist" in words
+        assert "there is no document 'plan'" in refused(await _run(closed, tmp_path, *typed.split(), *as_ann))
     assert not (await read_summary(closed.server, "plan")).known
     said(await _run(closed, tmp_path, "doc", "set", "plan", "title", '"hello"', *as_ann))
     got = said_json(await _run(closed, tmp_path, "doc", "get", "plan", "--json", LOROGO_TOKEN=token))
@@ -76,7 +75,7 @@ async def test_an_operator_has_a_seed(closed: Closed, tmp_path: Path) -> None:
     assert [row["document"] for row in listed["documents"]] == ["plan"]
     assert len(listed["servers"]) == 1
     words = refused(await _run(closed, tmp_path, "compact", "plan", "--nats-seed", seed))
-    assert "a token that grants admin on 'plan' is missing: --token-file FILE" in words
+    assert "a token that grants admin on 'plan' is missing: add --token-file FILE" in words
     both = ("--nats-seed", seed, "--token-file", token)
     assert "saved" in said(await _run(closed, tmp_path, "doc", "set", "plan", "a", '"c"', *both))
     shown = said_json(await _run(closed, tmp_path, "status", "plan", "--json", *both))
