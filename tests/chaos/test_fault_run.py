@@ -53,7 +53,7 @@ def test_the_help_says_what_an_exit_code_means_and_what_is_usual(tmp_path: Path)
         (("--only", "server-kil"), "server-kil"),
         (("--traces", "nowhere"), "nowhere"),
         (("--json", "nowhere/out.json"), "nowhere/out.json"),
-        (("--json", "."), "cannot be written"),
+        (("--json", "."), "cannot write .: "),
         (("--documents", "0"), "--documents"),
         (("--only", "partition", "--faults", "2"), "partition needs a cluster: --nats three"),
     ],

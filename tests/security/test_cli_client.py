@@ -59,7 +59,7 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     words = refused(await _run(closed, tmp_path, "doc", "get", "other", *as_ann))
     assert "the token of 'ann' does not grant 'other'" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "book", *as_ann))
-    assert "document 'book' does not exist" in words
+    assert "there is no document 'book'" in words
     for command in (("status",), ("feed",)):
         words = refused(await _run(closed, tmp_path, *command, *as_ann))
         assert "needs the NATS user of an operator (--nats-seed)" in words

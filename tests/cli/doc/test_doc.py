@@ -222,7 +222,7 @@ def test_an_edit_sends_only_what_was_changed(stack: Stack) -> None:
     assert "mine" in Path(conflict.rpartition("kept in ")[2]).read_text()
     assert said_json(stack.lorogo("doc", "get", "edited")) == {"title": "theirs"}
     gone = refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "no-such-editor"}))
-    assert "the editor 'no-such-editor' cannot be started" in gone
+    assert "cannot start the editor 'no-such-editor'" in gone
     assert len(list(stack.cwd.glob("lorogo-*"))) == 1  # the text of the conflict: nothing else is left behind
 
 
