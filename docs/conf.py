@@ -1,4 +1,4 @@
-"""How Sphinx makes a site of the handbook: `make docs`. Why it is Sphinx: decisions/0020-handbook.md.
+"""The Sphinx configuration of the handbook, for `make docs` (decisions/0020-handbook.md).
 
 The source is the whole checkout, so that pages are what they are in the repository and their links to each
 other, and to files beside them, are followed as they stand.
@@ -23,7 +23,7 @@ exclude_patterns = [".*", "build", "dist", "lorogo_*", "tests", "**/node_modules
 nitpicky = True  # a reference that leads nowhere is a warning, and `make docs` takes warnings for errors
 myst_heading_anchors = 4  # as GitHub makes them
 myst_links_external_new_tab = False
-highlight_language = "none"  # of blocks that say no language: drawings, and what one types
+highlight_language = "none"  # of blocks without a language: drawings and commands
 
 html_theme = "furo"  # brings its styles and scripts along, and no fonts
 html_title = "lorogo"

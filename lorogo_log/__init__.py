@@ -51,11 +51,12 @@ prepared zeros do not count). `clean(fn)` rewrites sealed segments without the r
 `fn(segment_path, record)` returns True (`SkipSegment` leaves a segment alone, an error stops).
 `compress=True` rewrites them with zstd. No sequence is used twice, whatever was removed.
 
-**On other machines**: a `Coordinator` streams the log to `LogReplica`s, which keep the same bytes and reconnect
-on their own. `await coordinator.wait(sequence, replicas=2)` returns when two of them have a record, and all
-before it, on their disks. A `Repairer` fetches damaged segments from them. With replicas an append alone is
-not enough: during a takeover the old coordinator appends until it learns of the new one (then
-`StaleEpochError`), and records that only it has are set aside. Only `wait` confirms that a record stays.
+**On other machines**: a `Coordinator` streams the log to `LogReplica`s, which keep the same bytes and
+reconnect on their own. `await coordinator.wait(sequence, replicas=2)` returns when two of them have a
+record, and all before it, on their disks. A `Repairer` fetches damaged segments from them. With replicas an
+append alone is not enough: during a takeover the old coordinator appends until it learns of the new one
+(then `StaleEpochError`), and records that only it has are set aside. Only `wait` confirms that a record
+stays.
 """
 
 from lorogo_log.core import BlockingLog, LogOptions, LogStats

@@ -80,7 +80,7 @@ async def _person(browser: Browser, place: Stack, name: str, scheme: str) -> Pag
 
 
 async def _busy(browser: Browser, place: Stack, number: int) -> None:
-    """Somebody elsewhere, so that the charts have something to show."""
+    """Edit another document, so that the charts have data."""
     visitor = await visit(browser, f"{place.web}/d/notes-{number}")
     await _saved(visitor.page)
     await visitor.page.locator("#editor").click()

@@ -1,8 +1,8 @@
 """A writer process: `python -m lorogo_chaos.fleet.writer ORDER`, a client that edits documents.
 
-The order is a JSON file (`WriterSettings`). The fault run sends commands as lines on stdin: `drain` (edit no more, and
-wait for all ACKs), `digest` (record the digest of every replica). The writer ends when stdin ends, so that
-none outlives the run. It records every edit before the commit, and every ACK on arrival.
+The order is a JSON file (`WriterSettings`). The fault run sends commands as lines on stdin: `drain` (edit no
+more, and wait for all ACKs), `digest` (record the digest of every replica). The writer ends when stdin ends,
+so that none outlives the run. It records every edit before the commit, and every ACK on arrival.
 """
 
 import asyncio

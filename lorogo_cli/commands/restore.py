@@ -181,7 +181,7 @@ def _summary(report: RestoreReport, wanted: RestoreRequest) -> Iterator[str]:
 def _complaints(report: RestoreReport) -> Iterator[str]:
     for torn in report.torn:
         yield f"{torn}: the last record is incomplete; it was never ACKed"
-    for repaired in report.mended:
+    for repaired in report.repaired:
         yield f"damaged, repaired from another copy: {repaired}"
     for damage in report.damage:
         yield f"damaged, the undamaged part was used: {damage}"
@@ -207,7 +207,7 @@ def _as_json(
         "updates": sum(one.applied for one in report.outcomes),
         "logs": [{"name": source.name, "bytes": source.size} for source in sources],
         "damage": report.damage,
-        "mended": report.mended,
+        "repaired": report.repaired,
         "torn": report.torn,
         "documents": [plain(one) for one in report.outcomes],
     }

@@ -1,7 +1,7 @@
 """The limits of one request or one WebSocket, by its address and its token.
 
-The middleware creates a `RequestQuota` before any other processing. Code that verifies a token calls `blocked()`
-first, then `failed()` if the token is refused or `passed(user)` if it is valid.
+The middleware creates a `RequestQuota` before any other processing. Code that verifies a token calls
+`blocked()` first, then `failed()` if the token is refused or `passed(user)` if it is valid.
 """
 
 import time

@@ -1,6 +1,7 @@
 """Writers of WebSocket frames: writing never waits, and unread bytes of a slow consumer are counted.
 
-`AsgiFrameWriter` works on any ASGI server, with a queue and a task that sends. `uvicorn_transport` has a faster one.
+`AsgiFrameWriter` works on any ASGI server, with a queue and a task that sends. `uvicorn_transport` has a
+faster one.
 """
 
 import asyncio

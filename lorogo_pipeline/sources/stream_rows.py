@@ -1,9 +1,9 @@
 """Assemble messages of the WAL into rows of complete updates. Pure.
 
 A range of sequences may cut an update. An update belongs to the range in which it becomes complete: that of
-its final chunk, unless another chunk arrived later. `RangeAssembler` takes the messages of a range in order and
-returns the updates that become complete within it. `LookbackAssembler` resolves the `unfinished()` rest: it receives
-the document's messages from before the range. So every update is in at least one range.
+its final chunk, unless another chunk arrived later. `RangeAssembler` takes the messages of a range in order
+and returns the updates that become complete within it. `LookbackAssembler` resolves the `unfinished()` rest:
+it receives the document's messages from before the range. So every update is in at least one range.
 
 Memory is bounded: when incomplete updates hold too many bytes, the oldest are dropped, and the look-back
 fetches them again.

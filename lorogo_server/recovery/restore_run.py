@@ -103,7 +103,7 @@ class RestoreReport:
     sources: int
     records: int
     damage: list[str]
-    mended: list[str]  # damage that another copy made good
+    repaired: list[str]  # damage that another copy made good
     torn: list[str]
     dry: bool
     epoch: int = 0
@@ -159,13 +159,13 @@ async def restore(
         for number, outcome in enumerate(outcomes, 1):
             await storing.prove(outcome)
             progress("reading back", number, len(outcomes))
-    damage, mended = await asyncio.to_thread(judge, sources)
+    damage, repaired = await asyncio.to_thread(judge, sources)
     return RestoreReport(
         sorted(outcomes, key=lambda outcome: outcome.document),
         len(sources),
         pile.records,
         damage,
-        mended,
+        repaired,
         [source.torn for source in sources if source.torn],
         dry=storing is None,
         epoch=0 if storing is None else storing.epoch,

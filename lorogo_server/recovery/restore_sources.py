@@ -118,7 +118,7 @@ def _held(segment: Segment) -> SourceSegment:
 def judge(sources: Sequence[RestoreSource]) -> tuple[list[str], list[str]]:
     """Damage that no other copy of the same segment makes good, and damage that one does."""
     lost: list[str] = []
-    mended: list[str] = []
+    repaired: list[str] = []
     hurt = [source for source in sources if source.damage]
     logs = {source.name: source.segments() for source in sources} if hurt else {}
     for source in hurt:
@@ -131,8 +131,8 @@ def judge(sources: Sequence[RestoreSource]) -> tuple[list[str], list[str]]:
             others = [other for other in sources if other is not source and _whole(other, damage.segment)]
             copies = [copy for other in others if (copy := logs[other.name].get(damage.segment))]
             whole = any(copy.log_id in ids and copy.covers(damage) for copy in copies)
-            (mended if damage.segment and whole else lost).append(words)
-    return lost, mended
+            (repaired if damage.segment and whole else lost).append(words)
+    return lost, repaired
 
 
 def _whole(source: RestoreSource, segment: str) -> bool:

@@ -1,7 +1,7 @@
 """The bus on real NATS: subscriptions and requests that survive reconnects.
 
-A `NatsConnection` is one connection from handshake to loss (`connection` creates them). The bus replaces a lost
-wire without limit, with jittered pauses, subscribes again, and fails all pending requests
+A `NatsConnection` is one connection from handshake to loss (`connection` creates them). The bus replaces a
+lost one without limit, with jittered pauses, subscribes again, and fails all pending requests
 at once. Nothing is buffered for later: without a connection every call raises Disconnected.
 
 Inboxes belong to the user of the token (docs/decisions/0016). When a reconnect uses the

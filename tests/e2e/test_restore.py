@@ -204,7 +204,7 @@ async def test_a_damaged_segment_costs_only_what_was_in_it(tmp_path: Path) -> No
         both = await asyncio.to_thread(lorogo, *arguments, "--journal", str(copy), cwd=tmp_path)
         proof = said_json(both)
         assert proof["complete"] is True
-        assert [segment.name in words for words in proof["mended"]] == [True]
+        assert [segment.name in words for words in proof["repaired"]] == [True]
         async with serving(nats, tmp_path / "fresh") as client:
             assert await text_of(client, "hurt") == "one two three "
             assert await text_of(client, "well") == "four "

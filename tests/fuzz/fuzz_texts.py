@@ -115,8 +115,8 @@ def _origin(text: str) -> None:
         pass  # as its docstring says
     else:
         assert origins.check(made) == made
-    origins.welcome({"origin": text, "host": text}, ())
-    origins.ours(text, "127.0.0.1", (), ("https://app.example.org",))
+    origins.origin_allowed({"origin": text, "host": text}, ())
+    origins.host_allowed(text, "127.0.0.1", (), ("https://app.example.org",))
     try:
         origins.check_name(text)
     except ValueError:

@@ -113,7 +113,12 @@ def test_every_setting_can_be_said_in_every_way() -> None:
         ("serve", "LOROGO_LOG", "loud", "must be debug, info, warning or error, not 'loud'"),
         ("gateway", "LOROGO_GATEWAY_PORT", "http", "must be a whole number from 0 to 65535, not 'http'"),
         ("gateway", "LOROGO_GATEWAY_ORIGINS", "http://a,x", ": 'x' is not an origin; write it as https://app"),
-        ("serve", "LOROGO_NATS_SEED_FILE", SEED, "is not the name of a file: that is the seed itself, not a file"),
+        (
+            "serve",
+            "LOROGO_NATS_SEED_FILE",
+            SEED,
+            "is not the name of a file: that is the seed itself, not a file",
+        ),
         ("serve", "LOROGO_NATS", f"http://a:{PASSWORD}@x", "must be an address of NATS"),
     ],
 )  # fmt: skip

@@ -168,7 +168,10 @@ def test_nothing_wrong_is_said_too() -> None:
     ("change", "words"),
     [
         ({"digest_wrong": 2, "damaged": (DocumentProblem("hurt", 2, 0),)}, ["2 updates whose bytes", "hurt"]),
-        ({"undecodable": 1, "damaged": (DocumentProblem("odd", 0, 1),)}, ["1 update with the right digest", "odd"]),
+        (
+            {"undecodable": 1, "damaged": (DocumentProblem("odd", 0, 1),)},
+            ["1 update with the right digest", "odd"],
+        ),
         ({"in_future": 3}, ["3 updates accepted after the time of this report"]),
         ({"lake": LakeSummary("x", problems=("segment <3> is torn",))}, ["segment &lt;3&gt; is torn"]),
         ({"materialised": None, "biggest": ()}, ["not materialised, so", "Unknown until"]),

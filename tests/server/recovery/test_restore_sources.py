@@ -71,7 +71,7 @@ async def test_damage_is_mended_only_by_a_copy_that_reaches_beyond_it(
     report = await restored(tmp_path, MemoryNats(), segment.parent, copy)
     names = {one.document for one in report.outcomes}
     assert report.complete is (ends_before is None)
-    assert bool(report.mended) is (ends_before is None)
+    assert bool(report.repaired) is (ends_before is None)
     assert bool(report.damage) is (ends_before is not None)
     assert ("doc4" in names) is (ends_before is None)
 
