@@ -434,11 +434,10 @@ class Host:
         while True:
             doubts = await self.context.data_losses()
             await self._recover()
-            await self._load_in_turn()
-            if doubts == await self.context.data_losses():
-                return  # else NATS lost data before it was loaded
+            if await self._load_in_turn(doubts):
+                return
 
-    async def _load_in_turn(self) -> None:
+    async def _load_in_turn(self, doubts: int) -> bool:
         context = self.context
         context.counters.loads_waiting += 1
         try:
@@ -449,7 +448,7 @@ class Host:
         try:
             await context.load_notes.begin(self.document_id, self.lease.failures)
             async with deadline:
-                await self._load()
+                return await self._load(doubts)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -460,11 +459,14 @@ class Host:
             context.load_notes.end(self.document_id)
             context.load_slots.release()
 
-    async def _load(self) -> None:
-        """Load what is stored, and put our token on it."""
+    async def _load(self, doubts: int | None = None) -> bool:
+        """Load what is stored, and put our token on it.
+
+        `doubts`: as counted before the journals were compared. False: NATS lost data since. Then nothing is
+        claimed: a tombstone that was lost cannot be stored again over a claim.
+        """
         context = self.context
         self._heard_at = context.clock.now()
-        new = self.lease.new and self._loaded is None
         for _ in range(_LOAD_TRIES):
             if context.epochs.in_doubt:
                 await context.check_epoch()  # what our journal covers is told by sequences
@@ -481,13 +483,12 @@ class Host:
                 accepted=self.journalling.covered,
                 validate=context.validate,
                 batch_validation=context.batch_validation,
-                new_token=self.lease.token if new else 0,
             )
-            new = False
+            if doubts is not None and doubts != await context.data_losses():
+                return False
             if self._lost_tombstone(loaded):
                 raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
-            overtaken = loaded.claimed and not self.lease.valid()  # claimed before the WAL was read
-            if overtaken or loaded.facts.lease > self.lease.token:
+            if loaded.facts.lease > self.lease.token:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
@@ -506,7 +507,7 @@ class Host:
                 self._checked = False
                 self.lease.head, self.lease.tail = loaded.intake.head, loaded.intake.tail
                 self._witness()
-                return
+                return True
         raise DocumentLoadFailed("others keep storing snapshots of the document")
 
     def _lost_tombstone(self, loaded: Loaded) -> bool:

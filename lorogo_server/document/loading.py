@@ -70,7 +70,6 @@ class Loaded:
     facts: SnapshotMetadata
     unanswered: list[Effect] = field(default_factory=list)  # whose senders may still wait
     base: Base | None = None  # the snapshot, until it is journalled
-    claimed: bool = False  # the snapshot has our token already, and was ours when we read the WAL
     replayed: list[Accepted] = field(default_factory=list)  # from the WAL, until they are journalled
     poison: list[Poisoned] = field(default_factory=list)
 
@@ -88,14 +87,11 @@ async def load(
     accepted: CoverageEntry = NOTHING,
     validate: ValidateUpdate = skip_validation,
     batch_validation: BatchValidation | None = None,
-    new_token: int = 0,
     until_ns: int | None = None,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
 
     `until_ns`: without what the WAL stored later.
-
-    `new_token`: ours, if there seems to be no snapshot yet; then one without bytes is made at once, with it.
 
     `foretaste`: tastes many updates together; `taste` judges each that it did not find fine.
 
@@ -122,7 +118,6 @@ async def load(
                 accepted=accepted,
                 validate=validate,
                 batch_validation=batch_validation,
-                new_token=new_token,
                 until_ns=until_ns,
             )
         except CrdtPanic as error:
@@ -152,15 +147,12 @@ async def _load_once(
     accepted: CoverageEntry,
     validate: ValidateUpdate,
     batch_validation: BatchValidation | None,
-    new_token: int,
     until_ns: int | None,
 ) -> Loaded:
     # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
     # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
     wal = transport.stream(subjects.WAL_STREAM)
-    (head, claimed), newest = await together(
-        _head(snapshots, document_id, new_token), wal.last(subjects.wal(document_id))
-    )
+    head, newest = await together(snapshots.head(document_id), wal.last(subjects.wal(document_id)))
     facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
     lazy = not checked  # when checked, every update must show what it does to the state
     replica = Replica(lazy=lazy)
@@ -179,7 +171,7 @@ async def _load_once(
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
-    loaded = Loaded(intake, WalFollower(), head, facts, base=base, claimed=claimed)
+    loaded = Loaded(intake, WalFollower(), head, facts, base=base)
     young_ns = clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
@@ -223,22 +215,6 @@ async def _load_once(
     return loaded
 
 
-async def _head(
-    snapshots: SnapshotStore, document_id: str, new_token: int
-) -> tuple[SnapshotHead | None, bool]:
-    """The stored snapshot, and whether we have just made it: then it is claimed, too (docs/decisions/0007).
-
-    That it could be made shows that there was none, so nobody has to ask for it.
-    """
-    if new_token:
-        try:
-            facts = SnapshotMetadata(lease=new_token).render()
-            return await snapshots.put_facts_on(None, document_id, facts), True
-        except WrongLastSequence:
-            pass  # the document is older than its status
-    return await snapshots.head(document_id), False
-
-
 async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, token: int) -> bool:
     """Put our token on the stored snapshot; False if another was stored since we loaded.
 
@@ -246,8 +222,6 @@ async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, toke
     over. From here on its compare-and-swap fails, so nothing can come between what we loaded and
     what the next owner will load.
     """
-    if loaded.claimed:
-        return True
     facts = replace(loaded.facts, lease=token)
     try:
         loaded.snapshot = await snapshots.put_facts_on(loaded.snapshot, document_id, facts.render())

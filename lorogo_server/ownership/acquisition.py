@@ -181,7 +181,6 @@ class Acquisition:
                     clock=context.clock,
                     settings=context.settings,
                     holder=holder,
-                    new=expected == 0,
                     taken_from=before,
                 )
                 if is_token(before) and before != context.server_id:

@@ -66,7 +66,6 @@ class Lease:
         clock: Clock,
         settings: ServerSettings,
         holder: LeaseObserver,
-        new: bool = False,
         taken_from: str = "",
     ) -> None:
         """Make a lease from the acquiring write.
@@ -74,7 +73,6 @@ class Lease:
         Args:
             failures: Failures of the document before this load.
             wait_seconds: Pause before the load.
-            new: The document had no status at the acquisition, so most likely it has no stored data.
             taken_from: Server that held the lease and did not release it; "": none.
         """
         self.document_id = document_id
@@ -82,7 +80,6 @@ class Lease:
         self.token = token
         self.revision = token
         self.up = False
-        self.new = new
         self.ended = False
         self.lost = False  # ended because another server has the document
         self.interrupted = False  # the connection was lost since it was acquired

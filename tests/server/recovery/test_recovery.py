@@ -1,10 +1,11 @@
 """After NATS lost data, a document is brought back before it is served (docs/decisions/0021)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,26 +194,50 @@ async def test_what_is_lost_between_the_comparison_and_the_load_is_brought_back(
     """A document is loaded again if NATS lost data since its journals were compared."""
     await world.written(5)
     monkeypatch.setattr(Reconciler, "run", no_passes)
-    second = await world.server()
-    load, losses = Host._load_in_turn, 1
+    lost = losing_before_a_load(world, await world.server(), monkeypatch)
+    await world.is_whole()
+    assert lost() == 1
 
-    async def lose_first(host: Host) -> None:
+
+@pytest.mark.parametrize("status", [(), (STATUS,)], ids=["status kept", "no status"])
+async def test_a_tombstone_lost_between_the_comparison_and_the_load_is_stored_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, status: tuple[str, ...]
+) -> None:
+    """A load claims nothing before the streams are known to be those that the journals were compared with."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(3)
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(*status)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    lost = losing_before_a_load(world, await world.server(), monkeypatch)
+    await world.probe.start("doc")
+    assert lost() == 1
+    with pytest.raises(Refused, match="deleted"):
+        await world.probe.value("doc")
+
+
+def losing_before_a_load(world: World, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """NATS loses the WAL and the snapshots before the first load of that server; counts the losses."""
+    load, losses = Host._load_in_turn, 0
+
+    async def lose_first(host: Host, *args: Any) -> Any:
         nonlocal losses
-        if losses:
-            losses -= 1
+        if not losses:
+            losses += 1
             world.lose(WAL, SNAPSHOTS)
             world.nats.restart(0.01)
 
             async def back() -> bool:
-                return second.context.transport.bus.connected and world.probe.bus.connected
+                return server.context.transport.bus.connected and world.probe.bus.connected
 
             await until(back)
-            await second._ensure_streams()
-        await load(host)
+            await server._ensure_streams()
+        return await load(host, *args)
 
     monkeypatch.setattr(Host, "_load_in_turn", lose_first)
-    await world.is_whole()
-    assert losses == 0
+    return lambda: losses
 
 
 async def test_a_server_keeps_its_id_in_its_folder(world: World) -> None:
