@@ -362,7 +362,9 @@ class Client:
             return False
         down = Down(self._context.clock.wall_ns())
         try:
-            await statuses.write(document_id, down, expected_revision=entry.revision)
+            await statuses.write(
+                document_id, down, expected_revision=entry.revision, journal_of=entry.journal_of
+            )
         except WrongLastSequence:
             return False
         return True

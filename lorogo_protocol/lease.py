@@ -35,6 +35,9 @@ class StatusEntry:
     trace: str = ""  # LORO_TRACE: of the failed load
     failures: int = 0  # LORO_FAILURES: loads that ran and failed since the document was UP or DOWN
     taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the previous owner that did not write DOWN
+    # LORO_JOURNAL_OF: the server whose journal may hold more of the document than NATS: the owner, until it
+    # writes DOWN. Every other writer copies it, so it stays until an owner has compared journals and is UP.
+    journal_of: str = ""
 
     @property
     def token(self) -> int:

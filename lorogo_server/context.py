@@ -12,7 +12,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_server.document.quarantine import Quarantine
 from lorogo_server.journal.ack_metrics import AckMetrics
-from lorogo_server.journal.disk_journal import Journal
+from lorogo_server.journal.disk_journal import Journal, NoJournal
 from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.load_notes import LoadNotes
 from lorogo_server.recovery.vouchers import Vouchers
@@ -70,7 +70,7 @@ async def _no_data_losses() -> int:
     return 0
 
 
-async def _no_absent_journals(_document_id: str, _taken_from: str) -> tuple[str, ...]:
+async def _no_absent_journals(_document_id: str, _journal_of: str) -> tuple[str, ...]:
     return ()
 
 
@@ -111,6 +111,11 @@ class ServerContext:
     batch_validation: BatchValidation | None = None  # None: updates are validated one by one
     tracing: ServerTracing | None = None  # None: single updates are not traced
     counters: ServerCounters = field(default_factory=ServerCounters)
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether what this server accepts is in a journal, too."""
+        return self.journal.durability != NoJournal.durability
 
     async def keeps_presence(self, document_id: str) -> bool:
         """Return True if presence is stored for the document; a document may have presence without edits."""

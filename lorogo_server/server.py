@@ -610,8 +610,8 @@ class Server:
     async def _count_data_losses(self) -> int:
         return 0 if self.recovery is None else await self.recovery.count_doubts()
 
-    async def _recover(self, document_id: str, taken_from: str) -> tuple[str, ...]:
-        return () if self.recovery is None else await self.recovery.recover(document_id, taken_from)
+    async def _recover(self, document_id: str, journal_of: str) -> tuple[str, ...]:
+        return () if self.recovery is None else await self.recovery.recover(document_id, journal_of)
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()

@@ -290,6 +290,7 @@ class _Attempt:
                 trace="" if entry is None else entry.trace,
                 failures=0 if entry is None else entry.failures,
                 taken_from=lease.taken_from(entry),
+                journal_of="" if entry is None else entry.journal_of,
                 timeout=starter.settings.reply_seconds,
             )
         except (WrongLastSequence, OutcomeUnknown):

@@ -422,7 +422,7 @@ class Host:
         self.recovering = True
         counters.recovering += 1
         try:
-            self.incomplete = await self.context.recover(self.document_id, self.lease.taken_from)
+            self.incomplete = await self.context.recover(self.document_id, self.lease.journal_of)
         finally:
             self.recovering = False
             counters.recovering -= 1

@@ -132,6 +132,7 @@ class Acquisition:
         context = self._context
         first = entry is not None and rules.begins_series(entry)
         known = NO_FAILURES if first else context.load_notes.failures(document_id)
+        journal_of = "" if entry is None or not is_token(entry.journal_of) else entry.journal_of
         match rules.answer_init(entry, operation_id, known=known, retries_max=context.settings.retries_max):
             case Decline(why):
                 return await self._no(message, why)
@@ -144,6 +145,7 @@ class Acquisition:
                     expected_revision=expected,
                     server=context.server_id,
                     failures=failures.count,
+                    journal_of=journal_of,
                 )
                 log.error(
                     "too many failed loads, document set to ERROR",
@@ -164,6 +166,7 @@ class Acquisition:
                     server=context.server_id,
                     trace=failures.trace_id,
                     failures=failures.count,
+                    journal_of=journal_of,
                 )
                 if first:
                     context.load_notes.forget(document_id)
@@ -181,7 +184,8 @@ class Acquisition:
                     clock=context.clock,
                     settings=context.settings,
                     holder=holder,
-                    taken_from=before,
+                    journal_of=journal_of,
+                    own_journal=context.has_journal,
                 )
                 if is_token(before) and before != context.server_id:
                     context.counters.took_over(document_id, before, context.clock.wall_ns())
@@ -220,9 +224,16 @@ class Acquisition:
         match self._wish(entry, seen, await self._ping(document_id) if up else None):
             case RequestStart(retry_count, expected):
                 status = Starting(operation_id, retry_count, context.clock.wall_ns())
-                trace, failures = ("", 0) if entry is None else (entry.trace, entry.failures)
-                before = rules.taken_from(entry)
-                return StatusEntry(status, expected, trace=trace, failures=failures, taken_from=before)
+                if entry is None:
+                    return StatusEntry(status, expected)
+                return StatusEntry(
+                    status,
+                    expected,
+                    trace=entry.trace,
+                    failures=entry.failures,
+                    taken_from=rules.taken_from(entry),
+                    journal_of=entry.journal_of,
+                )
             case Serve():
                 raise _NotNow("the document is up")
             case Ping():

@@ -66,14 +66,16 @@ class Lease:
         clock: Clock,
         settings: ServerSettings,
         holder: LeaseObserver,
-        taken_from: str = "",
+        journal_of: str = "",
+        own_journal: bool = False,
     ) -> None:
         """Make a lease from the acquiring write.
 
         Args:
             failures: Failures of the document before this load.
             wait_seconds: Pause before the load.
-            taken_from: Server that held the lease and did not release it; "": none.
+            journal_of: Server whose journal may hold more of the document than NATS, from the status; "": none.
+            own_journal: This server has a journal, and compares the other one before it writes UP.
         """
         self.document_id = document_id
         self.server_id = server_id
@@ -90,7 +92,8 @@ class Lease:
         self.retry_count = retry_count
         self.failures = failures
         self.wait_seconds = wait_seconds
-        self.taken_from = taken_from
+        self.journal_of = journal_of
+        self._own_journal = own_journal
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
         self._followed = False  # False: statuses after the acquisition may have been missed
@@ -169,6 +172,7 @@ class Lease:
             tail=self.tail,
             trace=failures.trace_id,
             failures=failures.count,
+            journal_of=self._journal_now(),
         )
 
     async def confirm(self) -> None:
@@ -198,6 +202,7 @@ class Lease:
                     tail=self.tail,
                     trace=failures.trace_id,
                     failures=failures.count,
+                    journal_of=self._journal_now(),
                 )
             except WrongLastSequence:
                 await self._reread()
@@ -239,6 +244,7 @@ class Lease:
                     lease=self.token,
                     head=self.head,
                     tail=self.tail,
+                    journal_of="" if self._compared else self.journal_of,
                 )
                 return
             except WrongLastSequence:
@@ -256,6 +262,7 @@ class Lease:
             lease=self.token,
             trace=failures.trace_id,
             failures=failures.count,
+            journal_of=self.journal_of,
         )
 
     async def _still_ours(self) -> bool:
@@ -304,7 +311,11 @@ class Lease:
         self._acquiring_again = True  # the republished status may arrive before the reply
         try:
             self.token = self.revision = await self._statuses.write(
-                self.document_id, self._status(), expected_revision=0, server=self.server_id
+                self.document_id,
+                self._status(),
+                expected_revision=0,
+                server=self.server_id,
+                journal_of=self._journal_now(),
             )
         finally:
             self._acquiring_again = False
@@ -326,6 +337,14 @@ class Lease:
         if sent is not None and revision > sent.revision:
             self._confirmed_sent = max(self._confirmed_sent, sent.at)
             self._sent = None
+
+    @property
+    def _compared(self) -> bool:
+        """Whether the journal that the status named before is compared, and ours takes its place."""
+        return self.up and self._own_journal
+
+    def _journal_now(self) -> str:
+        return self.server_id if self._compared else self.journal_of
 
     def _failures_now(self) -> Failures:
         return NO_FAILURES if self.up else self.failures

@@ -247,16 +247,16 @@ class DocumentRecovery:
 
     # --- a document of ours -----------------------------------------------------------------------
 
-    async def recover(self, document_id: str, taken_from: str = "") -> tuple[str, ...]:
+    async def recover(self, document_id: str, journal_of: str = "") -> tuple[str, ...]:
         """Return when the document may be loaded: names the journals that it may lack.
 
-        `taken_from`: the server that had it, and may hold its newest updates. Raises TransportError.
+        `journal_of`: the server whose journal may hold its newest updates. Raises TransportError.
         """
         if self._checked != self._connections:
             await self.check()
         while (other := self._waits.get(document_id)) is not None:
             await other.over.wait()  # a part of it may be back already: that is no reason to load it
-        unmet = taken_from if self._is_unmet(taken_from) else ""
+        unmet = journal_of if self._is_unmet(journal_of) else ""
         if unmet and not self._doubt:  # it was not connected when the last doubt ended
             self._reconciler.doubt("a server that was never met had a document", lost=False)
             self._reconciler.want("doubt")

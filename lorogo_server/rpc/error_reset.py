@@ -66,7 +66,10 @@ class ErrorReset:
             return {"reset": False}
         try:
             await context.statuses.write(
-                document_id, Down(context.clock.wall_ns()), expected_revision=entry.revision
+                document_id,
+                Down(context.clock.wall_ns()),
+                expected_revision=entry.revision,
+                journal_of=entry.journal_of,
             )
         except WrongLastSequence:
             return {"reset": False}

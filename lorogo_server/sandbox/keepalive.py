@@ -122,6 +122,7 @@ async def renew_all(
                     tail=entry.tail,
                     trace=entry.trace,
                     failures=entry.failures,
+                    journal_of=entry.journal_of,
                 )
                 done += 1
 

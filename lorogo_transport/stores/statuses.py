@@ -64,6 +64,7 @@ class Statuses:
         trace: str = "",
         failures: int = 0,
         taken_from: str = "",
+        journal_of: str = "",
         timeout: float = 5.0,
     ) -> int:
         """Write the status by compare-and-swap and return the new revision. Raises WrongLastSequence.
@@ -72,7 +73,7 @@ class Statuses:
         it succeeded. Raises OutcomeUnknown only if that read fails too.
         """
         value = st.encode(status)
-        headers = _facts(server, lease, head, tail, trace, failures)
+        headers = _facts(server, lease, head, tail, trace, failures, journal_of)
         if taken_from:
             headers[h.TAKEN_FROM] = taken_from
         try:
@@ -107,12 +108,13 @@ class Statuses:
         tail: int = 0,
         trace: str = "",
         failures: int = 0,
+        journal_of: str = "",
     ) -> None:
         """Send a renewal, an encoded status, without waiting; its republished copy proves success."""
         await self._stream.append_unconfirmed(
             subjects.status_key(document_id),
             value,
-            headers=_facts(server, lease, head, tail, trace, failures),
+            headers=_facts(server, lease, head, tail, trace, failures, journal_of),
             expected_last=expected_revision,
         )
 
@@ -149,6 +151,7 @@ def entry(stored: StoredMessage) -> StatusEntry:
             trace=headers.get(h.TRACE, ""),
             failures=number(headers, h.FAILURES, 0),
             taken_from=headers.get(h.TAKEN_FROM, ""),
+            journal_of=headers.get(h.JOURNAL_OF, ""),
         )
     except MalformedMessage:
         return StatusEntry(Down(stored.time_ns), stored.sequence)
@@ -161,7 +164,9 @@ def _same(stored: StoredMessage, value: bytes, headers: dict[str, str]) -> bool:
     )
 
 
-def _facts(server: str, lease: int, head: int, tail: int, trace: str, failures: int) -> dict[str, str]:
+def _facts(
+    server: str, lease: int, head: int, tail: int, trace: str, failures: int, journal_of: str
+) -> dict[str, str]:
     facts: dict[str, str] = {}
     if server:
         facts[h.SERVER] = server
@@ -175,4 +180,6 @@ def _facts(server: str, lease: int, head: int, tail: int, trace: str, failures: 
         facts[h.TRACE] = trace
     if failures:
         facts[h.FAILURES] = str(failures)
+    if journal_of:
+        facts[h.JOURNAL_OF] = journal_of
     return facts

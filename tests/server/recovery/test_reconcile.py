@@ -851,7 +851,7 @@ async def no_passes(_: Reconciler) -> None:
     await asyncio.Event().wait()
 
 
-async def served_at_once(_: DocumentRecovery, _document_id: str, _taken_from: str = "") -> tuple[str, ...]:
+async def served_at_once(_: DocumentRecovery, _document_id: str, _journal_of: str = "") -> tuple[str, ...]:
     """As by a server that has none of the journals, and reaches no server that has."""
     return ()
 

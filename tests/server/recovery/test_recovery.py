@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.recovery import RecoveryAnswer, RecoveryRequest, decode_answer, decode_ask, encode
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document.host import Host
+from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.registry import NotAcquired
+from lorogo_testing.memory_nats import MemoryTransport
+from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import Message
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, no_passes
 from tests.server.support import QUICK, Writer, until
 
 RARELY = replace(QUICK, reconcile_every_seconds=3600.0)
+SOON = replace(RARELY, recover_seconds_max=2.0)
 
 
 @pytest.fixture
@@ -134,33 +138,138 @@ async def test_a_document_without_an_absent_journal_is_served_late_and_marked(
 
 async def test_the_server_that_had_a_document_is_waited_for_although_it_was_never_met(world: World) -> None:
     """Its id in the status stands for its journals: the document is served late, and marked."""
-    settings = replace(RARELY, recover_seconds_max=2.0)
-    line = world.nats.connect("writer")
-    writer = Server(line, settings, clock=world.clock, data=world.data / "writer" / "worker-0")
-    await world._stack.enter_async_context(writer)
+    writer, line = await writer_and_line(world)
     await writer.take("doc")
     await world.write(5)
     line.partition(60.0)  # it does not notice, and answers no ask
     world.lose(WAL, SNAPSHOTS)
-    owner = await elsewhere(world, "owner", settings)
+    owner = await elsewhere(world, "owner", SOON)
     assert owner.recovery is not None
     assert not owner.recovery._known
-
-    async def taken() -> bool:  # when the lease is stale
-        with suppress(NotAcquired):
-            await owner.take("doc")
-            return True
-        return False
-
-    await until(taken)
+    await taken(owner)
     assert owner.stats()["servers_absent"] == [writer.server_id]
     assert owner.stats()["documents_incomplete"] == 1
     line.end_partition()
+    await unmarked(world, owner)
 
-    async def unmarked() -> bool:
-        return owner.stats()["documents_incomplete"] == 0
 
-    await until(unmarked)
+@pytest.mark.parametrize(
+    "error", [DocumentLoadFailed("it is broken"), RequestTimeout("NATS is silent")], ids=repr
+)
+async def test_the_server_that_had_a_document_is_waited_for_after_a_failed_load(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: LorogoError
+) -> None:
+    """A retry finds in the status which server had the document, though a failed load wrote the status since."""
+    writer, line = await writer_and_line(world)
+    await writer.take("doc")
+    await world.write(5)
+    line.partition(60.0)
+    world.lose(WAL, SNAPSHOTS)
+    owner = await elsewhere(world, "owner", SOON)
+    load, failed = Host._load_in_turn, 0
+
+    async def fail_first(host: Host, *args: Any) -> Any:
+        nonlocal failed
+        if not failed:
+            failed += 1
+            raise error
+        return await load(host, *args)
+
+    monkeypatch.setattr(Host, "_load_in_turn", fail_first)
+    await taken(owner)
+    assert failed == 1
+    assert owner.stats()["servers_absent"] == [writer.server_id]
+    line.end_partition()
+    await unmarked(world, owner)
+
+
+async def test_the_server_that_had_a_document_is_waited_for_after_another_began_to_load_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status names it while another server renews its STARTING, and after that server is gone as well."""
+    writer, line = await writer_and_line(world)
+    await writer.take("doc")
+    await world.write(5)
+    line.partition(60.0)
+    world.lose(WAL, SNAPSHOTS)
+    second = world.nats.connect("second")
+    settings = replace(SOON, recover_seconds_max=0.1)
+    between = Server(second, settings, clock=world.clock, data=world.data / "second" / "worker-0")
+    await world._stack.enter_async_context(between)
+    load = Host._load_in_turn
+
+    async def never(host: Host, *args: Any) -> Any:
+        if host.context.server_id == between.server_id:
+            await asyncio.sleep(3600.0)
+        return await load(host, *args)
+
+    monkeypatch.setattr(Host, "_load_in_turn", never)
+    statuses = await world.probe.hear("loro.status.doc")
+    taking = asyncio.ensure_future(taken(between))
+
+    starting: list[Message] = []
+
+    async def renewed() -> bool:
+        starting.extend(one for one in _all(statuses) if b"STARTING" in one.data)
+        return len(starting) > 3
+
+    await until(renewed)
+    second.part(60.0)
+    taking.cancel()
+    owner = await elsewhere(world, "owner", SOON)
+    await taken(owner)
+    assert writer.server_id in owner.stats()["servers_absent"]
+    line.end_partition()
+    second.mend()
+    await unmarked(world, owner)
+
+
+async def test_a_server_without_a_journal_is_not_waited_for(world: World) -> None:
+    """Nothing of a document is in a journal that is not there: no doubt, and no mark."""
+    line = world.nats.connect("stream")
+    settings = replace(SOON, durability="stream")
+    stream = await world._stack.enter_async_context(Server(line, settings, clock=world.clock))
+    await stream.take("doc")
+    await world.write(5)
+    line.partition(60.0)
+    owner = await elsewhere(world, "owner", SOON)
+
+    async def settled() -> bool:
+        return owner.stats()["recovery_doubt"] == ""
+
+    await until(settled)
+    await taken(owner)
+    assert (owner.stats()["recovery_doubt"], owner.stats()["documents_incomplete"]) == ("", 0)
+    assert owner.stats()["takeovers"] == 1
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+
+
+async def writer_and_line(world: World) -> tuple[Server, MemoryTransport]:
+    """A server with a disk of its own, and its connection."""
+    line = world.nats.connect("writer")
+    made = Server(line, SOON, clock=world.clock, data=world.data / "writer" / "worker-0")
+    return await world._stack.enter_async_context(made), line
+
+
+async def taken(server: Server) -> None:
+    """The server has the document: when the lease of the one before is stale, and after failed loads."""
+
+    async def is_taken() -> bool:
+        with suppress(NotAcquired):
+            await server.take("doc")
+            return True
+        return False
+
+    await until(is_taken)
+
+
+async def unmarked(world: World, server: Server) -> None:
+    """The absent server is back, and the document is whole."""
+
+    async def is_unmarked() -> bool:
+        return server.stats()["documents_incomplete"] == 0
+
+    await until(is_unmarked)
     assert await world.probe.value("doc") == {"body": world.writer.text}
 
 
@@ -176,14 +285,7 @@ async def test_a_worker_beside_this_one_is_met(world: World) -> None:
     await beside.take("doc")
     await world.write(5)
     line.partition(60.0)
-
-    async def taken() -> bool:  # when the lease is stale
-        with suppress(NotAcquired):
-            await server.take("doc")
-            return True
-        return False
-
-    await until(taken)
+    await taken(server)
     assert (server.stats()["recovery_doubt"], server.stats()["documents_incomplete"]) == ("", 0)
     assert await world.probe.value("doc") == {"body": world.writer.text}
 
