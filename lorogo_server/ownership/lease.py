@@ -74,7 +74,7 @@ class Lease:
         Args:
             failures: Failures of the document before this load.
             wait_seconds: Pause before the load.
-            journal_of: Server whose journal may hold more of the document than NATS, from the status; "": none.
+            journal_of: Server whose journal may hold more than NATS, from the status; "": none.
             own_journal: This server has a journal, and compares the other one before it writes UP.
         """
         self.document_id = document_id

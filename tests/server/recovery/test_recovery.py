@@ -159,7 +159,7 @@ async def test_the_server_that_had_a_document_is_waited_for_although_it_was_neve
 async def test_the_server_that_had_a_document_is_waited_for_after_a_failed_load(
     world: World, monkeypatch: pytest.MonkeyPatch, error: LorogoError
 ) -> None:
-    """A retry finds in the status which server had the document, though a failed load wrote the status since."""
+    """A retry finds in the status which server had the document, though a failed load wrote it since."""
     writer, line = await writer_and_line(world)
     await writer.take("doc")
     await world.write(5)
