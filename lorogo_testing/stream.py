@@ -117,6 +117,12 @@ class MemoryStream:
     async def count(self, subject: str, *, timeout: float = 5.0) -> int:
         return await self._ask(lambda store, now: store.count(subject, now), timeout)
 
+    async def count_through(self, subject: str, *, timeout: float = 5.0) -> tuple[int, int]:
+        def look(store: StreamStore, now: int) -> tuple[int, int]:
+            return store.count(subject, now), store.state(now).last_sequence
+
+        return await self._ask(look, timeout)
+
     async def subjects(self, pattern: str, *, timeout: float = 5.0) -> dict[str, int]:
         return await self._ask(lambda store, now: store.subjects(pattern, now), timeout)
 

@@ -107,6 +107,9 @@ class _Guarded:
     async def count(self, subject: str, *, timeout: float = 5.0) -> int:
         raise self._reading()
 
+    async def count_through(self, subject: str, *, timeout: float = 5.0) -> tuple[int, int]:
+        raise self._reading()
+
     async def subjects(self, pattern: str, *, timeout: float = 5.0) -> Mapping[str, int]:
         raise self._reading()
 

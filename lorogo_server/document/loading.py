@@ -88,10 +88,11 @@ async def load(
     validate: ValidateUpdate = skip_validation,
     batch_validation: BatchValidation | None = None,
     until_ns: int | None = None,
+    through: int | None = None,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
 
-    `until_ns`: without what the WAL stored later.
+    `until_ns`: without what the WAL stored later. `through`: without what has a higher sequence.
 
     `foretaste`: tastes many updates together; `taste` judges each that it did not find fine.
 
@@ -119,6 +120,7 @@ async def load(
                 validate=validate,
                 batch_validation=batch_validation,
                 until_ns=until_ns,
+                through=through,
             )
         except CrdtPanic as error:
             if checked:
@@ -148,6 +150,7 @@ async def _load_once(
     validate: ValidateUpdate,
     batch_validation: BatchValidation | None,
     until_ns: int | None,
+    through: int | None,
 ) -> Loaded:
     # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
     # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
@@ -209,6 +212,7 @@ async def _load_once(
             validate=validate,
             batch_validation=batch_validation,
             until_ns=until_ns,
+            through=through,
         )
     replica.lazy = True
     intake.go_live()
@@ -289,8 +293,9 @@ async def _read_through(
     batch_validation: BatchValidation | None,
     bytes_max: int | None = None,
     until_ns: int | None = None,
+    through: int | None = None,
 ) -> None:
-    """As `read_on`, up to a message that the leader named, or to the first one stored after `until_ns`."""
+    """As `read_on`, up to a message that the leader named, or to the first after `until_ns` or `through`."""
     subject = subjects.wal(document_id)
     turn_ends = clock.now() + _SLICE_SECONDS
     seen_max = None if bytes_max is None else loaded.intake.seen_bytes + bytes_max
@@ -301,6 +306,8 @@ async def _read_through(
         unread = wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence)
         async for stored, fine in validate_ahead(unread, batch_validation):
             if until_ns is not None and stored.time_ns > until_ns:
+                return
+            if through is not None and stored.sequence > through:
                 return
             past = loaded.facts.cutoff.below(epoch, stored.sequence, stored.time_ns)
             if not past and (skip is None or stored.sequence not in skip):

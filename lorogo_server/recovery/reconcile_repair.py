@@ -121,7 +121,11 @@ class Repair:
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
     async def load(self, document_id: str, *, checked: bool = False, until_ns: int | None = None) -> Loaded:
-        """The document as a fresh load sees it, or saw it then. Raises LoadFailed, TransportError."""
+        """The document as a fresh load sees it, or saw it then. Raises LoadFailed, TransportError.
+
+        Read as of the leader's count of its messages, so that what comes meanwhile is no sign of a replica
+        that lags.
+        """
         context = self._context
         epoch = context.epochs.current
         settings = replace(  # what any server accepted once may come back: only the wire's limit counts
@@ -132,7 +136,8 @@ class Repair:
         )
         for number in range(_LOAD_TRIES):
             await asyncio.sleep(number * _AGAIN_SECONDS)
-            messages = await context.wal.count(subjects.wal(document_id))
+            # Up to that sequence nothing is added to what is counted, however fast the document is written.
+            messages, through = await context.wal.count_through(subjects.wal(document_id))
             try:
                 loaded = await load(
                     context.transport,
@@ -147,6 +152,7 @@ class Repair:
                     batch_validation=context.batch_validation,
                     checked=checked,
                     until_ns=until_ns,
+                    through=through,
                 )
             except SnapshotReplaced:
                 continue

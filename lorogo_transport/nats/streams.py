@@ -145,6 +145,11 @@ class JetStreamStream:
     async def count(self, subject: str, *, timeout: float = 5.0) -> int:
         return sum((await self.subjects(subject, timeout=timeout)).values())
 
+    async def count_through(self, subject: str, *, timeout: float = 5.0) -> tuple[int, int]:
+        info = await call(self._bus, "STREAM.INFO", self._name, {"subjects_filter": subject}, timeout)
+        found: dict[str, int] = info["state"].get("subjects") or {}
+        return found.get(subject, 0), info["state"]["last_seq"]
+
     async def subjects(self, pattern: str, *, timeout: float = 5.0) -> dict[str, int]:
         found: dict[str, int] = {}
         offset = 0

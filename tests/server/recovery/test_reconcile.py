@@ -180,6 +180,53 @@ async def test_streams_and_buckets_that_are_gone(
     await world.is_whole()
 
 
+async def test_a_document_is_compared_while_it_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is stored during a comparison is no sign of a replica that lags."""
+    server = await world.server(settings=replace(QUICK, reconcile_every_seconds=3600.0))
+    await world.probe.start("doc")
+    await world.write(3)
+    last = MemoryStream.last
+
+    async def written(self: MemoryStream, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
+        if subject == subjects.wal("doc"):
+            await world.probe.put("doc", world.probe.split(world.writer.type("x")))
+        return await last(self, subject, timeout=timeout)
+
+    monkeypatch.setattr(MemoryStream, "last", written)
+    assert server.reconciler is not None
+    loaded = await server.reconciler._repair.load("doc")
+    assert loaded.follower.taken == 3
+
+
+async def test_a_document_is_not_compared_by_what_a_lagging_replica_shows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that are purged count as lost, though a replica shows them and others are written."""
+    server = await world.server(settings=replace(QUICK, reconcile_every_seconds=3600.0))
+    await world.probe.start("doc")
+    await world.write(5)
+    purged = [stored async for stored in world.probe.wal.read(subjects.wal("doc"))][:2]
+    await world.probe.wal.purge(subjects.wal("doc"), before=purged[-1].sequence + 1)
+    read = MemoryStream.read
+
+    async def behind(
+        self: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[StoredMessage]:
+        await world.probe.put("doc", world.probe.split(world.writer.type("x")))
+        for stored in purged:
+            if stored.sequence >= first:
+                yield stored
+        async for stored in read(self, subject, first=first, last=last):
+            yield stored
+
+    monkeypatch.setattr(MemoryStream, "read", behind)
+    assert server.reconciler is not None
+    with pytest.raises(DocumentLoadFailed, match="changed during each"):
+        await server.reconciler._repair.load("doc")
+
+
 async def test_the_epoch_outlives_its_record(world: World) -> None:
     """When NATS lost everything, the journal's positions are not taken for those of the new stream."""
     first = await world.server()

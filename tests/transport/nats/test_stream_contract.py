@@ -224,6 +224,8 @@ async def test_state_and_count(stream: Stream, unique: str) -> None:
     assert await stream.count(f"{unique}.wal.*") == 5
     assert await stream.count(f"{unique}.wal.9") == 0
     assert await stream.subjects(f"{unique}.wal.*") == {f"{unique}.wal.0": 3, f"{unique}.wal.1": 2}
+    assert await stream.count_through(f"{unique}.wal.1") == (2, (await stream.state()).last_sequence)
+    assert await stream.count_through(f"{unique}.wal.none") == (0, (await stream.state()).last_sequence)
     assert await stream.subjects(f"{unique}.wal.9") == {}
 
 
