@@ -83,7 +83,7 @@ OWNER: tuple[Mutation, ...] = (
         "loaded.follower.position <= newest.sequence",
         "a load reads up to the leader's last message, though a replica lags",
         Wish(kinds=("stale-reads", "server-kill", "server-pause"), every=2.0, others={"think_seconds": 0.3}),
-        begin=34,
+        begin=55,
     ),
     Mutation(
         "claim-left-out",
