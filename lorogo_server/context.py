@@ -114,7 +114,7 @@ class ServerContext:
 
     @property
     def has_journal(self) -> bool:
-        """Whether what this server accepts is in a journal, too."""
+        """True if accepted updates are also written to a journal."""
         return self.journal.durability != NoJournal.durability
 
     async def keeps_presence(self, document_id: str) -> bool:

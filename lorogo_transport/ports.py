@@ -234,7 +234,7 @@ class Stream(Protocol):
         """Return the number of messages of the subject."""
 
     async def count_through(self, subject: str, *, timeout: float = 5.0) -> tuple[int, int]:
-        """How many messages the subject holds, and the stream's last sequence, in one answer."""
+        """Return the number of messages of the subject and the stream's last sequence, from one answer."""
 
     async def subjects(self, pattern: str, *, timeout: float = 5.0) -> Mapping[str, int]:
         """Return every matching subject with its number of messages, without reading the messages."""

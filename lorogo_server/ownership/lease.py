@@ -340,7 +340,7 @@ class Lease:
 
     @property
     def _compared(self) -> bool:
-        """Whether the journal that the status named before is compared, and ours takes its place."""
+        """True if the journal that the status named is compared, and this server's takes its place."""
         return self.up and self._own_journal
 
     def _journal_now(self) -> str:

@@ -214,7 +214,7 @@ async def test_the_server_that_had_a_document_is_waited_for_after_another_began_
         return len(starting) > 3
 
     await until(renewed)
-    second.part(60.0)
+    second.partition(60.0)
     taking.cancel()
     owner = await elsewhere(world, "owner", SOON)
     await taken(owner)
