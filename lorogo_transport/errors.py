@@ -5,6 +5,7 @@ LorogoError
     ├── Disconnected        retriable: no connection right now; nothing was sent
     ├── RequestTimeout      retriable: no answer in time; the request may have been served
     ├── NoResponders        retriable: the subject has no subscriber
+    ├── StreamBusy          retriable: too much waits for the stream; nothing was stored
     ├── NoLeader            retriable: JetStream has no leader; nothing was done
     ├── OutcomeUnknown      retriable after a read: a write may or may not be stored
     ├── WrongLastSequence   a compare-and-swap lost: another writer was first
@@ -46,6 +47,13 @@ class NoResponders(TransportError):
     """The subject has no subscriber."""
 
     code = "no-responders"
+    retriable: ClassVar[bool] = True
+
+
+class StreamBusy(TransportError):
+    """Too much waits for the stream in nats-server (`max_buffered_size`): nothing was stored."""
+
+    code = "stream-busy"
     retriable: ClassVar[bool] = True
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from lorogo_transport.errors import (
     NoLeader,
     StorageFull,
+    StreamBusy,
     StreamMissing,
     TooLarge,
     TransportError,
@@ -26,6 +27,7 @@ STREAM_NAME_TAKEN = 10058
 _WRONG_LAST = {10071, 10164}
 _TOO_LARGE = {10054}
 _NO_JETSTREAM = {10076, 10039}
+_BUSY = 10167  # "too many requests": the stream's queue is full
 _NO_LEADER = {10008, 10009}  # "temporarily unavailable", "can not handle request": no quorum, no leader
 # Limits of the account (10002), the server (10023, 10028, 10047) and the stream (10077: its
 # `maximum bytes exceeded` or `maximum messages exceeded`, but also a failing disk).
@@ -68,6 +70,8 @@ def error_of(stream: str, failure: Mapping[str, Any]) -> TransportError:
         return TooLarge(f"stream {stream!r}: {description}")
     if number == STREAM_NOT_FOUND:
         return StreamMissing(stream)
+    if number == _BUSY:
+        return StreamBusy(f"stream {stream!r}: {description}")
     if number in _NO_LEADER:
         return NoLeader(f"stream {stream!r}: {description}")
     if number in _NO_JETSTREAM:

@@ -18,6 +18,7 @@ from lorogo_transport.errors import (
     PermissionDenied,
     RequestTimeout,
     StorageFull,
+    StreamBusy,
     StreamMismatch,
     StreamMissing,
     TransportError,
@@ -42,6 +43,7 @@ _BATCH_SUBJECTS = 500  # the server refuses a multi-last with more than 1024 res
 _READ_SECONDS = 5.0  # the longest silence within a batch
 _POLL_SECONDS = 0.02  # between reads that look for an unconfirmed message
 _FULL_SECONDS = 1.0  # before a check whether the stream is full
+_BUSY_SECONDS = 0.02  # before another attempt at a stream that is too busy to store
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -70,13 +72,26 @@ class JetStreamStream:
         timeout: float = 5.0,
     ) -> int:
         if self._name == subjects.WAL_STREAM and self._bus.guarded:
-            return await self._append_unanswered(
-                subject, data, _with_expected(headers, expected_last), timeout
-            )
+            return await self._append_unanswered(subject, data, headers, expected_last, timeout)
+        loop = asyncio.get_running_loop()
+        gives_up = loop.time() + timeout
+        while True:
+            left = max(0.0, gives_up - loop.time())
+            answer = await self._requested(subject, data, _with_expected(headers, expected_last), left)
+            try:
+                ack = api.decode(self._name, answer.data)
+            except StreamBusy:  # nothing was stored, so it may be sent again, also with `expected_last`
+                if loop.time() + _BUSY_SECONDS >= gives_up:
+                    raise
+                await asyncio.sleep(_BUSY_SECONDS)
+                continue
+            if ack.get("stream") != self._name:
+                raise StreamMismatch(self._name, [f"{subject!r} is stored by stream {ack.get('stream')!r}"])
+            return int(ack["seq"])
+
+    async def _requested(self, subject: str, data: bytes, headers: Headers | None, timeout: float) -> Message:
         try:
-            answer = await self._bus.request(
-                subject, data, headers=_with_expected(headers, expected_last), timeout=timeout
-            )
+            return await self._bus.request(subject, data, headers=headers, timeout=timeout)
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
@@ -85,10 +100,6 @@ class JetStreamStream:
                     # raises StreamMissing or Unreachable if that is the reason
                     await self.state(timeout=timeout)
             raise
-        ack = api.decode(self._name, answer.data)
-        if ack.get("stream") != self._name:
-            raise StreamMismatch(self._name, [f"{subject!r} is stored by stream {ack.get('stream')!r}"])
-        return int(ack["seq"])
 
     async def append_unconfirmed(
         self, subject: str, data: bytes, *, headers: Headers | None = None, expected_last: int | None = None
@@ -189,9 +200,10 @@ class JetStreamStream:
         return True
 
     async def _append_unanswered(
-        self, subject: str, data: bytes, headers: Headers | None, timeout: float
+        self, subject: str, data: bytes, headers: Headers | None, expected_last: int | None, timeout: float
     ) -> int:
         """Append where JetStream confirms nothing (docs/decisions/0016): read until the message is found."""
+        headers = _with_expected(headers, expected_last)
         stored = await self.last(subject, timeout=timeout)
         position = 1 if stored is None else stored.sequence + 1
         await self._bus.publish(subject, data, headers=headers)
@@ -213,6 +225,9 @@ class JetStreamStream:
                     elif loop.time() >= asks_at:
                         asks_at += _FULL_SECONDS
                         left = (await self.state(timeout=timeout)).bytes_left
+                        # A stream that is too busy to store drops messages without an answer here.
+                        if size <= left and expected_last is None:
+                            await self._bus.publish(subject, data, headers=headers)
                     else:
                         await asyncio.sleep(_POLL_SECONDS)
         raise OutcomeUnknown(f"the message for {subject!r} was not found in stream {self._name!r}")
