@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lorogo_client.delivery.outbox import OutgoingUpdate
-from lorogo_protocol import calls, chunks, replies, subjects
+from lorogo_protocol import calls, chunks, limits, replies, subjects
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.replies import Reply
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
 from lorogo_transport.headers import record_bytes
-from lorogo_transport.ports import Bus, Message, SubjectSubscription, Transport
+from lorogo_transport.ports import Bus, Message, SubjectSubscription
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _CHUNKS_AT_ONCE = 8
+# Of a long update whose chunks nothing confirms: the first try; a further one has half, down to the least
+_PACED_BYTES_PER_SECOND = 32 * limits.MIB
+_PACED_BYTES_PER_SECOND_MIN = 2 * limits.MIB
 
 
 class Replies:
@@ -66,8 +69,9 @@ async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdat
 
     The first attempt of a short update is only published. A resend, and a long update, waits for JetStream to
     confirm each chunk: this limits the rate and detects a full stream. Clients with a token get no
-    confirmations from JetStream (docs/decisions/0016): there NATS barriers limit the rate, and the owner
-    reports free space in the WAL.
+    confirmations from JetStream (docs/decisions/0016), which drops messages while too many wait for the
+    stream: there a long update keeps below a rate, halved with each attempt, and the owner reports free
+    space in the WAL.
     Raises StorageFull, StreamMissing, TooLarge, Disconnected, OutcomeUnknown.
     """
     transport, settings = context.transport, context.settings
@@ -88,7 +92,7 @@ async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdat
     if transport.bus.guarded:
         if flight.unanswered or flight.attempts <= 1:  # not if the resend is due to a new owner
             await _require_room(context, document_id, parts)
-        await _at_its_pace(transport, subject, parts, settings.reply_seconds)
+        await _paced(context, subject, parts, flight.attempts)
         return
     *body, final = parts
     for start in range(0, len(body), _CHUNKS_AT_ONCE):
@@ -117,13 +121,23 @@ async def _require_room(context: "ClientContext", document_id: str, parts: Seque
         raise StorageFull(f"the WAL has space for {max(left, 0)} bytes; the update needs {size}")
 
 
-async def _at_its_pace(transport: Transport, subject: str, parts: Sequence[Chunk], timeout: float) -> None:
+def bytes_per_second(attempt: int) -> float:
+    """How fast try number `attempt` of a long update may go where nothing confirms its chunks."""
+    return max(_PACED_BYTES_PER_SECOND_MIN, _PACED_BYTES_PER_SECOND / 2.0 ** max(0, min(attempt, 30) - 1))
+
+
+async def _paced(context: "ClientContext", subject: str, parts: Sequence[Chunk], attempt: int) -> None:
+    transport, clock = context.transport, context.clock
     stream = transport.stream(subjects.WAL_STREAM)
+    rate, began, sent = bytes_per_second(attempt), clock.now(), 0
     for start in range(0, len(parts), _CHUNKS_AT_ONCE):
+        if (early := began + sent / rate - clock.now()) > 0:
+            await asyncio.sleep(early)
         for part in parts[start : start + _CHUNKS_AT_ONCE]:
             await stream.append_unconfirmed(subject, part.data, headers=part.headers())
+            sent += len(part.data)
         try:
-            await transport.bus.barrier(timeout)
+            await transport.bus.barrier(context.settings.reply_seconds)
         except RequestTimeout as error:
             raise OutcomeUnknown(f"NATS did not confirm that it received {subject!r}") from error
 

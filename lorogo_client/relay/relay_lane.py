@@ -174,6 +174,7 @@ class MemberSendQueue:
             self._owner.find()
         elif outbox.ping_due(now):
             self._owner.doubt()
+            outbox.second_try(now, context.rng.random())
         due = outbox.next_deadline(after=max(self._owner.doubted_at, now if outbox.ping_due(now) else 0.0))
         if due is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._on_timer)

@@ -357,7 +357,8 @@ class Room:
             starter = self._context.starter
             answer = await starter.ping(self.document_id)
             if answer:
-                self._owner_seen_at = self._context.clock.now()
+                self._owner_seen_at = now = self._context.clock.now()
+                outbox.second_try(now, self._context.rng.random())
             elif answer is False or starter.stale(self.document_id):
                 need.owner = True
                 need.sync |= owner_silent

@@ -105,6 +105,23 @@ def test_a_lost_answer_sends_the_same_bytes_under_the_same_id() -> None:
     assert [(one.log_id, one.payload) for one in again] == [("id1", b"a"), ("id2", b"bc")]
 
 
+def test_a_doubtful_first_try_gets_one_more_before_it_is_overdue() -> None:
+    """Only the one that waits longest, and only once: the owner may be slow, and nothing is lost."""
+    outbox, new_id = Outbox(SETTINGS), ids()
+    outbox.add(b"a")
+    outbox.add(b"b")
+    first, second = send_all(outbox, 0.0, new_id)
+    assert not outbox.second_try(0.9, jitter=1.0)
+    assert outbox.second_try(1.0, jitter=1.0)
+    assert not outbox.awaits(first.log_id)
+    assert outbox.awaits(second.log_id)
+    assert send_all(outbox, 1.0 + SETTINGS.retry_seconds_min, new_id) == [first]
+    assert (first.attempts, first.payload, first.unheard) == (2, b"a", False)
+    outbox.answer(ack(second), token=7, now=1.1, jitter=0)
+    assert not outbox.second_try(4.0, jitter=1.0)
+    assert outbox.overdue(6.1) == [first]
+
+
 def test_nothing_overtakes_an_update_that_waits_for_its_next_try() -> None:
     """While the first pauses, those behind it are not sent."""
     outbox, new_id = Outbox(SETTINGS), ids()

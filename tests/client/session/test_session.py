@@ -108,6 +108,20 @@ async def test_a_lost_answer_leads_to_the_same_bytes_under_the_same_id(
         assert owner.text() == "once"
 
 
+async def test_a_first_try_that_nats_dropped_is_sent_again_before_the_answer_is_overdue(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """The owner answers a ping and not the update: a stream that was busy may have dropped it."""
+    settings = replace(QUICK, reply_seconds=10 * DEADLINE)
+    async with client_of(world, settings) as client, client.open("doc") as session:
+        owner.mute = 1
+        type_in(session.doc, "once")
+        await session.flush(DEADLINE)
+        assert len(owner.received) == 2
+        assert len(set(owner.received)) == 1
+        assert owner.text() == "once"
+
+
 async def test_the_ack_of_a_server_that_lost_the_document_is_ignored(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
