@@ -49,6 +49,7 @@ WAL_FITTED_BYTES_MAX = 8 * 1024 * MIB  # of the same
 KEPT_PRESENCE_BYTES_MAX = 128 * MIB  # of all documents together; JetStream reserves it
 MESSAGE_CHARS_MAX = 500  # of the text in LORO_MESSAGE
 WINDOW_BYTES = 4 * MIB  # of a chunked reply that may be unacknowledged by the receiver
+INGEST_BYTES_MAX = 4 * MIB  # that wait for one stream in nats-server: its `max_buffered_size`
 
 # Times
 RENEW_SECONDS = 3.0  # how often an owner renews its lease

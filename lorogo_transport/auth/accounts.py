@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lorogo_protocol import callout, subjects
+from lorogo_protocol.limits import INGEST_BYTES_MAX
 from lorogo_transport.auth import seeds
 
 ISSUER: Final = "issuer"  # signs the answers about clients: its holder can impersonate any client
@@ -135,6 +136,8 @@ listen: {_text(listen)}
 
 jetstream {{
   store_dir: {_text(store)}
+  # What may wait for one stream to be stored: an edit waits for up to twice these bytes (default: 128MB).
+  max_buffered_size: {INGEST_BYTES_MAX}
 }}
 
 # The accounts. nats-server reads this file from the same directory.

@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Self
 
+from lorogo_protocol import limits
 from lorogo_transport.errors import TransportError
 from lorogo_transport.secret_files import without_secrets
 
@@ -72,12 +73,14 @@ class EmbeddedNats:
         max_payload: int = 1024 * 1024,
         binary: Path | None = None,
         sync_always: bool = False,
+        ingest_bytes_max: int = limits.INGEST_BYTES_MAX,
         configuration: str = "",
         name: str = "lorogo-embedded",
     ) -> None:
         """Set the store directory and the address; port 0 selects a free port.
 
         `sync_always`: JetStream syncs every message before it acknowledges it, which is slow.
+        `ingest_bytes_max`: messages that wait for one stream; JetStream refuses messages above it.
         `configuration`: further nats-server settings, such as accounts and authorization (see `accounts`).
         It must not contain secrets: it is written to a file in the store.
         `name`: the permanent server name; servers of a cluster need different ones.
@@ -88,6 +91,7 @@ class EmbeddedNats:
         self._max_payload = max_payload
         self._binary = binary
         self._sync_always = sync_always
+        self._ingest_bytes_max = ingest_bytes_max
         self._more = configuration
         self._name = name
         self._lock: int | None = None
@@ -255,6 +259,7 @@ class EmbeddedNats:
             "ports_file_dir": str(self._ports_path),
             "jetstream": {
                 "store_dir": str(self._store),
+                "max_buffered_size": self._ingest_bytes_max,
                 **({"sync_interval": "always"} if self._sync_always else {}),
             },
         }

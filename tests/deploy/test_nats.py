@@ -16,6 +16,7 @@ from lorogo_protocol import limits
 from tests.cli.support import Running, lorogo, said, said_json, until
 from tests.deploy.support import (
     NATS,
+    ROOT,
     NatsServer,
     checked,
     compose,
@@ -76,6 +77,26 @@ def test_messages_of_ours_fit() -> None:
     assert int(found[1]) * 1_000_000 > 2 * max(
         limits.CHUNK_BYTES_MAX + limits.CHUNK_HEADER_BYTES_RESERVED, 250_000
     )
+
+
+def test_what_waits_for_a_stream_is_bounded() -> None:
+    """In the file, in what `lorogo auth setup` writes and in the page for Kubernetes: as in limits.py."""
+    mib = limits.INGEST_BYTES_MAX // limits.MIB
+    bound = f"max_buffered_size: {mib}MB"
+    assert re.search(rf"^  {bound}$", said_of("common.conf"), re.MULTILINE)
+    assert bound in (ROOT / "docs" / "DEPLOY.md").read_text(encoding="utf-8")
+    assert bound in (ROOT / "docs" / "handbook" / "operations.md").read_text(encoding="utf-8")
+    kubernetes = (ROOT / "docs" / "KUBERNETES.md").read_text(encoding="utf-8")
+    assert f"max_buffered_size: << {mib}MB >>" in kubernetes
+
+
+def test_what_auth_setup_writes_bounds_what_waits_for_a_stream(tmp_path: Path) -> None:
+    """nats-server takes it."""
+    folder = closed_folder.make(tmp_path / "keys").path
+    written = (folder / "nats.conf").read_text(encoding="utf-8")
+    assert f"  max_buffered_size: {limits.INGEST_BYTES_MAX}\n" in written
+    good = checked(folder / "nats.conf", {})
+    assert good.returncode == 0, good.stderr
 
 
 @pytest.mark.deep
