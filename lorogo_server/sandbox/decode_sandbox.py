@@ -44,6 +44,7 @@ from typing import NoReturn, Protocol
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError, InvalidUpdate, TooLong
+from lorogo_server.sandbox.shortest_first import ShortestFirst
 from lorogo_transport.secret_files import without_secrets
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -271,7 +272,7 @@ class DecodeSandbox:
 
 
 class ValidationThread:
-    """Validate updates one after another in a thread, while the event loop runs other documents.
+    """Validate updates one at a time in a thread, smaller ones first, while the loop runs other documents.
 
     The thread has a sandbox of its own: a slow update does not delay the small updates that another sandbox
     decodes in batches (`batch_validation.py`). The thread only waits for pipes and decodes nothing.
@@ -279,16 +280,18 @@ class ValidationThread:
 
     def __init__(self, sandbox: DecodeSandbox) -> None:
         self._sandbox = sandbox
-        # Its queue holds one update of each document at most.
+        self._turns = ShortestFirst()  # at most one update of each document waits
         self._thread = ThreadPoolExecutor(1, "lorogo-sandbox")
 
     async def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
         """Validate one update."""
         work = functools.partial(self._sandbox.validate, update, accepted=accepted, bounded=bounded)
-        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        async with self._turns.turn(len(update)):
+            await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Wait for the update under way, and cancel the queued ones."""
+        """Wait for the update under way; no other starts."""
+        self._turns.close()
         self._thread.shutdown(cancel_futures=True)
 
 
