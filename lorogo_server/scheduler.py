@@ -17,6 +17,7 @@ _EPOCH_SECONDS = 60.0
 _SWEEP_SECONDS = 3600.0
 _COVERAGE_SECONDS = 60.0
 _WAL_USAGE_SECONDS = 10.0
+_HIGH_USAGE_SECONDS = 1.0  # while the WAL is nearly full
 
 
 class ServerScheduler:
@@ -70,6 +71,8 @@ class ServerScheduler:
                         await self._journal.measure()
                     context.wal_usage.update(await context.wal.state())
                     if context.wal_usage.high:
+                        next_wal_usage = now + _HIGH_USAGE_SECONDS
+                        self._compaction_schedule.relieve(context.wal_usage.excess_bytes, now)
                         self._on_high()
                 if now >= next_sweep:
                     next_sweep = now + _SWEEP_SECONDS

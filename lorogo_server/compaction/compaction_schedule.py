@@ -20,6 +20,7 @@ log = get_logger(__name__)
 _TURN_DOCUMENTS = 500  # documents checked in one second,
 _TURNS_MAX = 10  # or a tenth of them, if more: checking 10,000 each second took a tenth of a core
 _COMPACTIONS_MAX = 2
+_RELIEF_SECONDS = 10.0  # between two compactions of a document because the WAL is nearly full
 _SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that shorten the next load
 
 
@@ -50,6 +51,22 @@ class CompactionSchedule:
         for host in self._next_documents():
             if host.is_up:
                 self._schedule(host, now)
+
+    def relieve(self, excess_bytes: int, now: float) -> None:
+        """Compact the documents with the longest WAL until `excess_bytes` can be purged.
+
+        The WAL can be full although no document has as much as `compact_wal_bytes` in it.
+        """
+        open_ = [host for host in self._hosts.values() if host.is_up and not host.loaded.intake.deleted]
+        for host in sorted(open_, key=lambda host: host.loaded.intake.wal_bytes, reverse=True):
+            wal_bytes = host.loaded.intake.wal_bytes
+            if excess_bytes <= 0 or not wal_bytes:
+                return
+            if host.due.why or host in self._compacting:
+                excess_bytes -= wal_bytes  # a compaction is under way
+            elif now - host.due.tried_at >= _RELIEF_SECONDS:  # else the rest cannot be purged yet
+                excess_bytes -= wal_bytes
+                host.due.want("the WAL is nearly full")
 
     def _next_documents(self) -> list[Host]:
         """Return all documents if they are few, else a part, so that a round takes ten turns at most."""

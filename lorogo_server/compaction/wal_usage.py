@@ -11,6 +11,7 @@ log = get_logger(__name__)
 
 _FRESH_SECONDS = 0.1  # concurrent callers share one request to JetStream
 ALARM = 0.7  # of `max_bytes`: leaves time to compact, or to raise the limit
+_RELIEVED = 0.5  # of `max_bytes`: the aim of compactions, well below the alarm
 
 
 class WalUsage:
@@ -42,6 +43,11 @@ class WalUsage:
         if self.bytes_max <= 0:
             return most
         return min(most, max(self.bytes_max // 4, settings.update_bytes_max))
+
+    @property
+    def excess_bytes(self) -> int:
+        """Return the bytes to remove from the WAL while it is nearly full, else 0."""
+        return round((self.full - _RELIEVED) * self.bytes_max) if self.high else 0
 
     def update(self, state: StreamState) -> None:
         """Set the usage from the stream's state; log if it crosses the alarm level."""

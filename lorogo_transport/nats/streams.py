@@ -226,7 +226,7 @@ class JetStreamStream:
                         asks_at += _FULL_SECONDS
                         left = (await self.state(timeout=timeout)).bytes_left
                         # A stream that is too busy to store drops messages without an answer here.
-                        if size <= left and expected_last is None:
+                        if expected_last is None and (left is None or size <= left):
                             await self._bus.publish(subject, data, headers=headers)
                     else:
                         await asyncio.sleep(_POLL_SECONDS)

@@ -11,7 +11,7 @@ from lorogo_protocol import subjects
 from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import Stream, StreamState
-from tests.server.support import QUICK, Writer, until
+from tests.server.support import QUICK, Writer, so, until
 from tests.server.worlds import memory_world
 
 EMPTY = StreamState(0, 0, 0, 0, 0, 100)
@@ -27,6 +27,38 @@ def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> 
         (record.levelname, record.getMessage().rpartition("percent=")[2][:2]) for record in caplog.records
     ]
     assert said == [("WARNING", "70"), ("INFO", "50"), ("WARNING", "71")]
+
+
+def test_the_excess_is_what_is_above_half_of_the_limit() -> None:
+    """Only while the alarm rings; compactions aim below it, so that it does not ring again at once."""
+    level = WalUsage()
+    assert level.excess_bytes == 0
+    for size, excess in ((69, 0), (70, 20), (100, 50), (60, 0)):
+        level.see(replace(EMPTY, bytes=size))
+        assert level.excess_bytes == excess
+
+
+async def test_open_documents_are_compacted_when_the_wal_is_nearly_full() -> None:
+    """The longest first, although none is long enough for a compaction of its own, until enough can leave."""
+    async with memory_world() as world:
+        server, _ = await world.server(replace(QUICK, wal_bytes_max=20_000))
+        for name, size in (("small", 100), ("larger", 6_000), ("large", 9_000)):
+            await world.probe.start(name)
+            writer = Writer()
+            await world.probe.accept(name, writer.type("x" * size))
+            await world.probe.accept(name, writer.type("the newest message is never purged"))
+        level, now = server.context.level, server.context.clock.now()
+        level.see(await server.context.wal.state())
+        assert 5_000 < level.excess_bytes < 9_000
+        server._upkeep.relieve(level.excess_bytes, now)
+        intakes = {name: server.hosts[name].loaded.intake for name in ("small", "larger", "large")}
+        assert [server.hosts[name].due.why for name in intakes] == ["", "", ""]  # they were loaded just now
+        server._upkeep.relieve(level.excess_bytes, now + 11)
+        server._upkeep.relieve(level.excess_bytes, now + 11)  # one that is wanted already counts
+        assert [bool(server.hosts[name].due.why) for name in intakes] == [False, False, True]
+        server._upkeep.turn(now)
+        await until(lambda: so(world.nats.store(subjects.WAL_STREAM).state(0).bytes < 10_000))
+        assert [intake.wal_bytes > 0 for intake in intakes.values()] == [True, True, False]
 
 
 @pytest.mark.parametrize("limit", [-1, 0])
