@@ -2,10 +2,10 @@
 
     python bench/neighbours.py [--only NAME ...]       or: make neighbours
 
-nats-server and `lorogo serve` are processes of their own. A neighbour edits another document every 20 ms, a
-second one pastes 10 KiB into a third document, above what the sandbox validates in portions, and each
-attack of this file runs beside them. A row says how many ACKs each neighbour got, their median, their 99th
-percentile and the longest, what became of the attacks, and whether a document changed its owner. Exits with 1
+nats-server and `lorogo serve` are separate processes. A neighbour edits another document every 20 ms, a
+second one pastes 10 KiB into a third document, above the size that the sandbox validates in batches, and each
+attack of this file runs beside them. A row has the number of each neighbour's ACKs, their median, 99th
+percentile and maximum, the results of the attacks, and whether a document changed its owner. Exits with 1
 if an ACK took longer than the rule allows (docs/PROTOCOL.md); a busy machine makes each longer.
 """
 

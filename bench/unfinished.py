@@ -3,10 +3,9 @@
     python bench/unfinished.py [--mib 2048] [--chunk-bytes 1024] [--wal-bytes-max 512MiB] [--only NAME]
                                [--ingest-mib 4 128]
 
-nats-server and `lorogo serve` are processes of their own; the attacker is a bare socket that publishes as
-quickly as nats-server reads. A neighbour, our client, edits another document every 20 ms. A row says how many
-ACKs the neighbour got, how long they took, how large the WAL became and how large it is afterwards, and the
-memory of nats-server. `--ingest-mib` compares values of nats-server's `max_buffered_size`.
+nats-server and `lorogo serve` are separate processes; the attacker is a plain socket that publishes as fast
+as nats-server reads. A neighbour, lorogo's client, edits another document every 20 ms. A row has the number
+and latency of the neighbour's ACKs, the largest and the final size of the WAL, and the memory of nats-server. `--ingest-mib` compares values of nats-server's `max_buffered_size`.
 """
 
 import argparse
@@ -71,7 +70,7 @@ class Neighbour:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.seconds: list[float] = []
-        self.said: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
 
     async def run(self) -> None:
         text = self._session.doc.get_text("t")
@@ -81,12 +80,12 @@ class Neighbour:
                 text.insert(0, "x")
                 self._session.commit()
                 await self._session.flush(_PATIENCE_SECONDS)
-                said = "ACK"
+                outcomes = "ACK"
             except LorogoError as error:
-                said = type(error).__name__
+                outcomes = type(error).__name__
             finally:  # an edit without an answer counts with the time that it waited
                 self.seconds.append(time.perf_counter() - began)
-                self.said[said] += 1
+                self.outcomes[said] += 1
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -147,12 +146,12 @@ async def run(options: argparse.Namespace, ingest_mib: int) -> None:
                 await editing
             seconds = sorted(neighbour.seconds)
             p50, p99 = (1e3 * seconds[int(part * (len(seconds) - 1))] for part in (0.5, 0.99))
-            said = ", ".join(f"{count} {what}" for what, count in neighbour.said.most_common())
+            outcomes = ", ".join(f"{count} {what}" for what, count in neighbour.outcomes.most_common())
             left = (await wal.state()).bytes // MIB
             sent = options.mib if per_update else 0
             print(
                 f"{name:28} queue {ingest_mib:3} MiB | {sent} MiB in {took:.1f} s |"
-                f" {said} | p50 {p50:.0f} p99 {p99:.0f} max {1e3 * seconds[-1]:.0f} ms |"
+                f" {outcomes} | p50 {p50:.0f} p99 {p99:.0f} max {1e3 * seconds[-1]:.0f} ms |"
                 f" WAL at most {most['wal']} MiB, then {left} | nats-server {most['memory']} MiB",
                 flush=True,
             )

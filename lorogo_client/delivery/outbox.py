@@ -257,7 +257,9 @@ class Outbox:
         return first is not None and now - first.sent_at >= self._settings.doubt_seconds
 
     def second_try(self, now: float, jitter: float) -> bool:
-        """Park the oldest waiting update if it was sent once and a ping is due; return True if it was parked.
+        """Schedule a second attempt of the oldest waiting update, if it had one and a ping is due.
+
+        Returns True if it did.
 
         nats-server drops messages while too many wait for the stream, and a first attempt requests no
         confirmation. A further attempt waits for `reply_seconds`: an owner may only be slow.
@@ -265,7 +267,7 @@ class Outbox:
         first = next(iter(self._waiting.values()), None)
         if first is None or first.attempts > 1 or not self.ping_due(now):
             return False
-        self._again(first, now, jitter)
+        self._retry_later(first, now, jitter)
         return True
 
     def resend(self, now: float) -> None:

@@ -122,7 +122,7 @@ async def _require_room(context: "ClientContext", document_id: str, parts: Seque
 
 
 def bytes_per_second(attempt: int) -> float:
-    """How fast try number `attempt` of a long update may go where nothing confirms its chunks."""
+    """Return the rate of an attempt of a long update where JetStream confirms no chunk."""
     return max(_PACED_BYTES_PER_SECOND_MIN, _PACED_BYTES_PER_SECOND / 2.0 ** max(0, min(attempt, 30) - 1))
 
 

@@ -113,10 +113,10 @@ def test_a_doubtful_first_try_gets_one_more_before_it_is_overdue() -> None:
     first, second = send_all(outbox, 0.0, new_id)
     assert not outbox.second_try(0.9, jitter=1.0)
     assert outbox.second_try(1.0, jitter=1.0)
-    assert not outbox.awaits(first.log_id)
-    assert outbox.awaits(second.log_id)
+    assert not outbox.awaits_reply(first.log_id)
+    assert outbox.awaits_reply(second.log_id)
     assert send_all(outbox, 1.0 + SETTINGS.retry_seconds_min, new_id) == [first]
-    assert (first.attempts, first.payload, first.unheard) == (2, b"a", False)
+    assert (first.attempts, first.payload, first.unanswered) == (2, b"a", False)
     outbox.answer(ack(second), token=7, now=1.1, jitter=0)
     assert not outbox.second_try(4.0, jitter=1.0)
     assert outbox.overdue(6.1) == [first]

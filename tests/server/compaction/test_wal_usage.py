@@ -34,7 +34,7 @@ def test_the_excess_is_what_is_above_half_of_the_limit() -> None:
     level = WalUsage()
     assert level.excess_bytes == 0
     for size, excess in ((69, 0), (70, 20), (100, 50), (60, 0)):
-        level.see(replace(EMPTY, bytes=size))
+        level.update(replace(EMPTY, bytes=size))
         assert level.excess_bytes == excess
 
 
@@ -47,16 +47,16 @@ async def test_open_documents_are_compacted_when_the_wal_is_nearly_full() -> Non
             writer = Writer()
             await world.probe.accept(name, writer.type("x" * size))
             await world.probe.accept(name, writer.type("the newest message is never purged"))
-        level, now = server.context.level, server.context.clock.now()
-        level.see(await server.context.wal.state())
+        level, now = server.context.wal_usage, server.context.clock.now()
+        level.update(await server.context.wal.state())
         assert 5_000 < level.excess_bytes < 9_000
-        server._upkeep.relieve(level.excess_bytes, now)
+        server._compaction_schedule.relieve(level.excess_bytes, now)
         intakes = {name: server.hosts[name].loaded.intake for name in ("small", "larger", "large")}
         assert [server.hosts[name].due.why for name in intakes] == ["", "", ""]  # they were loaded just now
-        server._upkeep.relieve(level.excess_bytes, now + 11)
-        server._upkeep.relieve(level.excess_bytes, now + 11)  # one that is wanted already counts
+        server._compaction_schedule.relieve(level.excess_bytes, now + 11)
+        server._compaction_schedule.relieve(level.excess_bytes, now + 11)  # one that is wanted already counts
         assert [bool(server.hosts[name].due.why) for name in intakes] == [False, False, True]
-        server._upkeep.turn(now)
+        server._compaction_schedule.turn(now)
         await until(lambda: so(world.nats.store(subjects.WAL_STREAM).state(0).bytes < 10_000))
         assert [intake.wal_bytes > 0 for intake in intakes.values()] == [True, True, False]
 
