@@ -5,7 +5,8 @@
 
 nats-server and `lorogo serve` are separate processes; the attacker is a plain socket that publishes as fast
 as nats-server reads. A neighbour, lorogo's client, edits another document every 20 ms. A row has the number
-and latency of the neighbour's ACKs, the largest and the final size of the WAL, and the memory of nats-server. `--ingest-mib` compares values of nats-server's `max_buffered_size`.
+and latency of the neighbour's ACKs, the largest and the final size of the WAL, and the memory of nats-server.
+`--ingest-mib` compares values of nats-server's `max_buffered_size`.
 """
 
 import argparse
@@ -80,9 +81,9 @@ class Neighbour:
                 text.insert(0, "x")
                 self._session.commit()
                 await self._session.flush(_PATIENCE_SECONDS)
-                outcomes = "ACK"
+                said = "ACK"
             except LorogoError as error:
-                outcomes = type(error).__name__
+                said = type(error).__name__
             finally:  # an edit without an answer counts with the time that it waited
                 self.seconds.append(time.perf_counter() - began)
                 self.outcomes[said] += 1

@@ -125,8 +125,8 @@ def test_a_log_keeps_its_partition(path: str, storage: Storage) -> None:
 def test_a_named_epoch_is_durable_at_open(path: str) -> None:
     """Opened with a newer epoch and gone before the first append: an older epoch is refused all the same."""
     code = (
-        "import os, sys; from lorogo_log import BlockingLog, Options;"
-        "BlockingLog(sys.argv[1], Options(epoch=7)); os._exit(1)"
+        "import os, sys; from lorogo_log import BlockingLog, LogOptions;"
+        "BlockingLog(sys.argv[1], LogOptions(epoch=7)); os._exit(1)"
     )
     with BlockingLog(path, LogOptions(epoch=3)) as log:
         log.append("a")

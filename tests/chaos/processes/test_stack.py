@@ -93,10 +93,10 @@ def _states(pids: list[int]) -> set[str]:
 _ABANDONED = """
 import asyncio, sys
 from pathlib import Path
-from lorogo_chaos.processes.stack import Stack, StackSettings
+from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 async def main():
-    settings = StackSettings(servers=1, folder=Path(sys.argv[1]), small_disk_bytes=64 << 20)
-    async with Stack(settings) as stack:
+    settings = ChaosStackSettings(servers=1, folder=Path(sys.argv[1]), small_disk_bytes=64 << 20)
+    async with ChaosStack(settings) as stack:
         stack.servers[0].pause()
         stack.nodes[0].pause()
         print(stack.servers[0].pid, stack.nodes[0].pid, flush=True)

@@ -300,8 +300,8 @@ def test_the_end_of_a_live_segment_is_no_damage(tmp_path: Path, cli: Cli) -> Non
 def test_rows_of_a_live_log_agree_with_themselves(tmp_path: Path, cli: Cli) -> None:
     """Records, first and last sequence of each row are of one moment, however fast the writer is."""
     code = (
-        "from lorogo_log import BlockingLog, Options, Sync\n"
-        "log = BlockingLog('log', Options(segment_bytes=50000, sync=Sync.os()))\n"
+        "from lorogo_log import BlockingLog, LogOptions, Sync\n"
+        "log = BlockingLog('log', LogOptions(segment_bytes=50000, sync=Sync.os()))\n"
         "for _ in range(20000):\n    log.append_many([(b'k', n) for n in range(7)])\n"
         "input()\n"
     )

@@ -387,8 +387,8 @@ def test_a_missing_library_is_named(tmp_path: Path, missing: str, arguments: lis
 def test_readers_race_a_writer(tmp_path: Path, cli: Cli) -> None:
     """While another process appends and rotates, all commands see a whole prefix and no damage."""
     code = (
-        "import time\nfrom lorogo_log import BlockingLog, Options, Sync\n"
-        "log = BlockingLog('log', Options(segment_bytes=20000, sync=Sync.os()))\n"
+        "import time\nfrom lorogo_log import BlockingLog, LogOptions, Sync\n"
+        "log = BlockingLog('log', LogOptions(segment_bytes=20000, sync=Sync.os()))\n"
         "number = 0\n"
         "while True:\n    log.append_many([(b'k', number + n) for n in range(7)])\n    number += 7\n"
         "    time.sleep(0.001)\n"  # so that the test, not the disk, decides how much there is to read

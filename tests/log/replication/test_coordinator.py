@@ -418,8 +418,8 @@ async def test_a_hostile_coordinator_changes_nothing(tmp_path: Path, case: str) 
 
 CHILD = """
 import asyncio, sys
-from lorogo_log import Log, Options
-from lorogo_log.replication.replica import Replica
+from lorogo_log import Log, LogOptions
+from lorogo_log.replication.replica import LogReplica
 from lorogo_log.storage.replica_state import TAKEOVER_STEP
 from lorogo_log.replication.coordinator import Coordinator
 
@@ -435,8 +435,9 @@ async def coordinator(path, port):
                 pass
 
 async def replica(path, port):
-    async with Replica(path, ("127.0.0.1", port), options=Options(segment_bytes=65536), backoff_seconds=0.01,
-                       backoff_seconds_max=0.1):
+    options = LogOptions(segment_bytes=65536)
+    pauses = {"backoff_seconds": 0.01, "backoff_seconds_max": 0.1}
+    async with LogReplica(path, ("127.0.0.1", port), options=options, **pauses):
         print("ready", flush=True)
         await asyncio.Event().wait()
 

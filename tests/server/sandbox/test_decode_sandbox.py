@@ -365,8 +365,8 @@ def test_a_stopped_taster_leaves_no_process(sandbox: DecodeSandbox) -> None:
 
 _SERVER = """
 import sys
-from lorogo_server.sandbox.decode_sandbox import Taster
-taster = Taster()
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
+taster = DecodeSandbox()
 taster.start()
 taster.validate(b"")
 print(taster._process.popen.pid, taster._spare.popen.pid, flush=True)

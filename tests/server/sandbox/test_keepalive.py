@@ -102,10 +102,10 @@ async def test_it_renews_only_what_is_still_the_servers() -> None:
 
 _BUSY = """
 import asyncio, sys, time
-from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.sandbox.keepalive import KeepaliveProcess
 
 async def main():
-    pulse = Pulse(sys.argv[1])
+    pulse = KeepaliveProcess(sys.argv[1])
     await pulse.start("server-1", 0.5)
     pulse.hold("doc", 7)
     beating = asyncio.create_task(pulse.run())
