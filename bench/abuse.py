@@ -31,7 +31,7 @@ from attackers import ATTACKS, Target
 from gateways import ROOT, resident_bytes, start
 from turns import verdict
 
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
 from lorogo_transport.nats.embedded import EmbeddedNats
 
 GROWTH_MAX = 0.05

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import uvloop
 
 from lorogo_gateway.server.lifecycle import GatewaySettings, running
-from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import Token
 
 SECRET = "LOROGO_ABUSE_SECRET"
 SETTINGS = GatewaySettings(

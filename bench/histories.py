@@ -21,9 +21,10 @@ import msgpack
 from loro import ExportMode, LoroDoc
 
 from lorogo_log import BlockingLog, LogOptions, Sync
-from lorogo_protocol import crdt, records
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import UpdateRecord
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.digest import digest
 
 START_NS = 1_794_000_000_000_000_000
 _LETTERS = string.ascii_lowercase + "     "

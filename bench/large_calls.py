@@ -27,8 +27,8 @@ from neighbours import Neighbour
 from shapes import SHAPES
 from watched_serve import worst_seconds
 
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.status import Up
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import TransportError

@@ -27,7 +27,7 @@ from gateways import start
 from loro import ExportMode, LoroDoc, VersionVector
 from shapes import SHAPES
 
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Up
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats

@@ -31,8 +31,8 @@ from loro import LoroDoc
 
 from lorogo_bench.stack.usage import usage
 from lorogo_client import Client, connect
-from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages import chunks, subjects
 from lorogo_transport.nats.connection import JetStreamTransport
 from lorogo_transport.nats.connection import connect as dial
 from lorogo_transport.nats.embedded import EmbeddedNats

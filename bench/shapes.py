@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from loro import ExpandType, ExportMode, LoroDoc, LoroMap, LoroText, VersionVector
 
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import TooLong, TooManyPeers
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS
 
 STRETCH_SECONDS = 0.25

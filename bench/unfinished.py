@@ -25,8 +25,9 @@ from gateways import start
 
 from lorogo_client import Session
 from lorogo_client import connect as client_of
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats

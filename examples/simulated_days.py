@@ -19,9 +19,10 @@ from pathlib import Path
 from loro import ExportMode, LoroDoc
 
 from lorogo_log import BlockingLog
-from lorogo_protocol import crdt, latency, records
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, UpdateRecord
+from lorogo_protocol.journal import latency, records
+from lorogo_protocol.journal.records import ANSWERS_KEY, AnswersRecord, UpdateRecord
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.digest import digest
 
 PEOPLE = 6
 PATCHES_PER_UPDATE = 40

@@ -64,8 +64,8 @@ from lorogo_client.session.receipt import Receipt
 from lorogo_client.session.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.store.stored_document import StoredDocument
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_protocol.errors import HistoryTrimmed, InvalidDocumentId, InvalidUpdate, LorogoError
-from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
 __all__ = [

@@ -10,11 +10,11 @@ from lorogo_client.context import ClientContext
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import NotAllowed, NotServed, Timeout
 from lorogo_client.session.receipt import Receipt, from_answer
-from lorogo_protocol import calls
-from lorogo_protocol.calls import Body, Refused
-from lorogo_protocol.grants import VERBS, Access
+from lorogo_protocol.access.grants import VERBS, Access
 from lorogo_protocol.ids import check_document_id
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import calls
+from lorogo_protocol.messages.calls import Body, Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.errors import Disconnected, NoResponders, PermissionDenied, RequestTimeout
 
 Operation = dict[str, object]  # of a JSON Patch

@@ -28,13 +28,13 @@ from lorogo_client.session.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.store.stored_document import StoredDocument
 from lorogo_client.tracing import tracing_of
-from lorogo_protocol import calls, subjects
-from lorogo_protocol.calls import Refused
+from lorogo_protocol.access.grants import Access
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id, is_token
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import calls, subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Down, Failed
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import NoResponders, NotAuthorized, PermissionDenied, WrongLastSequence

@@ -10,7 +10,7 @@ from lorogo_client.delivery.replies import Replies
 from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_client.settings import ClientSettings
 from lorogo_client.tracing import ClientTracing
-from lorogo_protocol.calls import Body
+from lorogo_protocol.messages.calls import Body
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
 from lorogo_transport.rpc.calls import Caller

@@ -25,10 +25,10 @@
     │   ├── NotStored           retriable: offline, and the store has no copy of this document.
     │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions).
     │   └── SessionClosed       the session or its client is closed.
-    ├── TokenRefused            the text is not a valid token (lorogo_protocol.tokens).
+    ├── TokenRefused            the text is not a valid token (lorogo_protocol.access.tokens).
     ├── NotAuthorized           NATS refuses the token, seed or password (lorogo_transport.errors).
     │   └── TokenExpired        the token has expired; edits are kept.
-    ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls).
+    ├── Refused                 the owner answered a call with a reason (lorogo_protocol.messages.calls).
     └── StorageFull             the stream is full (lorogo_transport.errors).
 
 `retriable` is a fact of the class: the same call may succeed later without a change.
@@ -36,9 +36,9 @@
 
 from typing import ClassVar
 
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.errors import NotAuthorized, StorageFull
 
 __all__ = [

@@ -24,9 +24,9 @@ from loro import (
 
 from lorogo_client.delivery.portions import portions
 from lorogo_client.rebase.rebase import apply_edits, edits_since
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.errors import OperationIdsReused
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Applied, Unready
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
 
-from lorogo_protocol import tokens
-from lorogo_protocol.grants import InvalidGrants
-from lorogo_protocol.tokens import InvalidKey, Key
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.grants import InvalidGrants
+from lorogo_protocol.access.tokens import InvalidKey, Key
 from lorogo_transport.secret_files import SecretUnusable, read_secret_file
 
 __all__ = ["InvalidGrants", "InvalidKey", "Key", "SecretUnusable", "load_key", "mint", "new_key"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lorogo_client.delivery.outbox import OutgoingUpdate
-from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.messages.replies import Ack, Nack, Reply
 from lorogo_transport.clock import Clock
 from lorogo_transport.telemetry.logs import StructuredLogger, get_logger
 from lorogo_transport.telemetry.tracing import RecentEntries, events_of, spans_of

@@ -1,6 +1,6 @@
 """Times and versions in text form: parsing of user input, and display.
 
-A version is `v` and base64url (lorogo_protocol/shown_version.py). A time is ISO 8601 (without a zone:
+A version is `v` and base64url (lorogo_protocol/loro/shown_version.py). A time is ISO 8601 (without a zone:
 local time) or how long ago: `10m`, `-1h30m`.
 """
 
@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from lorogo_client.errors import InvalidMoment
-from lorogo_protocol.shown_version import show_version, unknown_version
+from lorogo_protocol.loro.shown_version import show_version, unknown_version
 
 __all__ = [
     "TooOldMoment",

@@ -3,17 +3,17 @@
     LorogoError                     has a code for programs and a message for people
     ├── InvalidDocumentId           caller's fault: not a valid document id
     ├── MalformedMessage            peer's fault: bytes or headers violate the protocol
-    ├── CrdtError                   Loro's fault or refusal: see lorogo_protocol.crdt
+    ├── CrdtError                   Loro's fault or refusal: see lorogo_protocol.loro.crdt
     │   ├── InvalidUpdate           not decodable: the bytes are not a Loro update
     │   ├── TooManyPeers            too wide: importing the update would block the server
     │   ├── TooLong                 too slow: importing the update would block the server
     │   ├── OperationIdsReused      a conflict: the document has other content under the update's ids
     │   └── HistoryTrimmed          too old: the operation needs trimmed history
-    ├── InvalidKey                  caller's fault: not a valid key for tokens (lorogo_protocol.tokens)
-    ├── InvalidGrants               caller's fault: not valid grants of a token (lorogo_protocol.grants)
-    ├── LaterWire                   unknown version: data of a later lorogo (lorogo_protocol.wire)
+    ├── InvalidKey                  caller's fault: not a valid key for tokens (access.tokens)
+    ├── InvalidGrants               caller's fault: not valid grants of a token (access.grants)
+    ├── LaterWire                   unknown version: data of a later lorogo (messages.wire)
     ├── TokenRefused                not accepted: the token is malformed, expired, early, revoked or unchecked
-    └── Refused                     refused call: the server's reason (see lorogo_protocol.reasons)
+    └── Refused                     refused call: the server's reason (see lorogo_protocol.messages.reasons)
 
 `lorogo_transport.errors` and `lorogo_client.errors` add their own branches to LorogoError.
 `retriable` is an attribute of the class: the same call may succeed later without a change.

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from lorogo_protocol import subjects
-from lorogo_protocol.chunks import MemoryBudget
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.chunks import MemoryBudget
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_server.document.quarantine import Quarantine
 from lorogo_server.journal.ack_metrics import AckMetrics

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import ids, subjects
+from lorogo_protocol import ids
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.lease import Failures
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped

@@ -14,10 +14,11 @@ from typing import Self
 import nanoid
 
 from lorogo_log import FileStorage, Storage
-from lorogo_protocol import ids, subjects
-from lorogo_protocol.chunks import MemoryBudget
+from lorogo_protocol import ids
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.wire import WIRE
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.chunks import MemoryBudget
+from lorogo_protocol.messages.wire import WIRE
 from lorogo_server import identity, streams
 from lorogo_server.compaction.compaction_schedule import CompactionSchedule
 from lorogo_server.context import ServerContext

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.messages import subjects
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StorageFull

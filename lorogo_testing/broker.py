@@ -7,7 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lorogo_protocol.grants import Subjects
+from lorogo_protocol.access.grants import Subjects
 from lorogo_testing.fault_model import BrokerObserver, FaultModel
 from lorogo_transport.ports import Message
 from lorogo_transport.rpc.reply_rule import ReplyRule

@@ -11,8 +11,8 @@ import pytest
 
 from lorogo_client import tokens
 from lorogo_protocol import limits
-from lorogo_protocol import tokens as protocol
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access import tokens as protocol
+from lorogo_protocol.access.grants import Access
 from lorogo_transport import secret_files
 from lorogo_transport.auth import authority, revocations
 from tests.handbook.markdown import blocks

@@ -25,7 +25,9 @@ from lorogo_gateway.http import openapi
 from lorogo_gateway.http.operations import Operation
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import calls, grants, headers, limits, reasons, replies, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.access import grants
+from lorogo_protocol.messages import calls, headers, reasons, replies, subjects
 from lorogo_testing.memory_nats import MemoryNats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -222,7 +224,7 @@ def wire_page() -> str:
         *("", "## Subjects", "", "| subject | meaning |", "|---|---|"),
         *(f"| `{subject}` | {_cell(what)} |" for subject, what in _subjects()),
         *("", "## Streams, buckets and other names", ""),
-        *("| name | constant in `lorogo_protocol.subjects` |", "|---|---|"),
+        *("| name | constant in `lorogo_protocol.messages.subjects` |", "|---|---|"),
         *(f"| `{value}` | `{name}` |" for name, value in constants(subjects, str)),
         *("", "## Calls", "", *_CALLS_HEAD, "", "| method | requires |", "|---|---|"),
         *(f"| `{verb}` | `{grants.VERBS[verb].word}` |" for verb in calls.VERBS),

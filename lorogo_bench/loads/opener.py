@@ -17,7 +17,7 @@ import lorogo_client
 from lorogo_bench.content.keys import BODY
 from lorogo_client import Client, Session
 from lorogo_protocol.limits import MIB
-from lorogo_protocol.subjects import SNAPSHOT_STREAM
+from lorogo_protocol.messages.subjects import SNAPSHOT_STREAM
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.stores.snapshots import SnapshotStore

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import lorogo_client
 from lorogo_bench.content.keys import BODY
 from lorogo_bench.stack.stack import Stack
-from lorogo_protocol.subjects import WAL_STREAM
+from lorogo_protocol.messages.subjects import WAL_STREAM
 
 _AT_ONCE = 32
 _OPEN_SECONDS = 60.0

@@ -17,7 +17,7 @@ from lorogo_bench.figures import RoundValues
 from lorogo_bench.stack.load import LoadProcess
 from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.workload import Bench, Durability, OutcomeBuilder, Workload, WorkloadOutcome
-from lorogo_protocol.subjects import SNAPSHOT_STREAM, WAL_STREAM
+from lorogo_protocol.messages.subjects import SNAPSHOT_STREAM, WAL_STREAM
 
 _MOST = 3.0  # times the limit
 _KIB = 1024

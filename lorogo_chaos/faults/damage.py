@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lorogo_chaos.errors import ChaosError, FaultUnavailable
 from lorogo_log.format.names import parse_segment
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 
 _WINDOW_BYTES = 1024 * 1024
 _TAIL_BYTES_MAX = 64 * 1024

@@ -27,7 +27,8 @@ from lorogo_chaos.processes.links import ProxyLink
 from lorogo_chaos.processes.nats_nodes import NatsNode
 from lorogo_chaos.processes.servers import ServerUnderTest
 from lorogo_chaos.processes.stack import ChaosStack
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import TransportError
 
 Harm = Literal["", "stream", "journal"]

@@ -14,8 +14,8 @@ from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say
 from lorogo_cli.render.values import show_count
 from lorogo_cli.services import worker_identity
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages import subjects
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.rpc.discovery import ServerStats, is_ready, server_stats
 

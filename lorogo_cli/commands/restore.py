@@ -17,7 +17,8 @@ from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import disk_sentence, warn
 from lorogo_cli.render.output import progress_bar, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
-from lorogo_protocol import ids, subjects
+from lorogo_protocol import ids
+from lorogo_protocol.messages import subjects
 from lorogo_server import ServerSettings
 from lorogo_server.recovery import revocation_copy
 from lorogo_server.recovery.restore_run import NothingAsOld, RestoreOutcome, RestoreReport, RestoreRequest

@@ -11,7 +11,7 @@ from lorogo_cli.render.values import show_count, show_size
 from lorogo_client.inspection import overview
 from lorogo_client.inspection.health import health
 from lorogo_client.inspection.overview import Row
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.rpc.discovery import ServerStats, server_stats
 
 _NEARLY_FULL = 0.7

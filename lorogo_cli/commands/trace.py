@@ -11,8 +11,8 @@ from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say, say_json
 from lorogo_cli.render.values import show_count, show_size
 from lorogo_client.inspection.trace import UpdateTrace, verdict
-from lorogo_protocol import tracing
 from lorogo_protocol.ids import is_token
+from lorogo_protocol.messages import tracing
 
 
 async def trace(

@@ -8,8 +8,9 @@ from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.errors import CommandError
 from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
 from lorogo_client.inspection.overview import read_summary
-from lorogo_protocol import ids, subjects
-from lorogo_protocol.crdt import nothing_known
+from lorogo_protocol import ids
+from lorogo_protocol.loro.crdt import nothing_known
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import (
     NoResponders,
     PermissionDenied,

@@ -13,9 +13,9 @@ from lorogo_cli.doc import patches
 from lorogo_cli.doc.writes import say_receipt
 from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.values import parse_json, show_json
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.secret_files import without_secrets
 
 

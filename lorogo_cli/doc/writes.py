@@ -15,10 +15,10 @@ from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json, working
 from lorogo_cli.render.values import parse_json, show_count, show_size
 from lorogo_client import Client, NoSuchDocument, Receipt
-from lorogo_protocol import crdt
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 
 _SET_ATTEMPTS = 5
 _BIG_SECONDS = 600.0

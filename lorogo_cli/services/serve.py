@@ -17,7 +17,8 @@ from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.services import worker_identity as identity
 from lorogo_cli.services.probe_server import ServerReadiness, probes
 from lorogo_cli.services.service_keys import AccessCheckUnanswered, Identity, ServiceKeys
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
 from lorogo_server.sandbox.keepalive import KeepaliveProcess

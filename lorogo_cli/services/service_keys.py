@@ -14,7 +14,7 @@ from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.connect.client import unreachable
 from lorogo_cli.connect.options import KEYS_ENVIRONMENT
 from lorogo_cli.errors import CommandError, one_line
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized, Unreachable

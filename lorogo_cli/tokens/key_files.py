@@ -13,8 +13,8 @@ from typing import Any, Literal
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json, say_table
 from lorogo_client.tokens import new_key
+from lorogo_protocol.access.tokens import Key, keys_of
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.tokens import Key, keys_of
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.secret_files import read_file, write_file, write_secret
 

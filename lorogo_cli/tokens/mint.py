@@ -14,9 +14,9 @@ from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import parse_duration
 from lorogo_cli.services.service_keys import keys_of
 from lorogo_client import tokens as minting
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import Key, Keys, Token, TokenRefused
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.tokens import Key, Keys, Token, TokenRefused
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.secret_files import (
     SECRET_BYTES_MAX,

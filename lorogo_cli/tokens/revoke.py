@@ -13,7 +13,7 @@ from lorogo_cli.doc.versions import show_time
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json
 from lorogo_cli.render.values import parse_duration, show_count
-from lorogo_protocol import revocation, tokens
+from lorogo_protocol.access import revocation, tokens
 from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock

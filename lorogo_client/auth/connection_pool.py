@@ -24,7 +24,7 @@ from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_client.errors import SessionClosed, TooManyDocuments
 from lorogo_client.settings import ClientSettings
 from lorogo_client.tracing import ClientTracing
-from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized
 from lorogo_transport.ports import Transport

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from lorogo_client.errors import NotAllowed
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.ports import (
     Bus,
     Headers,

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from lorogo_client.errors import NotAllowed, TokenExpired
-from lorogo_protocol import tokens
-from lorogo_protocol.grants import Access
-from lorogo_protocol.tokens import Token, TokenRefused
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.grants import Access
+from lorogo_protocol.access.tokens import Token, TokenRefused
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.tasks import being_cancelled

@@ -6,9 +6,10 @@ applied one proves a gap, which only a sync can fill.
 
 from dataclasses import dataclass
 
-from lorogo_protocol import chunks, limits, replies
-from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, ChunkAssembler
+from lorogo_protocol import limits
+from lorogo_protocol.messages import chunks, replies
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.chunks import Assembled, ChunkAssembler
 from lorogo_transport.ports import Headers
 
 _HELD_MAX = 1024

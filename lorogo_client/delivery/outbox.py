@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from lorogo_client.delivery.retry_policy import ReplyAction, backoff, decide
 from lorogo_client.settings import ClientSettings
-from lorogo_protocol.digest import digest
-from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.replies import Ack, Nack, Reply
 
 MERGED_BYTES_MAX = 8 * 1024  # of commits merged into one update: about a hundred keystrokes
 _SETTLED_MAX = 4096  # own log ids kept to recognise their accepted copies

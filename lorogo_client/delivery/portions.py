@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from loro import ID, CounterSpan, ExportMode, IdSpan, LoroDoc, VersionVector
 
-from lorogo_protocol import blocks, crdt, steps
 from lorogo_protocol.limits import (
     EDITS_BESIDE_MAX,
     TREE_BESIDE_OPERATIONS_MAX,
@@ -16,6 +15,7 @@ from lorogo_protocol.limits import (
     UPDATE_PEER_CHANGES_MAX,
     UPDATE_PEERS_MAX,
 )
+from lorogo_protocol.loro import blocks, crdt, steps
 
 _SLOW_KINDS = {blocks.TREE, blocks.MOVABLE_LIST}
 _SLOW_OPERATIONS_MAX = min(TREE_BESIDE_OPERATIONS_MAX, UNSTEPPED_MARKS_MAX) // 2

@@ -5,10 +5,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lorogo_client.delivery.outbox import OutgoingUpdate
-from lorogo_protocol import calls, chunks, limits, replies, subjects
-from lorogo_protocol.chunks import Chunk
+from lorogo_protocol import limits
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.replies import Reply
+from lorogo_protocol.messages import calls, chunks, replies, subjects
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.replies import Reply
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
 from lorogo_transport.headers import record_bytes
 from lorogo_transport.ports import Bus, Message, SubjectSubscription

@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 
 
 class ReplyAction(Enum):

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Final
 
 from lorogo_client.errors import SessionClosed
-from lorogo_protocol import crdt
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.secret_files import without_secrets
 from lorogo_transport.stores import snapshot_decoder
 from lorogo_transport.telemetry.logs import get_logger

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import DocumentFailed, NoSuchDocument, NotServed, ServerFull
 from lorogo_client.settings import ClientSettings
-from lorogo_protocol import headers as h
-from lorogo_protocol import lease, subjects
+from lorogo_protocol import lease
 from lorogo_protocol.lease import GiveUp, Ping, RequestStart, Serve, StatusEntry, Wait
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import (

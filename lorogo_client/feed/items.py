@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lorogo_protocol.records import Span
+from lorogo_protocol.journal.records import Span
 
 
 @dataclass(frozen=True, slots=True)

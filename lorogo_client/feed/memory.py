@@ -11,11 +11,9 @@ from typing import Any
 import xxhash
 
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
-from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX
-from lorogo_protocol.pages import EVERYTHING, FeedStart, PageEntry
-from lorogo_protocol.records import (
+from lorogo_protocol.journal.pages import EVERYTHING, FeedStart, PageEntry
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
@@ -23,6 +21,8 @@ from lorogo_protocol.records import (
     Span,
     UpdateRecord,
 )
+from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX
+from lorogo_protocol.loro import crdt
 
 DOCUMENTS_MAX = 100_000
 _ODD_MAX = 64

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from lorogo_client.feed.items import FeedItem
 from lorogo_client.feed.memory import FeedDecision, FeedMemory
-from lorogo_protocol.pages import FeedPage, PageEntry
-from lorogo_protocol.records import ErasedRecord
+from lorogo_protocol.journal.pages import FeedPage, PageEntry
+from lorogo_protocol.journal.records import ErasedRecord
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import msgpack
 from lorogo_client.feed.memory import FeedMemory, whole
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_document_id, is_token
-from lorogo_protocol.pages import DOCUMENTS_MAX, FeedStart
+from lorogo_protocol.journal.pages import DOCUMENTS_MAX, FeedStart
 
 _MARK = "lf1-"
 _CHARS_MAX = 1 << 28

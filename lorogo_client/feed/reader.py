@@ -18,11 +18,12 @@ from lorogo_client.errors import FeedUnavailable
 from lorogo_client.feed.items import FeedItem
 from lorogo_client.feed.merge import FeedMerge, FeedSource
 from lorogo_client.feed.position import FeedPosition, FeedState
-from lorogo_protocol import pages, subjects
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.pages import FeedPage, PageRequest
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.journal import pages
+from lorogo_protocol.journal.pages import FeedPage, PageRequest
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.errors import Disconnected, TransportError
 from lorogo_transport.ports import Subscription
 from lorogo_transport.rpc.discovery import FoundServer, find_servers

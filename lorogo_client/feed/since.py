@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedPosition, FeedState
-from lorogo_protocol import subjects
 from lorogo_protocol.ids import check_document_id
-from lorogo_protocol.pages import DOCUMENTS_MAX, EVERYTHING, FeedStart
+from lorogo_protocol.journal.pages import DOCUMENTS_MAX, EVERYTHING, FeedStart
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Transport
 

@@ -8,12 +8,12 @@ from itertools import islice
 from typing import Any
 
 from lorogo_client.errors import DocumentDeleted, DocumentFailed
-from lorogo_protocol import calls, subjects
-from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.limits import STALE_SECONDS
+from lorogo_protocol.messages import calls, subjects
+from lorogo_protocol.messages import headers as h
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import NoResponders, RequestTimeout

@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from lorogo_client.inspection.overview import is_deleted, snapshots
-from lorogo_protocol import calls, chunks, crdt, pages, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Body
-from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.pages import FeedStart, PageRequest
-from lorogo_protocol.records import Span, UpdateRecord
-from lorogo_protocol.replies import number, sentence
+from lorogo_protocol.journal import pages
+from lorogo_protocol.journal.pages import FeedStart, PageRequest
+from lorogo_protocol.journal.records import Span, UpdateRecord
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import calls, chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.calls import Body
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.replies import number, sentence
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Headers, StoredMessage, Transport
 from lorogo_transport.rpc.calls import Caller

@@ -27,7 +27,7 @@ from loro import (
 from lorogo_client.rebase.diff_normalisation import emptying_diffs, normalise
 from lorogo_client.rebase.sequence_alignment import align_list, align_movable_list, align_text
 from lorogo_client.rebase.tree_rebase import Node, TreeEdits, apply_tree_edits, places, tree_edits
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 
 _WITH_POSITIONS = (ContainerType.Text, ContainerType.List, ContainerType.MovableList)
 

@@ -24,11 +24,11 @@ from lorogo_client.relay.relay_keeper import OwnerMonitor, RelayCallbacks
 from lorogo_client.relay.relay_member import Listener, Member, MemberState
 from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.syncing import Synced
-from lorogo_protocol import headers as h
-from lorogo_protocol import replies, subjects
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.reasons import ERASED, Reason
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import replies, subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import PermissionDenied, TransportError
 from lorogo_transport.ports import Message, Subscription

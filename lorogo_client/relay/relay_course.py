@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from lorogo_client.delivery.accepted import AcceptedChain, AcceptedUpdate
 from lorogo_client.replica import is_shallow
 from lorogo_client.session.syncing import Synced
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Reach
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.lease import StatusEntry
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Reach
 from lorogo_protocol.status import Up
 
 _READ_BYTES_MAX = 64 * 1024  # of an update whose end we read; a gap may bring larger ones once more

@@ -16,10 +16,10 @@ from lorogo_client.errors import DocumentFailed, NotServed
 from lorogo_client.relay.relay_course import RelayDocumentState, RelayedUpdate
 from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.syncing import Synced, ask_since
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.reasons import ERASED, Reason
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import ERASED, Reason
 from lorogo_transport.errors import NoResponders, RequestTimeout, TransportError
 
 _SERVED_SHARE = 0.9  # of the time that is left: why nobody serves it tells more than that the time is over

@@ -15,8 +15,8 @@ from lorogo_client.delivery.retry_policy import ReplyAction
 from lorogo_client.errors import GivenUp, StorageFull, TooLargeUpdate, UpdateRefused
 from lorogo_client.session.receipt import Receipt
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.reasons import ERASED, Reason
-from lorogo_protocol.replies import Ack, Reply
+from lorogo_protocol.messages.reasons import ERASED, Reason
+from lorogo_protocol.messages.replies import Ack, Reply
 from lorogo_transport.errors import TooLarge, TransportError
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger

@@ -13,10 +13,11 @@ from lorogo_client.relay.relay_lane import MemberSendQueue, Sent, fail
 from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_client.session.syncing import Synced
-from lorogo_protocol import crdt, ephemeral, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.crdt import Reach
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, LorogoError
+from lorogo_protocol.loro import crdt, ephemeral
+from lorogo_protocol.loro.crdt import Reach
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

@@ -15,9 +15,11 @@ from lorogo_client.errors import DocumentDeleted
 from lorogo_client.inspection.overview import is_deleted, is_erased, snapshots
 from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_client.settings import ClientSettings
-from lorogo_protocol import ephemeral, limits, subjects
+from lorogo_protocol import limits
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.loro import ephemeral
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
 from lorogo_transport.telemetry.logs import get_logger

@@ -22,11 +22,11 @@ from lorogo_client.store.records import PendingUpdate
 from lorogo_client.store.replay import DocumentCopy
 from lorogo_client.store.restored_replica import restore
 from lorogo_client.store.store_writer import StoreWriter
-from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.reasons import ERASED, Reason
-from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.loro.crdt import Unready
+from lorogo_protocol.messages.reasons import ERASED, Reason
+from lorogo_protocol.messages.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Down, Up
 from lorogo_transport.telemetry.logs import get_logger
 

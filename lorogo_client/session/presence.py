@@ -16,8 +16,9 @@ from loro import EphemeralStoreEvent
 
 from lorogo_client.errors import ClientError, SessionClosed
 from lorogo_client.session.notifications import NotificationQueue, latest
-from lorogo_protocol import crdt, ephemeral, subjects
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.loro import crdt, ephemeral
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event
 from lorogo_transport.ports import Bus, Message

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lorogo_protocol import calls
+from lorogo_protocol.messages import calls
 
 
 @dataclass(frozen=True, slots=True)

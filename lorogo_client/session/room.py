@@ -33,12 +33,12 @@ from lorogo_client.session.room_copy import RoomCopy
 from lorogo_client.session.sender import Sender
 from lorogo_client.session.syncing import ask
 from lorogo_client.session.weak_callbacks import weakly
-from lorogo_protocol import headers as h
-from lorogo_protocol import replies, subjects
-from lorogo_protocol.calls import Refused
+from lorogo_protocol.access.grants import Access
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.grants import Access
-from lorogo_protocol.reasons import ERASED, Reason
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import replies, subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, RequestTimeout, TransportError
 from lorogo_transport.light import Timer

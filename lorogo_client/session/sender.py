@@ -10,7 +10,7 @@ from lorogo_client.delivery.replies import send
 from lorogo_client.errors import StorageFull
 from lorogo_client.session.mirror import Mirror
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.replies import Reply
+from lorogo_protocol.messages.replies import Reply
 
 _TOGETHER_MAX = 64  # updates that share one wait for the local store
 

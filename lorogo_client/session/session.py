@@ -17,8 +17,8 @@ from lorogo_client.session.notifications import Item, NotificationQueue, State
 from lorogo_client.session.presence import Presence, RoomPresence
 from lorogo_client.session.receipt import Receipt
 from lorogo_client.session.room import Room
-from lorogo_protocol.crdt import Version
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.loro.crdt import Version
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

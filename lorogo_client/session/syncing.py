@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from lorogo_client.context import ClientContext
 from lorogo_client.replica import LocalReplica, is_shallow
-from lorogo_protocol import calls, crdt
-from lorogo_protocol.calls import Body, Refused
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.wire import WIRE, later
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import calls
+from lorogo_protocol.messages.calls import Body, Refused
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.wire import WIRE, later
 
 _NO_HEADS = b"\x00"  # the frontiers of an empty document
 _MODES = ("current", "updates", "snapshot", "vector")

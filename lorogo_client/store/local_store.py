@@ -33,7 +33,7 @@ from lorogo_log import (
     WriteFailure,
     replace_file,
 )
-from lorogo_protocol.digest import digest
+from lorogo_protocol.messages.digest import digest
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from lorogo_client.store.records import PendingUpdate
 from lorogo_client.store.replay import DocumentCopy
-from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.loro import crdt
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 
 from lorogo_gateway.auth.presented_token import PresentedToken, presented, shaped
 from lorogo_gateway.auth.principal import OPEN, NotSignedIn, Principal
-from lorogo_protocol.tokens import Token, TokenRefused
+from lorogo_protocol.access.tokens import Token, TokenRefused
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.telemetry.logs import get_logger
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from lorogo_gateway.auth.principal import AccessDenied, Principal
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access.grants import Access
 
 
 @dataclass(frozen=True, slots=True)

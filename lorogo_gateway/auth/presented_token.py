@@ -10,8 +10,8 @@ from typing import Final, Literal
 from starlette.datastructures import Headers
 
 from lorogo_gateway.auth.principal import NotSignedIn
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_protocol.limits import TOKEN_BYTES_MAX
-from lorogo_protocol.tokens import TokenRefused
 
 COOKIE: Final = "lorogo_token"
 

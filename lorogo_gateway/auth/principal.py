@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from lorogo_protocol.access.grants import EVERYTHING, Access, Grants
+from lorogo_protocol.access.tokens import Token
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.grants import EVERYTHING, Access, Grants
-from lorogo_protocol.tokens import Token
 
 #: the code of a token that cannot be verified yet, because the gateway is not ready
 UNCHECKED: Final = "token-unchecked"

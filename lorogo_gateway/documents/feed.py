@@ -32,8 +32,8 @@ from lorogo_gateway.limits.request_quota import request_quota
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.transport.uvicorn_http import FinalMessage, final_message
+from lorogo_protocol.access.grants import Access
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.grants import Access
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -7,7 +7,7 @@ from lorogo_gateway.documents.reads import DocumentReads
 from lorogo_gateway.documents.writes import DocumentWrites
 from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, Schema
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.limits import KIB
 from lorogo_transport.clock import Clock, SystemClock

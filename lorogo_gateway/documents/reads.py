@@ -19,8 +19,8 @@ from lorogo_gateway.http.json_encoder import rendered, rendered_in_thread
 from lorogo_gateway.http.operations import CheckedRequest, checked_request, principal
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Transport
 

@@ -15,9 +15,9 @@ from lorogo_gateway.documents.reads import json_response, stored_document
 from lorogo_gateway.http.operations import checked_request, principal
 from lorogo_gateway.problems import HttpProblem
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import crdt
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 
 _JSON = "application/json"
 

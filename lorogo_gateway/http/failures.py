@@ -6,6 +6,7 @@ from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
 from lorogo_gateway.auth import UNCHECKED, AccessDenied, NotSignedIn
 from lorogo_gateway.problems import HttpProblem
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -14,9 +15,8 @@ from lorogo_protocol.errors import (
     LorogoError,
     MalformedMessage,
 )
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.tokens import TokenRefused
-from lorogo_protocol.wire import LaterWire
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.wire import LaterWire
 from lorogo_transport import errors as transport
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotReplaced
 

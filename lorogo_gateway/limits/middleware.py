@@ -11,7 +11,7 @@ from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
 from lorogo_gateway.limits.reasons import LimitReason
 from lorogo_gateway.limits.request_quota import MonotonicClock, RequestQuota, attach
 from lorogo_gateway.problems import HttpProblem
-from lorogo_protocol.tokens import user_of
+from lorogo_protocol.access.tokens import user_of
 
 _COUNTED = {408: LimitReason.BODY_SECONDS, 413: LimitReason.BODY_BYTES}
 _UNAUTHORIZED = 401

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from lorogo_gateway.addresses import RequestOrigin, key_of
 from lorogo_gateway.limits.limiter import Limiter, LimitExceeded
-from lorogo_protocol.tokens import user_of
+from lorogo_protocol.access.tokens import user_of
 
 MonotonicClock = Callable[[], float]
 _QUOTA = "lorogo.quota"

@@ -22,9 +22,9 @@ from lorogo_gateway.metrics.rates import (
     takeovers,
 )
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_document_id
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError

@@ -22,7 +22,7 @@ from lorogo_gateway.metrics.collector import STATES, ClusterSample, Collector, D
 from lorogo_gateway.metrics.rates import ChartSample, number
 from lorogo_gateway.metrics.rejected_updates import newest
 from lorogo_gateway.problems import HttpProblem
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access.grants import Access
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats, is_ready

@@ -19,9 +19,9 @@ from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.metrics.collector import ClusterSample, Collector
 from lorogo_gateway.metrics.operator_views import SocketStats
 from lorogo_gateway.metrics.prometheus import GatewayFigures, families
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.subjects import WAL_STREAM
-from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.messages.subjects import WAL_STREAM
 from lorogo_transport.rpc.discovery import is_ready
 
 PATHS = ("/healthz", "/readyz", "/metrics")

@@ -20,9 +20,9 @@ from prometheus_client.core import (
 
 from lorogo_gateway.metrics.collector import ClusterSample, DocumentCounts
 from lorogo_gateway.metrics.rates import counts, number, reasons
-from lorogo_protocol import latency
 from lorogo_protocol.ids import is_document_id
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.journal import latency
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats, is_ready
 

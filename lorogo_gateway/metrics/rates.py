@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lorogo_protocol import latency
+from lorogo_protocol.journal import latency
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats, is_ready
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.replies import number
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import number
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Headers, Transport
 

@@ -33,7 +33,7 @@ from lorogo_gateway.rooms.membership import Membership
 from lorogo_gateway.rooms.outgoing_pace import OutgoingQueue, deliver
 from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
 from lorogo_gateway.rooms.rights import RoomRights, permission
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -20,8 +20,9 @@ from lorogo_gateway.rooms.presence_room import (
 from lorogo_gateway.rooms.rejoin import RejoinTimer, gone_code, room_error
 from lorogo_gateway.rooms.rights import RoomRights, permission
 from lorogo_gateway.state.cursors import Cursors
-from lorogo_protocol import calls, crdt
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import calls
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -12,7 +12,7 @@ from lorogo_client import (
 from lorogo_gateway.frames import Crdt, JoinError, JoinErrorCode
 from lorogo_gateway.rooms.membership import RoomNotFound
 from lorogo_protocol.errors import HistoryTrimmed
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 
 _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
     (InvalidDocumentId, "invalid_document_id"),

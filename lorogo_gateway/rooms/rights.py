@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lorogo_gateway.auth import Principal
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access.grants import Access
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 
 from lorogo_client import PresenceTooLarge
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, PRESENCE_SECONDS, PRESENT_BYTES_MAX
-from lorogo_protocol.present import BoundedPresenceStore
+from lorogo_protocol.loro.present import BoundedPresenceStore
 
 
 class Cursors:

@@ -27,9 +27,9 @@ from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_gateway.transport.transport import PONGS_MAX, FrameWriter
 from lorogo_gateway.websocket.frame_pace import FramePace
 from lorogo_gateway.websocket.incoming_fragments import IncomingFragments
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access.grants import Access
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_protocol.ids import check_document_id
-from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
 

@@ -22,7 +22,7 @@ from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_gateway.transport.transport import AsgiFrameWriter, FrameWriter
 from lorogo_gateway.transport.uvicorn_transport import frame_writer_of
 from lorogo_gateway.websocket.connection import TOKEN_ENDED, WebSocketConnection
-from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
 

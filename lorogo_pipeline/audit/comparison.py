@@ -19,9 +19,9 @@ from lorogo_pipeline.audit import difference as found
 from lorogo_pipeline.audit.difference import BadRecord, Difference, DifferenceKind, Span
 from lorogo_pipeline.audit.values import contrast
 from lorogo_pipeline.decode import content
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.values.document_value import TooDeep
 
 _ROWS_AT_ONCE = 64

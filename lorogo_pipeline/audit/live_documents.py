@@ -19,11 +19,12 @@ from lorogo_client.connection import new_nanoid
 from lorogo_pipeline.audit.comparison import LiveDocument, LiveState
 from lorogo_pipeline.sources.nats_connection import connect
 from lorogo_pipeline.spark.concurrent_map import as_async, concurrent_map
-from lorogo_protocol import ids, subjects
-from lorogo_protocol.calls import Refused, need
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol import ids
 from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused, need
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Failed, Status, Up
 from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
 from lorogo_server.journal.coverage import CoverageEntry

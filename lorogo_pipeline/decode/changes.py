@@ -18,8 +18,8 @@ import pyarrow as pa
 from lorogo_pipeline.decode.replay import DocumentReplay
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Replica
 
 
 class UpdateSpan(NamedTuple):

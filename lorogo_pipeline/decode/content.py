@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.values import document_value
 from lorogo_server.values.document_value import DEPTH_MAX, TooDeep
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lorogo_protocol.records import LAYOUT
+from lorogo_protocol.journal.records import LAYOUT
 
 _HEAD = int.from_bytes(bytes([0x9A, 0xA1, ord("u"), LAYOUT]))
 _SPANS_MAX = 15  # of a fixarray

@@ -22,9 +22,8 @@ from lorogo_pipeline.decode import packed_updates
 from lorogo_pipeline.decode.packed_updates import PackedUpdates
 from lorogo_pipeline.decode.segments import JournalFilter
 from lorogo_pipeline.tables.schemas import RECORDS, TIME
-from lorogo_protocol import records
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import (
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import (
     AnswersRecord,
     BaseRecord,
     DeletedRecord,
@@ -33,6 +32,7 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.messages.digest import digest
 
 #: kind, spans, epoch, sequence, log id, digest, lease, generation, bytes, digest ok, payload, vector,
 #: frontiers, problem

@@ -21,10 +21,8 @@ import pyarrow.compute as pc
 from lorogo_pipeline.decode import content
 from lorogo_pipeline.tables.schemas import DOCUMENTS, UPDATES
 from lorogo_pipeline.tables.table_rows import bucket_of
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.records import (
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
@@ -32,6 +30,8 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.recovery import restore
 from lorogo_server.values.document_value import TooDeep
 

@@ -24,8 +24,9 @@ from lorogo_pipeline.jobs.fleet_plan import (
 )
 from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetProgress, FleetReport, FleetStopped
 from lorogo_pipeline.sources import nats_connection
-from lorogo_protocol import ids, subjects
+from lorogo_protocol import ids
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server, identity
 from lorogo_server.compaction import compaction
 from lorogo_server.compaction.purges import PurgeCandidate, PurgeRefused, purge_one, purge_prefix

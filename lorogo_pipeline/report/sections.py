@@ -9,7 +9,7 @@ from lorogo_pipeline.report import charts
 from lorogo_pipeline.report.charts import Axis, Series, text
 from lorogo_pipeline.report.periods import PeriodLength, after, day, marks, name
 from lorogo_pipeline.report.quantities import count, duration, exact, plural, share, size
-from lorogo_protocol import reasons
+from lorogo_protocol.messages import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ a Spark source: plans, event logs and web pages show options.
 
 from typing import Final
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.nats import connection
 from lorogo_transport.nats.connection import JetStreamTransport
 from lorogo_transport.secret_files import read_secret

@@ -19,8 +19,8 @@ from lorogo_pipeline.sources.snapshot_rows import (
 )
 from lorogo_pipeline.sources.stream_reader import NAME, PAUSES
 from lorogo_pipeline.tables.row_batches import Row, RowBatch
-from lorogo_protocol import subjects
 from lorogo_protocol.limits import MIB
+from lorogo_protocol.messages import subjects
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TooLarge
 from lorogo_transport.ports import Stream, Transport

@@ -14,7 +14,7 @@ from lorogo_pipeline.sources.nats_connection import connect
 from lorogo_pipeline.sources.stream_ranges import SequenceRange, StreamOptions, WalBounds, check_unchanged
 from lorogo_pipeline.sources.stream_rows import LookbackAssembler, PartialUpdate, RangeAssembler, RowMaker
 from lorogo_pipeline.tables.row_batches import Row, RowBatch
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server.ownership import epoch
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing
 from lorogo_transport.ports import StoredMessage, Stream, Transport

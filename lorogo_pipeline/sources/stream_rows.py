@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lorogo_pipeline.tables.row_batches import Row
-from lorogo_protocol import crdt, subjects
-from lorogo_protocol.chunks import Assembled, AssemblyRejected, Chunk, ChunkAssembler, parse
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.limits import MIB
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.chunks import Assembled, AssemblyRejected, Chunk, ChunkAssembler, parse
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.ports import StoredMessage
 
 HELD_BYTES_MAX = 128 * MIB  # of incomplete updates in one range

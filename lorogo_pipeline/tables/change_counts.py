@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 
 _MARK = int.from_bytes(b"loro")
 _MODE = 4  # updates, not a snapshot

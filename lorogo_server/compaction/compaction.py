@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
 from lorogo_server.document import history
 from lorogo_server.document.host import Host
 from lorogo_server.document.wal_bounds import first_needed

@@ -8,9 +8,9 @@ the generation, so that their replicas rebase.
 from contextlib import suppress
 from dataclasses import replace
 
-from lorogo_protocol import reasons, subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import reasons, subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.compaction.compaction import child_if_needed, purge
 from lorogo_server.document import history
 from lorogo_server.document.host import Host

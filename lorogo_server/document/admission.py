@@ -9,8 +9,8 @@ waits: its host holds `busy`, and calls wait for that (`methods.answer`).
 import asyncio
 import contextlib
 
-from lorogo_protocol.crdt import CrdtPanic, UnclearPanic
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.loro.crdt import CrdtPanic, UnclearPanic
 from lorogo_server.document.intake import Accepted, Effect, Intake, Unvalidated, poisoned
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
 from lorogo_transport.ports import StoredMessage

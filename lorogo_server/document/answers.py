@@ -9,14 +9,14 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from lorogo_protocol import chunks, reasons, replies, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Refused as CallRefused
-from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_user_inbox
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages import chunks, reasons, replies, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.calls import Refused as CallRefused
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server.context import ServerContext
 from lorogo_server.document.intake import Accepted, RefusedUpdate
 from lorogo_server.journal.disk_journal import safe

@@ -6,10 +6,7 @@ Accepting: applied, journalled, ACKed. Storing a tombstone, a fork: journalled b
 
 from collections.abc import Awaitable
 
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Version
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import (
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
@@ -17,6 +14,9 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Version
+from lorogo_protocol.messages.digest import digest
 from lorogo_server.context import ServerContext
 from lorogo_server.document.intake import Accepted
 from lorogo_server.document.loading import Base, Loaded

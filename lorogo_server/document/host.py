@@ -15,10 +15,10 @@ import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 
-from lorogo_protocol import subjects
-from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
+from lorogo_protocol.loro.crdt import CrdtPanic
+from lorogo_protocol.messages import subjects
 from lorogo_server.context import ServerContext
 from lorogo_server.document import wal_bounds
 from lorogo_server.document.admission import admit

@@ -9,10 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lorogo_protocol import chunks, reasons
-from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, AssemblyRejected, ChunkAssembler, MemoryBudget, Repeated
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -22,9 +18,19 @@ from lorogo_protocol.errors import (
     TooManyPeers,
 )
 from lorogo_protocol.ids import is_inbox, is_token
+from lorogo_protocol.journal.records import Span
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import Span
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
+from lorogo_protocol.messages import chunks, reasons
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.chunks import (
+    Assembled,
+    AssemblyRejected,
+    ChunkAssembler,
+    MemoryBudget,
+    Repeated,
+)
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import StoredMessage

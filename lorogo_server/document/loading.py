@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from lorogo_protocol import subjects
-from lorogo_protocol.crdt import CrdtPanic, Replica, Version
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document import history
 from lorogo_server.document.admission import admit
 from lorogo_server.document.follower import WalFollower

@@ -6,9 +6,9 @@ Each message is copied before it is deleted, so that none is lost.
 import asyncio
 from collections.abc import Callable
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.replies import sentence
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import sentence
 from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError

@@ -5,9 +5,9 @@ Pure and cheap: each reply increments one counter. A record has the difference t
 
 from collections.abc import Mapping
 
-from lorogo_protocol import latency
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import AnswersRecord
+from lorogo_protocol.journal import latency
+from lorogo_protocol.journal.records import AnswersRecord
+from lorogo_protocol.messages.reasons import Reason
 
 
 class AckMetrics:

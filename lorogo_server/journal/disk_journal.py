@@ -23,9 +23,9 @@ from lorogo_log import (
     TornError,
     WriteFailure,
 )
-from lorogo_protocol import latency, records
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
+from lorogo_protocol.journal import latency, records
+from lorogo_protocol.journal.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
 from lorogo_server.journal import coverage
 from lorogo_server.journal.coverage import CoverageEntry, JournalCoverage
 from lorogo_transport.telemetry.logs import get_logger

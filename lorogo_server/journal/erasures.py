@@ -14,7 +14,7 @@ from lorogo_log import Directory, FileStorage, LogError, Record
 from lorogo_log.format.names import parse_segment
 from lorogo_log.maintenance.sealed_segments import clean
 from lorogo_log.storage.segment import Segment
-from lorogo_protocol.records import ErasedRecord, MalformedRecord
+from lorogo_protocol.journal.records import ErasedRecord, MalformedRecord
 from lorogo_server.journal.archive import ArchiveStorage
 from lorogo_server.journal.record_sorter import decode
 from lorogo_server.journal.shipment import MANIFEST, PartitionArchive

@@ -10,11 +10,12 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from lorogo_log import Batch, Log, LogError, Position
-from lorogo_protocol import pages, records, subjects
-from lorogo_protocol.calls import Body, Refused
+from lorogo_protocol.journal import pages, records
+from lorogo_protocol.journal.pages import FeedPage, PageEntry, PageRequest
 from lorogo_protocol.limits import MIB
-from lorogo_protocol.pages import FeedPage, PageEntry, PageRequest
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Body, Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.context import ServerContext
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_transport.errors import TransportError

@@ -11,8 +11,8 @@ from pathlib import Path
 from lorogo_log import CorruptionError, FormatError, LogError, Reader, Storage, TornError
 from lorogo_log.recovery.recovery import list_segments
 from lorogo_log.storage.segment import Segment
-from lorogo_protocol import records
-from lorogo_protocol.records import DocumentRecord, MalformedRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import DocumentRecord, MalformedRecord
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -12,8 +12,8 @@ from typing import BinaryIO
 import msgpack
 import xxhash
 
-from lorogo_protocol import records
-from lorogo_protocol.records import DocumentRecord, MalformedRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import DocumentRecord, MalformedRecord
 
 _HEADER = struct.Struct("<HIq")  # bytes of the id, bytes of the payload, time
 _FILE_BYTES = 16 << 20  # intended size of one file

@@ -14,7 +14,7 @@ from pathlib import Path
 import xxhash
 
 from lorogo_log import Coordinator, LogClosedError, LogError, LogOptions, LogReplica, SegmentServer, Storage
-from lorogo_protocol.records import DocumentRecord
+from lorogo_protocol.journal.records import DocumentRecord
 from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped
 from lorogo_server.settings import ServerSettings

@@ -7,9 +7,8 @@ server writes STARTING itself, with its own id, so that one write starts and acq
 
 from dataclasses import dataclass
 
-from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.lease import (
     NO_FAILURES,
@@ -23,8 +22,10 @@ from lorogo_protocol.lease import (
     StatusEntry,
     Wait,
 )
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import sentence
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import sentence
 from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_server.context import ServerContext
 from lorogo_server.ownership.lease import Lease, LeaseObserver

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass, replace
 
 from lorogo_log import Directory, LogError, read_file, replace_file
-from lorogo_protocol import subjects
-from lorogo_protocol.wire import LaterWire, later
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.wire import LaterWire, later
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.ports import StoredMessage, StreamState, Transport
 from lorogo_transport.telemetry.logs import get_logger

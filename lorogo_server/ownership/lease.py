@@ -9,10 +9,10 @@ import weakref
 from dataclasses import dataclass
 from typing import Protocol
 
-from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import NO_FAILURES, Failures, OwnWrite, Reacquire, Reclaim, StatusEntry, StepDown
+from lorogo_protocol.messages import headers as h
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up, encode
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock

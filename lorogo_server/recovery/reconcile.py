@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorogo_log import Directory, Lock, LockedError, LogError, read_file, replace_file
-from lorogo_protocol import crdt, ids, subjects
+from lorogo_protocol import ids
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host

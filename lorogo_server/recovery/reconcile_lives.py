@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lorogo_log import LogError
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server.context import ServerContext
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.journal_scan import JournalFolder

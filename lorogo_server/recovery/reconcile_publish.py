@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Self
 
-from lorogo_protocol import chunks, subjects
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.journal.records import UpdateRecord
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages.digest import digest
 from lorogo_server.context import ServerContext
 from lorogo_transport.ports import Stream
 

@@ -8,15 +8,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from lorogo_protocol import chunks, crdt, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.crdt import UnclearPanic
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError, MalformedMessage
+from lorogo_protocol.journal.records import BaseRecord, UpdateRecord
 from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, UpdateRecord
-from lorogo_protocol.replies import sentence
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import UnclearPanic
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import sentence
 from lorogo_server.context import ServerContext
 from lorogo_server.document.admission import admit
 from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate

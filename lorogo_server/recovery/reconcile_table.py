@@ -11,9 +11,8 @@ from typing import Any
 import msgpack
 import xxhash
 
-from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.records import (
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
@@ -21,6 +20,7 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.loro import crdt
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 

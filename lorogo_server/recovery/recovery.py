@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lorogo_log import Directory, LogError, read_file, replace_file
-from lorogo_protocol import recovery, subjects
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.ids import is_token
-from lorogo_protocol.recovery import RecoveryAnswer, RecoveryRequest
+from lorogo_protocol.journal import recovery
+from lorogo_protocol.journal.recovery import RecoveryAnswer, RecoveryRequest
+from lorogo_protocol.messages import subjects
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.recovery.reconcile import ReconcileOutcome, Reconciler

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed
-from lorogo_protocol.records import (
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
@@ -21,6 +19,8 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
+from lorogo_protocol.messages.digest import digest
 from lorogo_server.document import history
 from lorogo_server.document.history import History
 

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import xxhash
 
-from lorogo_protocol import crdt, ids, subjects
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol import ids
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError
-from lorogo_protocol.records import ANSWERS_KEY
+from lorogo_protocol.journal.records import ANSWERS_KEY
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import subjects
 from lorogo_server import streams
 from lorogo_server.document.loading import load
 from lorogo_server.journal.record_sorter import DocumentRecords, SortFiles

@@ -16,9 +16,10 @@ from pathlib import Path
 import xxhash
 
 from lorogo_log import Directory, FileStorage, LogError, read_file, replace_file
-from lorogo_protocol import revocation, subjects
+from lorogo_protocol.access import revocation
+from lorogo_protocol.access.revocation import Revocation
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.revocation import Revocation
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Transport

@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Message, Subscription
 

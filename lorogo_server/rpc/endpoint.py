@@ -7,12 +7,12 @@ that concurrent syncs share.
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 
-from lorogo_protocol import subjects
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.access.tokens import Token
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
-from lorogo_protocol.present import BoundedPresenceStore
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.loro.present import BoundedPresenceStore
+from lorogo_protocol.messages import subjects
 from lorogo_server.context import ServerContext
 from lorogo_server.ownership.lease import Lease
 from lorogo_server.rpc.rights import audited, recorded

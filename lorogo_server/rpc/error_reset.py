@@ -6,12 +6,13 @@ DOWN, so it does not disturb a document that a server acquires meanwhile.
 
 from collections.abc import Callable, Mapping
 
-from lorogo_protocol import ids, subjects
-from lorogo_protocol.calls import Refused
+from lorogo_protocol import ids
+from lorogo_protocol.access.tokens import Token
 from lorogo_protocol.errors import InvalidDocumentId
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Down, Failed
-from lorogo_protocol.tokens import Token
 from lorogo_server.context import ServerContext
 from lorogo_server.rpc.rights import RESET, recorded
 from lorogo_transport.errors import WrongLastSequence

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from lorogo_protocol import calls, reasons
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import CrdtPanic, Replica, Version
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.limits import PATCH_WORK_MAX
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.shown_version import show_version, unknown_version
+from lorogo_protocol.loro.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.loro.shown_version import show_version, unknown_version
+from lorogo_protocol.messages import calls, reasons
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
 from lorogo_server.sandbox.call_costs import Call
 from lorogo_server.sandbox.call_executor import OverBudget, WorkMeter, unmetered

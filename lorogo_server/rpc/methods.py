@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from lorogo_protocol import crdt, ids, subjects
-from lorogo_protocol.calls import Refused, maybe, need
-from lorogo_protocol.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol import ids
 from lorogo_protocol.errors import (
     CrdtError,
     InvalidDocumentId,
@@ -16,10 +14,14 @@ from lorogo_protocol.errors import (
     TooManyPeers,
 )
 from lorogo_protocol.limits import LOOP_OPERATIONS_MAX, PATCH_WORK_MAX
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused, maybe, need
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack
+from lorogo_protocol.messages.wire import WIRE, later
 from lorogo_protocol.status import Down, Failed
-from lorogo_protocol.wire import WIRE, later
 from lorogo_server.compaction import compaction, deletion
 from lorogo_server.compaction.compaction import CompactionFailed
 from lorogo_server.document.host import Host

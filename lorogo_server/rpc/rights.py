@@ -8,12 +8,12 @@ those inboxes, so another caller that names one gets no reply (docs/decisions/00
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol, TypeVar
 
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
+from lorogo_protocol.access.grants import VERBS, Access
+from lorogo_protocol.access.tokens import Token, TokenRefused
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.grants import VERBS, Access
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.tokens import Token, TokenRefused
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.rpc.calls import CallRequest
 from lorogo_transport.telemetry import audit
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX
+from lorogo_protocol.loro.crdt import Replica
 
 VALUE_UNITS = 32  # a value; each of its characters costs one unit more
 CONTAINER_UNITS = 256

@@ -26,10 +26,10 @@ from functools import partial
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
-from lorogo_protocol import calls
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import CrdtPanic
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import CrdtPanic
+from lorogo_protocol.messages import calls
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -41,9 +41,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn, Protocol
 
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError, InvalidUpdate, TooLong
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import CrdtPanic
 from lorogo_server.sandbox.shortest_first import ShortestFirst
 from lorogo_transport.secret_files import without_secrets
 from lorogo_transport.telemetry.logs import get_logger

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages.subjects import SERVER_INBOX
 from lorogo_protocol.status import Starting, Up
-from lorogo_protocol.subjects import SERVER_INBOX
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.connection import connect

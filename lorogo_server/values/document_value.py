@@ -19,8 +19,8 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_protocol import crdt
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.loro import crdt
 from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
 
 DEPTH_MAX = 200

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lorogo_protocol import callout, subjects
+from lorogo_protocol.access import callout
 from lorogo_protocol.limits import INGEST_BYTES_MAX
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth import seeds
 
 ISSUER: Final = "issuer"  # signs the answers about clients: its holder can impersonate any client

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
-from lorogo_protocol import subjects
-from lorogo_protocol.callout import SUBJECT
+from lorogo_protocol.access.callout import SUBJECT
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth import accounts, seeds
 from lorogo_transport.auth.anonymous_access import accepts_token
 from lorogo_transport.auth.authority import Authority

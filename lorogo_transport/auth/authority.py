@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Self
 
-from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Keys, Token, TokenRefused
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import Keys, Token, TokenRefused
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import Clock

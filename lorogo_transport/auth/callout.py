@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from lorogo_protocol import callout, tokens
-from lorogo_protocol.callout import Allowed, Denied, Request, Signer
+from lorogo_protocol.access import callout, tokens
+from lorogo_protocol.access.callout import Allowed, Denied, Request, Signer
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from lorogo_protocol import callout
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.access import callout
+from lorogo_protocol.access.tokens import Token
 from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.errors import RequestTimeout, TransportError

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import InvalidKey, Keys
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.tokens import InvalidKey, Keys
 from lorogo_transport.secret_files import SecretUnusable, check_private, read_file
 from lorogo_transport.telemetry.logs import get_logger
 

@@ -20,10 +20,11 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
-from lorogo_protocol import revocation, subjects
+from lorogo_protocol.access import revocation
+from lorogo_protocol.access.revocation import Revocation
+from lorogo_protocol.access.tokens import Token
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.revocation import Revocation
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.messages import subjects
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import (
     OutcomeUnknown,

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lorogo_protocol import subjects, tokens
+from lorogo_protocol.access import tokens
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX, TOKEN_DOCUMENTS_MAX
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import NotAuthorized, TooLarge, Unreachable
 from lorogo_transport.tasks import being_cancelled
 

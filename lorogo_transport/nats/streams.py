@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,

@@ -14,13 +14,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lorogo_protocol import calls, chunks, limits, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.chunks import Assembled, AssemblyRejected, ChunkAssembler, Repeated
+from lorogo_protocol import limits
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import sentence
+from lorogo_protocol.messages import calls, chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.chunks import Assembled, AssemblyRejected, ChunkAssembler, Repeated
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import sentence
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import (
     Disconnected,

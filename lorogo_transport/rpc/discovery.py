@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lorogo_protocol.ids import is_token
-from lorogo_protocol.subjects import SERVICE
+from lorogo_protocol.messages.subjects import SERVICE
 from lorogo_transport.headers import STATUS
 from lorogo_transport.ports import Bus, Message
 from lorogo_transport.telemetry.logs import get_logger

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from lorogo_protocol.subjects import INIT_ALL, INIT_QUEUE
+from lorogo_protocol.messages.subjects import INIT_ALL, INIT_QUEUE
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Bus, Message, ServiceInfo, Subscription
 from lorogo_transport.telemetry.logs import get_logger

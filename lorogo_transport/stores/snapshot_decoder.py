@@ -12,8 +12,8 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, TooLong, TooManyPeers
+from lorogo_protocol.loro.crdt import Replica
 
 #: the limit, enforced by SIGXCPU; a server refuses snapshots that take it 0.15 s
 CPU_SECONDS: Final = 10

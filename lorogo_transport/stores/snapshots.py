@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from lorogo_protocol.subjects import SNAPSHOT_BUCKET
+from lorogo_protocol.messages.subjects import SNAPSHOT_BUCKET
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
 from lorogo_transport.ports import StoredMessage, Stream

@@ -6,12 +6,12 @@ decides which status may be written when.
 
 from collections.abc import AsyncIterator, Iterable
 
-from lorogo_protocol import headers as h
 from lorogo_protocol import status as st
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.replies import number
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import number
 from lorogo_protocol.status import Down, Status
 from lorogo_transport.errors import Disconnected, OutcomeUnknown, RequestTimeout, WrongLastSequence
 from lorogo_transport.ports import Message, StoredMessage, Transport

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lorogo_protocol.limits import KEPT_PRESENCE_BYTES_MAX, REJECTED_KEEP_SECONDS, REVOKED_BYTES_MAX
-from lorogo_protocol.subjects import (
+from lorogo_protocol.messages.subjects import (
     PRESENCE_BUCKET,
     PRESENCE_STREAM,
     REJECTED_STREAM,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.access.tokens import Token
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger("lorogo.audit", always=True)

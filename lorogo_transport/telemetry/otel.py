@@ -26,7 +26,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from lorogo_protocol.tracing import send_span_id, trace_id
+from lorogo_protocol.messages.tracing import send_span_id, trace_id
 from lorogo_transport.release import release
 
 __all__ = ["SpanContext", "Spans", "spans_of"]

@@ -13,13 +13,14 @@ from loro import ExportMode, LoroDoc
 
 import lorogo_client
 from lorogo_client import Client, ClientSettings, Session, State
-from lorogo_protocol import chunks, crdt, replies, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.chunks import Assembled, ChunkAssembler
 from lorogo_protocol.errors import HistoryTrimmed
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import chunks, replies, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.chunks import Assembled, ChunkAssembler
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting, Up
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock

@@ -9,7 +9,7 @@ import pytest
 import lorogo_client
 from lorogo_client import InvalidDocumentId, InvalidMoment, NotServed, Refused, Timeout
 from lorogo_client.versions import show_version
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import QUICK, FakeOwner, client_of
 

@@ -11,9 +11,9 @@ import pytest
 
 import lorogo_client
 from lorogo_client import tokens
-from lorogo_protocol import tokens as protocol
-from lorogo_protocol.grants import Access
-from lorogo_protocol.tokens import Keys
+from lorogo_protocol.access import tokens as protocol
+from lorogo_protocol.access.grants import Access
+from lorogo_protocol.access.tokens import Keys
 
 DOCUMENTS = {"minutes-*": "write", "plans-7": "read"}
 KEY = tokens.new_key()

@@ -3,7 +3,7 @@
 import itertools
 import secrets
 
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
 from lorogo_transport.clock import SystemClock
 
 KEY = tokens.key_of({"kty": "oct", "kid": "test", "k": "c2VjcmV0LW9mLWEtdGVzdC1vZi0zMi1ieXRlcy1vci1tb3Jl"})

@@ -15,7 +15,7 @@ from lorogo_gateway.metrics.collector import STATES, ClusterSample, DocumentCoun
 from lorogo_gateway.metrics.prometheus import GatewayFigures, families
 from lorogo_gateway.metrics.rates import StreamStates
 from lorogo_gateway.metrics.response_counts import ResponseCounts
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
 

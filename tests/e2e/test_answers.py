@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 import lorogo_client
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId
-from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import Ack, Nack, Reply
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import servers

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.rpc.discovery import server_stats

@@ -29,8 +29,8 @@ from lorogo_client import (
 from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedState
 from lorogo_log import MemoryStorage, Reader
-from lorogo_protocol.pages import EVERYTHING
-from lorogo_protocol.records import ANSWERS_KEY
+from lorogo_protocol.journal.pages import EVERYTHING
+from lorogo_protocol.journal.records import ANSWERS_KEY
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.journals import in_memory

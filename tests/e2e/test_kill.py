@@ -16,8 +16,8 @@ from loro import LoroDoc
 
 import lorogo_client
 from lorogo_client import Client
-from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages import chunks, subjects
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Message

@@ -14,10 +14,10 @@ import lorogo_client
 from lorogo_cli.doc.versions import show_time
 from lorogo_client import Client
 from lorogo_log import BlockingLog
-from lorogo_protocol import revocation
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import UpdateRecord, encode
+from lorogo_protocol.access import revocation
+from lorogo_protocol.journal.records import UpdateRecord, encode
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.digest import digest
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal.record_sorter import decode
 from lorogo_server.recovery import revocation_copy

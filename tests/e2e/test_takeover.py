@@ -12,7 +12,8 @@ import pytest
 
 import lorogo_client
 from lorogo_client import State
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import QUICK, Typist, eventually, servers, text_of

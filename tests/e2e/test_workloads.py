@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import eventually, servers, text_of

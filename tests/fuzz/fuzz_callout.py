@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lorogo_protocol import callout, revocation
-from lorogo_protocol.callout import Allowed, Denied
+from lorogo_protocol.access import callout, revocation
+from lorogo_protocol.access.callout import Allowed, Denied
+from lorogo_protocol.access.grants import Access, Grants
+from lorogo_protocol.access.tokens import Token, TokenRefused
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.grants import Access, Grants
-from lorogo_protocol.tokens import Token, TokenRefused
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

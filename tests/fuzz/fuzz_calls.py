@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 import msgpack
 
-from lorogo_protocol import calls, pages
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.records import DeletedRecord, ErasedRecord, UpdateRecord
+from lorogo_protocol.journal import pages
+from lorogo_protocol.journal.records import DeletedRecord, ErasedRecord, UpdateRecord
+from lorogo_protocol.messages import calls
+from lorogo_protocol.messages.calls import Refused
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

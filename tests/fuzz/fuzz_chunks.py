@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from lorogo_protocol import chunks, replies
-from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, AssemblyRejected, ChunkAssembler
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import chunks, replies
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.chunks import Assembled, AssemblyRejected, ChunkAssembler
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

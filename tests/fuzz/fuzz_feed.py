@@ -8,7 +8,7 @@ import msgpack
 
 from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedPosition, FeedState, InvalidPosition
-from lorogo_protocol.pages import FeedStart
+from lorogo_protocol.journal.pages import FeedStart
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from loro import EphemeralStore
 
-from lorogo_protocol import crdt, ephemeral
-from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.present import BoundedPresenceStore
+from lorogo_protocol.loro import crdt, ephemeral
+from lorogo_protocol.loro.crdt import CrdtPanic
+from lorogo_protocol.loro.present import BoundedPresenceStore
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

@@ -6,8 +6,8 @@ import msgpack
 
 from lorogo_client.store import records as stored
 from lorogo_client.store.records import UnreadableRecord
-from lorogo_protocol import records
-from lorogo_protocol.records import MalformedRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import MalformedRecord
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

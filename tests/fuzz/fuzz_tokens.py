@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from lorogo_protocol import grants, tokens
-from lorogo_protocol.grants import Access, InvalidGrants
-from lorogo_protocol.tokens import InvalidKey, TokenRefused
+from lorogo_protocol.access import grants, tokens
+from lorogo_protocol.access.grants import Access, InvalidGrants
+from lorogo_protocol.access.tokens import InvalidKey, TokenRefused
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

@@ -9,9 +9,9 @@ from functools import cache
 import xxhash
 from loro import ExportMode, LoroDoc, LoroMap, LoroText, VersionVector
 
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Applied, CrdtPanic, Reach, Replica, Unready
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Reach, Replica, Unready
 from lorogo_server.values.parts import MapPart, fill
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target

@@ -11,7 +11,7 @@ from pathlib import Path
 import lorogo_client
 from lorogo_client import Client
 from lorogo_log import Reader
-from lorogo_protocol import records
+from lorogo_protocol.journal import records
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import ServerProcess, servers
 from tests.gateway.npm import ROOT, Npm, npm_clients

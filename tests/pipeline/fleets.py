@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lorogo_client
 from lorogo_pipeline.jobs.fleet_report import FleetOptions
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal.journal_scan import entries, places

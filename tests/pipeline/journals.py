@@ -13,9 +13,10 @@ from loro import ExportMode, LoroDoc
 
 from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.format.batch import pack_value
-from lorogo_protocol import crdt, records
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import Record, UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import Record, UpdateRecord
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.digest import digest
 
 SECOND = 1_000_000_000
 START = 1_794_000_000 * SECOND  # 2026-11-06T21:20:00Z

@@ -9,10 +9,10 @@ from lorogo_log import Record as Stored
 from lorogo_pipeline.audit.comparison import JournalDocument
 from lorogo_pipeline.audit.difference import BadRecord, Difference, damaged_segment
 from lorogo_pipeline.decode import content
-from lorogo_protocol import crdt
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.records import ANSWERS_KEY, DocumentRecord, Record, UpdateRecord, encode
+from lorogo_protocol.journal.records import ANSWERS_KEY, DocumentRecord, Record, UpdateRecord, encode
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.digest import digest
 from lorogo_server.journal.record_sorter import decode
 from lorogo_server.recovery.restore import gather, rebuild
 from lorogo_server.recovery.restore_sources import find

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lorogo_cli.app import run
 from lorogo_pipeline.tables.lake import Lake
-from lorogo_protocol.records import ErasedRecord
+from lorogo_protocol.journal.records import ErasedRecord
 from tests.pipeline.journals import SECOND, START, Journal, journal, session, texts
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from lorogo_pipeline.audit.comparison import JournalDocument
 from lorogo_pipeline.audit.job import reread, run_audit
 from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import ErasedRecord, Record, UpdateRecord
+from lorogo_protocol.journal.records import ErasedRecord, Record, UpdateRecord
+from lorogo_protocol.messages.digest import digest
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.pipeline.living import everything, serving, write
 from tests.pipeline.replaying import copied

@@ -9,8 +9,8 @@ from loro import ExportMode, LoroDoc, VersionVector
 from lorogo_pipeline.sources.stream_ranges import SequenceRange, StreamOptions
 from lorogo_pipeline.sources.stream_reader import batches
 from lorogo_pipeline.tables.schemas import RECORDS
-from lorogo_protocol.chunks import Chunk, split
-from lorogo_protocol.subjects import WAL_STREAM, wal
+from lorogo_protocol.messages.chunks import Chunk, split
+from lorogo_protocol.messages.subjects import WAL_STREAM, wal
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import StoredMessage, Stream
 from lorogo_transport.stores.topology import specs

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lorogo_protocol import calls, chunks, replies, status
-from lorogo_protocol.calls import Body
-from lorogo_protocol.chunks import (
+from lorogo_protocol import status
+from lorogo_protocol.messages import calls, chunks, replies
+from lorogo_protocol.messages.calls import Body
+from lorogo_protocol.messages.chunks import (
     Assembled,
     AssemblyOutcome,
     AssemblyRejected,
@@ -20,9 +21,9 @@ from lorogo_protocol.chunks import (
     ChunkAssembler,
     Repeated,
 )
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 
 FOLDER = Path(__file__).parent / "vectors"

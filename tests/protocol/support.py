@@ -1,6 +1,6 @@
 """What tests of the border to Loro share: replicas that write as somebody."""
 
-from lorogo_protocol.crdt import Applied, Replica, nothing_known
+from lorogo_protocol.loro.crdt import Applied, Replica, nothing_known
 
 
 def replica(peer: int, *updates: bytes) -> Replica:

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from loro import ExportMode, ImportStatus, LoroDoc
 
-from lorogo_protocol.crdt import Applied, Replica
+from lorogo_protocol.loro.crdt import Applied, Replica
 
 UNSETTLED_BYTES_MAX = 16 * 1024
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from loro import LoroDoc
 
-from lorogo_protocol.crdt import CrdtPanic, guard
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
+from lorogo_protocol.loro.crdt import CrdtPanic, guard
 
 
 class PanicException(BaseException):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId, MalformedMessage
 from lorogo_protocol.ids import check_document_id, check_token, is_inbox, is_token, is_user_inbox
+from lorogo_protocol.messages import subjects
 
 
 @given(st.from_regex(r"(?!-|_kv)[A-Za-z0-9_=-]{1,128}", fullmatch=True))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import errors, headers, limits, subjects
-from lorogo_protocol.calls import VERBS, Refused
-from lorogo_protocol.crdt import CrdtPanic
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol import errors, limits
+from lorogo_protocol.loro.crdt import CrdtPanic
+from lorogo_protocol.messages import headers, subjects
+from lorogo_protocol.messages.calls import VERBS, Refused
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_protocol import chunks, crdt, ephemeral
 from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.loro import crdt, ephemeral
+from lorogo_protocol.messages import chunks
 from tests.protocol.support import everything, replica, text, typed
 
 

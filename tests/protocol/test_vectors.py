@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol import calls, chunks, ids, replies, status
-from lorogo_protocol.chunks import Assembled, AssemblyOutcome, AssemblyRejected, ChunkAssembler, Repeated
-from lorogo_protocol.digest import digest
+from lorogo_protocol import ids, status
 from lorogo_protocol.errors import InvalidDocumentId, MalformedMessage
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages import calls, chunks, replies
+from lorogo_protocol.messages.chunks import (
+    Assembled,
+    AssemblyOutcome,
+    AssemblyRejected,
+    ChunkAssembler,
+    Repeated,
+)
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from tests.protocol.make_vectors import FOLDER, make
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Applied, Replica, too_wide
 from lorogo_protocol.errors import InvalidUpdate, TooManyPeers
 from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Applied, Replica, too_wide
 
 
 def of_peers(peers: int, changes: int) -> LoroDoc:

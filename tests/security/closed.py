@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_protocol import subjects, tokens
+from lorogo_protocol.access import tokens
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth import accounts
 from lorogo_transport.auth.auth_service import running
 from lorogo_transport.auth.authority import Authority

@@ -12,7 +12,7 @@ from lorogo_gateway.auth import COOKIE
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats

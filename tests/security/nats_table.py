@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_protocol import tokens
-from lorogo_protocol.grants import VERBS
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.grants import VERBS
 from lorogo_transport.ports import Message
 from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
 from tests.security.raw import Raw

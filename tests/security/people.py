@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Mapping
 
-from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Key
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import Key
 
 _numbers = itertools.count(1)
 

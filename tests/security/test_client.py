@@ -24,7 +24,8 @@ from lorogo_client import (
     Unsaved,
 )
 from lorogo_client.auth.token_provider import TokenSource
-from lorogo_protocol import subjects, tokens
+from lorogo_protocol.access import tokens
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import eventually, until_state

@@ -18,7 +18,7 @@ from lorogo_gateway.frames import Status
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_transport.errors import OutcomeUnknown

@@ -20,7 +20,7 @@ from lorogo_gateway.frames import (
     RoomErrorCode,
     Status,
 )
-from lorogo_protocol.tokens import CLOCK_SECONDS
+from lorogo_protocol.access.tokens import CLOCK_SECONDS
 from lorogo_transport.auth.authority import KeySource
 from tests.gateway.support import DEADLINE, Peer, eventually, type_in
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed

@@ -12,7 +12,7 @@ import nats
 import pytest
 import structlog.testing
 
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_MAX
 from lorogo_transport.auth import accounts as closed_config
 from lorogo_transport.auth.anonymous_access import allows_anonymous

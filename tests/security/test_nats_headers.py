@@ -12,7 +12,7 @@ from pathlib import Path
 import nanoid
 import pytest
 
-from lorogo_protocol import chunks, subjects
+from lorogo_protocol.messages import chunks, subjects
 from lorogo_server import Server
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import connect

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import subjects
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.errors import StreamMismatch
 from lorogo_transport.ports import Message

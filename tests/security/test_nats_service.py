@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import callout as words
-from lorogo_protocol import subjects, tokens
+from lorogo_protocol.access import callout as words
+from lorogo_protocol.access import tokens
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth import accounts as closed_config
 from lorogo_transport.auth import seeds
 from lorogo_transport.auth.auth_service import WrongSeed, check_issuer, running

@@ -12,10 +12,11 @@ import nanoid
 import pytest
 from loro import ExportMode, LoroDoc
 
-from lorogo_protocol import chunks, limits, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol import limits
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import PermissionDenied

@@ -10,10 +10,10 @@ import nanoid
 import pytest
 
 from lorogo_client.tokens import new_key
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.auth import accounts, seeds
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NoResponders

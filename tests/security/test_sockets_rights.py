@@ -7,7 +7,7 @@ from loro import LoroDoc
 
 from lorogo_gateway.frames import Crdt, Fragment, FragmentHeader, JoinErrorCode, JoinOk, JoinRequest, Status
 from lorogo_gateway.websocket.connection import _BAD_TOKENS_MAX
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from tests.gateway.support import presence, states, text_of, type_in
 from tests.security.closed_gateway import SETTINGS, Closed, closed, cookie
 from tests.security.people import PEOPLE, mint, token_of

@@ -13,7 +13,7 @@ import structlog
 from lorogo_client.feed import FeedPosition
 from lorogo_gateway.auth import PresentedToken, Principal, TokenGuard
 from lorogo_gateway.auth.audit_log import AuditLog
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
 from tests.gateway.support import DEADLINE
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
 from tests.security.people import OURS, mint

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import nanoid
 
-from lorogo_protocol import subjects, tokens
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.access import tokens
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats

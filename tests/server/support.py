@@ -9,12 +9,12 @@ from typing import Self, TypeVar
 import nanoid
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_protocol import chunks, replies, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.messages import chunks, replies, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Starting, Up
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.clock import SystemClock

@@ -14,9 +14,9 @@ from lorogo_gateway.metrics.collector import ClusterSample
 from lorogo_gateway.metrics.prometheus import GatewayFigures, families
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.websocket import Sockets
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.status import Up
 from lorogo_server import Server
 from lorogo_server.journal import replication

@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.chunks import Chunk
-from lorogo_protocol.ephemeral import PresenceStore
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.loro.ephemeral import PresenceStore
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import InvalidSettings, ServerSettings
 from tests.freed import no_collection, until_freed

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from lorogo_protocol import subjects
-from lorogo_protocol.latency import COUNTS_MAX
+from lorogo_protocol.journal.latency import COUNTS_MAX
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
 from lorogo_server import Server
 from tests.server.support import QUICK, Probe, Serve, Writer, until

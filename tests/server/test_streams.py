@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import ServerSettings, streams
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport

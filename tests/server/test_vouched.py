@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import chunks, crdt, steps, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.loro import crdt, steps
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import Server
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_testing.memory_nats import MemoryNats

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused as CallRefused
+from lorogo_protocol.messages.reasons import Reason
 from tests.server.support import Writer, until
 from tests.server.worlds import World
 

@@ -55,7 +55,7 @@ def begin(seed: int, now: Callable[[], float]) -> random.Random:
 
 def seeded_peers() -> None:
     """Let Loro's documents have peers of the run, not of the machine."""
-    from lorogo_protocol import crdt
+    from lorogo_protocol.loro import crdt
 
     class Documents:
         """What `LoroDoc` is to the border module: a maker of documents, and their class's functions."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lorogo_protocol.journal.records import Span
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import Span
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.ports import StoredMessage
 

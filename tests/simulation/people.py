@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import lorogo_client
 from lorogo_client import Client, ClientSettings, DocumentDeleted, Session, State
-from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages import chunks, subjects
 from lorogo_testing.memory_nats import MemoryTransport
 from lorogo_testing.process import SimulatedProcess
 from lorogo_transport.errors import TransportError

@@ -12,8 +12,15 @@ from lorogo_log.format.layout import (
     unpack_frame_header,
 )
 from lorogo_log.format.names import PREPARED, SEGMENT
-from lorogo_protocol import crdt, records
-from lorogo_protocol.records import BaseRecord, DeletedRecord, ErasedRecord, MalformedRecord, UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    MalformedRecord,
+    UpdateRecord,
+)
+from lorogo_protocol.loro import crdt
 from tests.simulation.disk import SimStorage
 from tests.simulation.inode import Inode
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lorogo_client import Session
-from lorogo_protocol import crdt, replies, subjects
-from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import replies, subjects
+from lorogo_protocol.messages.replies import Ack
 from lorogo_server.document.loading import Loaded
 from lorogo_transport.ports import Message, StoredMessage
 from lorogo_transport.stores import statuses

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from lorogo_protocol import calls, chunks
-from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.messages import calls, chunks
+from lorogo_protocol.messages import headers as h
 from lorogo_transport.ports import Message
 from tests.simulation.events import Answered, Asked
 

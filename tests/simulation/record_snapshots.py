@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from loro import LoroDoc
 
-from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError, MalformedMessage
-from lorogo_protocol.subjects import SNAPSHOT_BUCKET
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.subjects import SNAPSHOT_BUCKET
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.ports import StoredMessage
 from tests.simulation.events import Ends, Head, SnapshotStored

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lorogo_protocol import chunks, crdt, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Chunk
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError, MalformedMessage
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import Span
+from lorogo_protocol.journal.records import Span
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.ports import StoredMessage
 from tests.simulation.events import Update
 

@@ -10,14 +10,14 @@ from typing import Any, cast
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_client import Session
-from lorogo_protocol import calls, chunks, replies, subjects
-from lorogo_protocol import headers as h
 from lorogo_protocol import status as st
-from lorogo_protocol.crdt import Replica, Version
-from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.loro.crdt import Replica, Version
+from lorogo_protocol.messages import calls, chunks, replies, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Starting, Status, Up
 from lorogo_server import ServerSettings
 from lorogo_server.document.follower import WalFollower

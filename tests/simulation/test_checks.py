@@ -3,8 +3,8 @@
 from loro import LoroDoc
 
 from lorogo_client.errors import DocumentDeleted, UpdateRefused
-from lorogo_protocol import chunks, subjects
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Up
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation.story import (

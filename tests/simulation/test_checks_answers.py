@@ -6,10 +6,12 @@ import random
 import pytest
 
 from lorogo_log import Log
-from lorogo_protocol import crdt, records, subjects
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import BaseRecord, DeletedRecord, DocumentRecord, UpdateRecord
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation.checks.on_disk import AnswersAreOnDisk

@@ -1,7 +1,7 @@
 """Histories with purges, safe and not: what leaves the WAL is stored elsewhere."""
 
-from lorogo_protocol import chunks, subjects
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation.story import SERVER, Story, Writer, tombstone
 

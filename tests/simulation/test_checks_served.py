@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from lorogo_protocol import crdt, subjects
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Starting
 from tests.simulation import events as ev
 from tests.simulation.checks.served import Served, ServedWhole

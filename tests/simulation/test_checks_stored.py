@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_client.errors import DocumentDeleted, NotServed
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation.events import Sampled

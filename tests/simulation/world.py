@@ -5,7 +5,8 @@ import random
 from contextlib import suppress
 
 from lorogo_client import Session
-from lorogo_protocol import crdt, subjects
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed
 from lorogo_server import Server
 from lorogo_server.document.loading import Loaded

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import nkeys
 
-from lorogo_protocol import subjects, tokens
-from lorogo_protocol.grants import Access, Subjects, subjects_of
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.grants import Access, Subjects, subjects_of
+from lorogo_protocol.messages import subjects
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.nats.connection import connect

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_testing.fault_model import Kind
 from lorogo_testing.memory_nats import MemoryTransport
 from lorogo_transport.auth.revocations import Revocations

@@ -21,8 +21,8 @@ from loro import LoroDoc
 import lorogo_client
 from lorogo_client import Client
 from lorogo_log import Reader
-from lorogo_protocol import records
-from lorogo_protocol.records import BaseRecord, UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import BaseRecord, UpdateRecord
 from lorogo_protocol.status import Up
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.rpc.discovery import server_stats

@@ -11,7 +11,8 @@ import time
 from typing import Any, Self
 
 from lorogo_bench.loads.typist import OPENING_MAX
-from lorogo_protocol import status, subjects
+from lorogo_protocol import status
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Starting, Up
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Stream

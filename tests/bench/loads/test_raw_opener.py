@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from lorogo_bench.loads.raw.opener import open_raw
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_testing.stream import MemoryStream

@@ -10,7 +10,7 @@ import pytest
 
 from lorogo_cli.connect.telemetry import ENVIRONMENT, telemetry, wanted
 from lorogo_cli.errors import CommandError
-from lorogo_protocol.tracing import trace_id
+from lorogo_protocol.messages.tracing import trace_id
 from lorogo_transport.telemetry.tracing import spans_of
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from lorogo_cli.log import export, values
 from lorogo_log import BlockingLog, Record
-from lorogo_protocol import records
-from lorogo_protocol.records import AnswersRecord, DeletedRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import AnswersRecord, DeletedRecord
 from tests.cli.logs import SECOND, START, Cli, flip, frames, segments, write
 from tests.cli.support import COMMAND, Running, environment, until
 

@@ -14,7 +14,7 @@ import pytest
 
 from lorogo_cli.connect import closed_folder
 from lorogo_cli.errors import CommandError
-from lorogo_protocol import tokens
+from lorogo_protocol.access import tokens
 from lorogo_transport.auth import accounts
 from lorogo_transport.auth.seeds import InvalidSeed
 from lorogo_transport.nats.embedded import EmbeddedNats, find_nats_server

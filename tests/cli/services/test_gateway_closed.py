@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from lorogo_cli.connect import closed_folder
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt
-from lorogo_protocol.tokens import peek
+from lorogo_protocol.access.tokens import peek
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, said
 from tests.e2e.support import eventually

@@ -13,8 +13,9 @@ import pytest
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import parse_duration
 from lorogo_client import tokens
-from lorogo_protocol import revocation, subjects
-from lorogo_protocol.tokens import Keys, keys_of, peek
+from lorogo_protocol.access import revocation
+from lorogo_protocol.access.tokens import Keys, keys_of, peek
+from lorogo_protocol.messages import subjects
 from lorogo_transport.auth import accounts
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats

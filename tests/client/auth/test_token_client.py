@@ -10,11 +10,12 @@ import pytest
 import lorogo_client
 from lorogo_client import Client, ClientSettings, NotAllowed, ReadOnly, State
 from lorogo_client.auth.token_provider import TokenSource
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects, tokens
-from lorogo_protocol.grants import Access, subjects_of
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.grants import Access, subjects_of
+from lorogo_protocol.access.tokens import TokenRefused
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Message, PermissionViolation

@@ -8,8 +8,8 @@ import pytest
 
 from lorogo_client import NotAllowed, NotAuthorized, TokenExpired
 from lorogo_client.auth.token_provider import TokenProvider, TokenSource
-from lorogo_protocol.grants import Access
-from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.access.grants import Access
+from lorogo_protocol.access.tokens import TokenRefused
 from tests.client.tokens import SetClock, token_for
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lorogo_client.delivery.outbox import MERGED_BYTES_MAX, Outbox, OutgoingUpdate
 from lorogo_client.delivery.retry_policy import ReplyAction, backoff, decide
 from lorogo_client.settings import ClientSettings
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 
 SETTINGS = ClientSettings(
     reply_seconds=5, doubt_seconds=1, in_flight_updates_max=3, in_flight_bytes_max=100, unsent_bytes_max=50

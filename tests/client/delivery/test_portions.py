@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from loro import LoroDoc, VersionVector
 
 from lorogo_client.delivery.portions import portions
-from lorogo_protocol.crdt import Applied, Replica, nothing_known, spans, vector_items
 from lorogo_protocol.errors import TooLong
 from lorogo_protocol.limits import TREE_BESIDE_OPERATIONS_MAX, UPDATE_PEERS_MAX
+from lorogo_protocol.loro.crdt import Applied, Replica, nothing_known, spans, vector_items
 
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["type", "cut", "pull"]), st.integers(0, 5)))
 

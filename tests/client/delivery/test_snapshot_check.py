@@ -7,7 +7,7 @@ from loro import ExportMode, LoroDoc
 
 from lorogo_client import Refused, SessionClosed
 from lorogo_client.delivery.snapshot_check import SnapshotChecks
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.stores import snapshot_decoder
 from tests.server.poison import forged
 

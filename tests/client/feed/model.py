@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 
 from loro import ID, VersionVector
 
-from lorogo_protocol.pages import EVERYTHING, FeedPage, FeedStart, PageEntry
-from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, RestoredRecord, UpdateRecord
+from lorogo_protocol.journal.pages import EVERYTHING, FeedPage, FeedStart, PageEntry
+from lorogo_protocol.journal.records import (
+    BaseRecord,
+    DeletedRecord,
+    DocumentRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
 
 Change = tuple[int, int]  # peer, counter
 

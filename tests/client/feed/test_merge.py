@@ -15,8 +15,14 @@ from lorogo_client.feed.items import Deleted, FeedItem, Gap, Restored, Update
 from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.merge import FeedMerge
 from lorogo_client.feed.position import FeedPosition, FeedState, InvalidPosition
-from lorogo_protocol.pages import EVERYTHING, FeedPage, FeedStart, PageEntry
-from lorogo_protocol.records import BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord, UpdateRecord
+from lorogo_protocol.journal.pages import EVERYTHING, FeedPage, FeedStart, PageEntry
+from lorogo_protocol.journal.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
 from tests.client.feed.model import World
 
 DOCUMENTS = st.sampled_from(["d0", "d1"])

@@ -12,8 +12,8 @@ from lorogo_client.inspection.overview import (
     row,
     rows,
 )
-from lorogo_protocol import subjects
 from lorogo_protocol.lease import StatusEntry
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import StoredMessage

@@ -17,7 +17,7 @@ from lorogo_client.inspection.trace import (
     UpdateTrace,
     verdict,
 )
-from lorogo_protocol import chunks, subjects
+from lorogo_protocol.messages import chunks, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from tests.journals import in_memory

@@ -29,9 +29,9 @@ from lorogo_client.rebase.rebase import apply_edits, edits_since
 from lorogo_client.replica import LocalReplica, ReplicaListeners, spans_of
 from lorogo_client.session.mirror import Mirror, MirrorCallbacks
 from lorogo_client.session.syncing import Synced
-from lorogo_protocol import crdt
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.client.support import DEADLINE, FakeOwner, client_of, eventually, text_of, type_in, until_state
 

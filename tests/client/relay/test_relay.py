@@ -19,7 +19,7 @@ from lorogo_client import (
     TooLargeUpdate,
     UpdateRefused,
 )
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.relaying import Page, equal, foreign
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually

@@ -8,10 +8,10 @@ import pytest
 from lorogo_client.delivery.accepted import AcceptedUpdate
 from lorogo_client.relay.relay_course import RelayDocumentState, RelayedUpdate
 from lorogo_client.session.syncing import Synced
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Reach, Replica
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.lease import StatusEntry
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Reach, Replica
 from lorogo_protocol.status import Down, Up
 from tests.client.relaying import Page
 

@@ -7,8 +7,8 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_client import GivenUp, Refused, SessionClosed
-from lorogo_protocol import subjects
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_testing.broker import BrokerSubscription
 from lorogo_testing.bus import MemoryBus

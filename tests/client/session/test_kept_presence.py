@@ -6,7 +6,8 @@ import pytest
 from loro import EphemeralStore
 
 from lorogo_client import DocumentDeleted, InvalidDocumentId, InvalidUpdate, PresenceTooLarge
-from lorogo_protocol import limits, subjects
+from lorogo_protocol import limits
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import StreamMissing

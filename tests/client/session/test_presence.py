@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lorogo_client import SessionClosed
 from lorogo_client.session.presence import PresenceTooLarge, RoomPresence
-from lorogo_protocol import ephemeral, subjects
+from lorogo_protocol.loro import ephemeral
+from lorogo_protocol.messages import subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually, new_world

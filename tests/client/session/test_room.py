@@ -7,9 +7,9 @@ import pytest
 
 from lorogo_client import Client, SessionClosed, State
 from lorogo_client.session.room import Room
-from lorogo_protocol import subjects
-from lorogo_protocol.crdt import Applied, Unready
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import Applied, Unready
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.stores.statuses import Statuses

@@ -24,9 +24,9 @@ from lorogo_client import (
     UpdateRefused,
 )
 from lorogo_client.session.notifications import Item
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.stores.statuses import Statuses

@@ -18,8 +18,8 @@ from lorogo_client import (
 )
 from lorogo_client.store import Store
 from lorogo_log.storage.disk import DiskFile
-from lorogo_protocol import crdt
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
+from lorogo_protocol.loro import crdt
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.stores import crashed, offline
 from tests.client.support import (

@@ -34,8 +34,8 @@ from lorogo_client.store.restored_replica import restore
 from lorogo_client.store.store_writer import StoreWriter
 from lorogo_client.store.stored_document import CopyIndex
 from lorogo_log import QueueFullError
-from lorogo_protocol import crdt
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.replies import Ack
 
 BASE = StoreSnapshot(0, 3, b"base", (PendingUpdate(1, 2, "a", b"12"), PendingUpdate(3, 3, "", b"3")), 3)
 

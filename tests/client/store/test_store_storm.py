@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_client import Client, Session
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.client.stores import crashed
 from tests.client.support import DEADLINE, FakeOwner, client_of, eventually

@@ -15,7 +15,7 @@ from lorogo_client.store import Store, cleaner, document_store
 from lorogo_client.store.local_store import LocalStore
 from lorogo_log import QueueFullError, limits
 from lorogo_log.storage.disk import DiskFile
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.stores import crashed, files, holding, offline, size_of
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually, text_of, type_in

@@ -28,10 +28,10 @@ from lorogo_gateway.auth.needs import (
     words,
 )
 from lorogo_gateway.auth.presented_token import in_message, shaped
-from lorogo_protocol import grants
-from lorogo_protocol.grants import Access
+from lorogo_protocol.access import grants
+from lorogo_protocol.access.grants import Access
+from lorogo_protocol.access.tokens import Token, TokenRefused
 from lorogo_protocol.limits import TOKEN_BYTES_MAX
-from lorogo_protocol.tokens import Token, TokenRefused
 from tests.client.support import eventually
 
 

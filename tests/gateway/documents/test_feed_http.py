@@ -14,7 +14,7 @@ from lorogo_client.feed.memory import FeedMemory
 from lorogo_client.feed.position import FeedState
 from lorogo_gateway.documents import feed as feed_module
 from lorogo_gateway.documents.feed import event_data
-from lorogo_protocol.pages import EVERYTHING
+from lorogo_protocol.journal.pages import EVERYTHING
 from tests.gateway.operator_support import SETTINGS, Gate, Reader, eventually, gate_of
 
 

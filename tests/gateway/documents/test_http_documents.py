@@ -12,7 +12,7 @@ from lorogo_client import DocumentApi
 from lorogo_client.inspection.overview import rows
 from lorogo_gateway.documents.operations import operations
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Failed
 from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import client_of, new_world

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 import lorogo_client
 from lorogo_gateway.documents.operations import operations
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats

@@ -20,11 +20,11 @@ from lorogo_gateway.auth.needs import NoToken
 from lorogo_gateway.http.failures import ERRORS, REASONS, problem_of
 from lorogo_gateway.http.operations import Operation, ResponseSpec
 from lorogo_gateway.problems import HttpProblem
-from lorogo_protocol.calls import Refused
+from lorogo_protocol.access.tokens import TokenRefused
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.tokens import TokenRefused
-from lorogo_protocol.wire import LaterWire
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.wire import LaterWire
 from lorogo_transport import errors as transport
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotReplaced
 from tests.gateway.http_support import http_of, problem

@@ -14,8 +14,8 @@ from websockets.exceptions import InvalidStatus
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, JoinErrorCode, Status
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Token, user_of
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import Token, user_of
 from tests.client.support import eventually
 from tests.gateway.http_support import problem
 from tests.gateway.support import type_in

@@ -23,7 +23,7 @@ from lorogo_gateway.metrics.rates import (
     sample,
     takeovers,
 )
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import ServiceInfo, StreamState

@@ -10,8 +10,8 @@ from lorogo_gateway.http.schema_check import wrong
 from lorogo_gateway.metrics.operator_schemas import COLUMNS
 from lorogo_gateway.metrics.operator_views import operations, server_facts
 from lorogo_gateway.metrics.rejected_updates import RejectedMessage, together
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Failed
 from lorogo_transport.rpc.discovery import ServerStats
 from lorogo_transport.stores.statuses import Statuses

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from lorogo_gateway.metrics.collector import STATES, ClusterSample, DocumentCounts
 from lorogo_gateway.metrics.prometheus import GatewayFigures, families
 from lorogo_gateway.metrics.rates import StreamStates
-from lorogo_protocol.latency import COUNTS_MAX
+from lorogo_protocol.journal.latency import COUNTS_MAX
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
 from tests.gateway.operator_support import gate_of

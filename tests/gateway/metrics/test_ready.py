@@ -9,7 +9,7 @@ from lorogo_gateway.metrics import probes
 from lorogo_gateway.metrics.collector import ClusterSample
 from lorogo_gateway.metrics.probes import not_ready
 from lorogo_gateway.metrics.rates import StreamStates
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
 from tests.gateway.operator_support import Gate, gate_of

@@ -14,8 +14,8 @@ from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.presence_room import send_present
 from lorogo_gateway.state.cursors import Cursors
 from lorogo_gateway.state.gateway_state import GatewayState
-from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.messages import subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.tasks import Tasks

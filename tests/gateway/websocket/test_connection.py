@@ -7,7 +7,7 @@ from loro import LoroDoc
 
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, Status
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
 from tests.gateway.support import gate, since, text_of, type_in

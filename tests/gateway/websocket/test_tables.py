@@ -9,7 +9,7 @@ from loro import ID, LoroDoc, VersionVector
 from lorogo_client.inspection.overview import read_summary
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, JoinErrorCode, RoomErrorCode, Status
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats

@@ -13,8 +13,8 @@ from lorogo_pipeline.audit.comparison import JournalDocument, LiveDocument, Live
 from lorogo_pipeline.audit.difference import BadRecord, Difference, DifferenceKind, Severity
 from lorogo_pipeline.decode import content
 from lorogo_pipeline.tables.schemas import DOCUMENTS
-from lorogo_protocol import crdt
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Replica
 
 HERE, ALICE, BOB = "minutes", 11, 22
 

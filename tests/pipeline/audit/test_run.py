@@ -14,12 +14,12 @@ from lorogo_pipeline.audit.audit_report import AuditReport
 from lorogo_pipeline.audit.comparison import JournalDocument, LiveState
 from lorogo_pipeline.audit.live_documents import LiveReadFailed, LiveReadSettings
 from lorogo_pipeline.audit.run import Again, audit
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import Record, UpdateRecord
+from lorogo_protocol.journal.records import Record, UpdateRecord
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Down, Failed, Up
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import SystemClock

@@ -13,7 +13,7 @@ from lorogo_pipeline.decode.changes import batch_of, change_rows, changes
 from lorogo_pipeline.decode.replay import ReplayRow, replay_document
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 from tests.pipeline.decode.test_replay import base, row, typed
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session
 

@@ -8,7 +8,7 @@ import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_pipeline.decode import content
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.values.document_value import TooDeep
 
 

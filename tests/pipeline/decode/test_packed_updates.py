@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorogo_pipeline.decode import packed_updates
-from lorogo_protocol import records
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import UpdateRecord
 
 INT = (1 << 63) - 1
 numbers = st.one_of(

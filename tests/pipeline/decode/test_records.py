@@ -14,9 +14,8 @@ from lorogo_log.format.batch import Batch, encode, pack_value
 from lorogo_pipeline.decode.records import record_rows, span_column
 from lorogo_pipeline.decode.segments import JournalFilter, SegmentReading, find_segments
 from lorogo_pipeline.tables.schemas import RECORDS
-from lorogo_protocol import records
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import (
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import (
     ANSWERS_KEY,
     AnswersRecord,
     BaseRecord,
@@ -27,6 +26,7 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.messages.digest import digest
 from tests.pipeline.journals import SECOND, START, Journal, session, with_payload
 
 PAYLOAD = b"bytes of an update"

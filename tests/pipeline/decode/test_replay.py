@@ -24,7 +24,7 @@ from lorogo_pipeline.decode.replay import (
     replay_document,
 )
 from lorogo_pipeline.tables.schemas import DOCUMENTS
-from lorogo_protocol.digest import digest
+from lorogo_protocol.messages.digest import digest
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session, texts
 
 NOW = ReplayOptions(None, 8)

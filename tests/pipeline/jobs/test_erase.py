@@ -14,7 +14,7 @@ from lorogo_pipeline.jobs.erase import TABLES
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_protocol.errors import InvalidDocumentId
-from lorogo_protocol.records import ErasedRecord, RestoredRecord
+from lorogo_protocol.journal.records import ErasedRecord, RestoredRecord
 from tests.pipeline.journals import SECOND, START, Journal, journal, session
 from tests.pipeline.lakes import on_workers, rows_of, tables_of
 

@@ -12,7 +12,7 @@ from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.jobs import export as exporting
 from lorogo_pipeline.jobs.export import export, file_name, markdown
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
-from lorogo_protocol.records import DeletedRecord
+from lorogo_protocol.journal.records import DeletedRecord
 from tests.pipeline.decode.test_replay import typed
 from tests.pipeline.journals import SECOND, START, Journal, made, session, texts
 from tests.pipeline.lakes import documents_of

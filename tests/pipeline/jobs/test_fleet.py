@@ -19,8 +19,8 @@ from lorogo_pipeline.jobs.fleet_report import (
     FleetStopped,
     InvalidOptions,
 )
-from lorogo_protocol import subjects
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.status import Starting, Up
 from lorogo_server import ServerSettings
 from lorogo_server.compaction import compaction

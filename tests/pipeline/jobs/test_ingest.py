@@ -21,7 +21,13 @@ from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.tables import parquet
 from lorogo_pipeline.tables.lake import Lake
-from lorogo_protocol.records import AnswersRecord, BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord
+from lorogo_protocol.journal.records import (
+    AnswersRecord,
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    RestoredRecord,
+)
 from lorogo_server.recovery.restore_sources import NoSource
 from tests.pipeline.decode.test_segments import flip, segments
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload

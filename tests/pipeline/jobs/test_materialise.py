@@ -14,7 +14,7 @@ from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.tables import parquet as parquet_file
 from lorogo_pipeline.tables.lake import Lake
 from lorogo_pipeline.tables.table_rows import bucket_of
-from lorogo_protocol.records import DeletedRecord, ErasedRecord
+from lorogo_protocol.journal.records import DeletedRecord, ErasedRecord
 from tests.pipeline.decode.test_replay import typed as words
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, texts
 from tests.pipeline.lakes import documents_of, files_of, on_workers, rows_of

@@ -26,7 +26,7 @@ from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.sources.journal_source import JournalReader, narrowed, parse_options
 from lorogo_pipeline.sources.registration import register
 from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
-from lorogo_protocol.records import AnswersRecord, ErasedRecord
+from lorogo_protocol.journal.records import AnswersRecord, ErasedRecord
 from tests.pipeline.decode.test_segments import flip, frame_starts, segments
 from tests.pipeline.journals import SECOND, START, Journal, session
 

@@ -23,7 +23,7 @@ from lorogo_pipeline.sources.snapshot_rows import (
     shares,
 )
 from lorogo_pipeline.tables.schemas import SNAPSHOTS, spark_schema
-from lorogo_protocol.subjects import SNAPSHOT_STREAM
+from lorogo_protocol.messages.subjects import SNAPSHOT_STREAM
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.clock import SystemClock

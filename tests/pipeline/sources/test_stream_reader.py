@@ -8,7 +8,7 @@ import pytest
 from lorogo_pipeline.sources import stream_reader
 from lorogo_pipeline.sources.errors import StreamBehind
 from lorogo_pipeline.sources.stream_reader import NoWal, bounds_of, exact
-from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM
+from lorogo_protocol.messages.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import StoredMessage, Stream

@@ -10,9 +10,9 @@ import pytest
 from lorogo_pipeline.sources.stream_ranges import StreamOptions
 from lorogo_pipeline.sources.stream_rows import LookbackAssembler, RangeAssembler, RowMaker
 from lorogo_protocol import limits
-from lorogo_protocol.chunks import Chunk
-from lorogo_protocol.digest import digest
-from lorogo_protocol.subjects import wal
+from lorogo_protocol.messages.chunks import Chunk
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.subjects import wal
 from lorogo_transport.ports import StoredMessage
 from tests.pipeline.wal import memory_wal, message, messages, pieces, read, store, update
 

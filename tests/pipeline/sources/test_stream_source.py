@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from lorogo_pipeline.sources.registration import register
 from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
-from lorogo_protocol.digest import digest
-from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM, wal
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM, wal
 from lorogo_transport.nats import streams
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.nats.embedded import EmbeddedNats

@@ -8,7 +8,7 @@ import pytest
 from loro import ExportMode, LoroDoc, LoroText, VersionVector
 
 from lorogo_pipeline.tables.change_counts import change_counts
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 
 
 def edit(doc: LoroDoc, rng: random.Random) -> None:

@@ -13,9 +13,8 @@ from lorogo_pipeline.decode.records import record_rows
 from lorogo_pipeline.decode.segments import JournalFilter
 from lorogo_pipeline.tables.schemas import ANSWERS, EVENTS, RECORDS, TABLES, UPDATES
 from lorogo_pipeline.tables.table_rows import BEST, KEYS, ORDER, bucket_of, identity, rows_of
-from lorogo_protocol import records
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import (
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import (
     AnswersRecord,
     BaseRecord,
     DeletedRecord,
@@ -23,6 +22,7 @@ from lorogo_protocol.records import (
     Record,
     RestoredRecord,
 )
+from lorogo_protocol.messages.digest import digest
 from tests.pipeline.decode.test_records import batch_of
 from tests.pipeline.journals import SECOND, START, Author, made, session
 

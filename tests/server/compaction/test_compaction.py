@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server import Server
 from lorogo_server.compaction import compaction
 from lorogo_server.document.host import Host

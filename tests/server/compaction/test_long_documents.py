@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import scheduler
 from lorogo_server.compaction import compaction, compaction_schedule

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server
 from lorogo_server.compaction import compaction

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import Stream, StreamState

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from loro import LoroDoc
 
-from lorogo_protocol import chunks, operation_ids, steps
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
+from lorogo_protocol.loro import operation_ids, steps
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
+from lorogo_protocol.messages import chunks
 from lorogo_server import Server
 from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lorogo_protocol import subjects
-from lorogo_protocol.replies import Reply
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import Reply
 from lorogo_server.compaction import compaction
 from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.ownership.lease import Lease

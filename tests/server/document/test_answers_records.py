@@ -13,10 +13,11 @@ import nanoid
 import pytest
 
 from lorogo_log import FileStorage, Reader
-from lorogo_protocol import pages, records, subjects
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, ErasedRecord
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.journal import pages, records
+from lorogo_protocol.journal.records import ANSWERS_KEY, AnswersRecord, ErasedRecord
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings, scheduler
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from loro import EphemeralStore
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.history import DatedVersion, History, decode, encode
 from lorogo_server.document.intake import Accepted, Intake, RefusedUpdate
 from lorogo_server.rpc import methods

@@ -9,11 +9,11 @@ import pytest
 
 import lorogo_server.document.host
 from lorogo_log import read_file
-from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
-from lorogo_protocol import subjects
 from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server.document import loading
 from lorogo_server.document.loading import Loaded

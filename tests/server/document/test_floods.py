@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from loro import EphemeralStore
 
-from lorogo_protocol import chunks, limits, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import ChunkAssembler, MemoryBudget
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol import limits
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.chunks import ChunkAssembler, MemoryBudget
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Effect, Intake
 from lorogo_testing.memory_nats import MemoryNats

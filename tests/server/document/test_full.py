@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from loro import ExportMode
 
-from lorogo_protocol import chunks, subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.settings import InvalidSettings

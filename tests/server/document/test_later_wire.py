@@ -7,9 +7,9 @@ import pytest
 
 import lorogo_client
 from lorogo_client import Refused
-from lorogo_protocol import subjects
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.wire import WIRE, LaterWire, later
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.wire import WIRE, LaterWire, later
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document.host import Host
 from lorogo_server.rpc import methods

@@ -5,7 +5,7 @@ from dataclasses import replace
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_client import State
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, client_of, until_state

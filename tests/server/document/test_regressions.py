@@ -9,14 +9,14 @@ from typing import Any
 import nanoid
 import pytest
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.lease import Reclaim, StatusEntry
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, Unready
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
 from lorogo_server import Server
 from lorogo_server.compaction import compaction, deletion

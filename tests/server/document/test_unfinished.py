@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.chunks import Chunk, ChunkAssembler
 from lorogo_protocol.limits import KIB, MIB
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.chunks import Chunk, ChunkAssembler
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import ServerSettings
 from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_server.document import backlog, host

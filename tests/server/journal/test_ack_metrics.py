@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol import records
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import AnswersRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import AnswersRecord
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.journal.ack_metrics import AckMetrics
 
 answers = st.lists(st.one_of(st.integers(0, 2**40), st.sampled_from(Reason)), max_size=20)

@@ -16,10 +16,8 @@ from lorogo_client import ClientSettings, NotServed
 from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_log import Directory, DiskFullError, FileStorage, LogFailedError, Reader
 from lorogo_log.storage.disk import DiskFull
-from lorogo_protocol import records, subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import (
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import (
     AnswersRecord,
     BaseRecord,
     DeletedRecord,
@@ -27,7 +25,10 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document import intake as intake_module

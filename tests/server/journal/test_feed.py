@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 import nanoid
 import pytest
 
-from lorogo_protocol import pages, subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.pages import FeedPage, FeedStart
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.journal import pages
+from lorogo_protocol.journal.pages import FeedPage, FeedStart
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.rpc.calls import Caller

@@ -15,7 +15,7 @@ from lorogo_client.inspection.health import health
 from lorogo_log import Reader, limits
 from lorogo_log.recovery.recovery import RecoveryMode, recover
 from lorogo_log.storage.disk import FileStorage
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.status import Down
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats

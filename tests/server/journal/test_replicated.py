@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_log import Reader, Storage, limits
-from lorogo_protocol import records
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import UpdateRecord
 from lorogo_server import Server
 from lorogo_server.journal import replication
 from lorogo_server.journal.disk_journal import JournalStopped

@@ -11,10 +11,10 @@ import pytest
 
 from lorogo_log import BlockingLog, FileStorage
 from lorogo_log import Record as Stored
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
+from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal import coverage
 from lorogo_server.journal.archive import ArchiveError, ArchiveStorage

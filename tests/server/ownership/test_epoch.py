@@ -1,6 +1,6 @@
 """The epoch of the WAL: a stream that went back is found out, also when it has grown since."""
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Stream, Transport

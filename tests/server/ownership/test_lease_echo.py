@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Up, encode
 from lorogo_server import Server
 from lorogo_server.document.host import Host

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lorogo_protocol import subjects
 from lorogo_protocol.lease import Failures, StatusEntry
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import ServerSettings, streams
 from lorogo_server.ownership.lease import Lease, LeaseLost

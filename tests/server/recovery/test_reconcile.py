@@ -16,15 +16,16 @@ import pytest
 from loro import ExportMode, LoroDoc
 
 from lorogo_log import LogError
-from lorogo_protocol import chunks, crdt, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Refused as CallRefused
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
-from lorogo_protocol.digest import digest
+from lorogo_protocol.journal.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.calls import Refused as CallRefused
+from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction import compaction
 from lorogo_server.document.host import Host

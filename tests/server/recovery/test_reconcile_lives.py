@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused as CallRefused
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.journal.journal_scan import JournalFolder
 from lorogo_server.recovery.reconcile import Reconciler, StoredDocumentState

@@ -1,9 +1,9 @@
 """Lost updates are published again: small ones as one message, each alone where that was refused."""
 
-from lorogo_protocol import chunks, subjects
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.journal.records import UpdateRecord
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.messages.digest import digest
 from lorogo_server.context import ServerContext
 from lorogo_server.recovery.reconcile_publish import Publisher
 from tests.server.support import Writer

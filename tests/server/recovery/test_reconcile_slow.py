@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol import chunks, subjects
+from lorogo_protocol.messages import chunks, subjects
 from lorogo_testing.stream import MemoryStream
 from tests.server.recovery.test_reconcile import WAL, World, figures, journalled, reconciled
 from tests.server.support import QUICK, Writer, until

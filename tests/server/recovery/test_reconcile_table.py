@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.records import (
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
@@ -15,6 +14,7 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.recovery.reconcile_lives import behind, outlives
 from lorogo_server.recovery.reconcile_table import JournalledDocument, JournalTable, decode, includes
 from lorogo_server.snapshot_metadata import SnapshotMetadata

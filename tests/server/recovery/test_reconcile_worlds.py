@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from loro import LoroDoc
 
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryTransport
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, reconciled

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.recovery import RecoveryAnswer, RecoveryRequest, decode_answer, decode_ask, encode
+from lorogo_protocol.journal.recovery import (
+    RecoveryAnswer,
+    RecoveryRequest,
+    decode_answer,
+    decode_ask,
+    encode,
+)
+from lorogo_protocol.messages.calls import Refused
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import DocumentLoadFailed

@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loro import ExportMode
 
-from lorogo_protocol import records
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.digest import digest
-from lorogo_protocol.records import (
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
@@ -18,6 +16,8 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages.digest import digest
 from lorogo_server.document import history
 from lorogo_server.recovery.restore import (
     DAMAGED,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import MemoryStorage
-from lorogo_protocol import revocation, subjects
+from lorogo_protocol.access import revocation
+from lorogo_protocol.messages import subjects
 from lorogo_server import ServerSettings, streams
 from lorogo_server.recovery.revocation_copy import (
     Judgement,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from loro import LoroDoc
 
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import CrdtPanic, Replica
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import CrdtPanic, Replica
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
 from lorogo_server.rpc import large_document
 from lorogo_server.sandbox import call_costs

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import Replica
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.rpc import methods
 from lorogo_server.sandbox import call_costs
 from lorogo_server.sandbox.child_process import ChildProcesses

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import structlog
 
-from lorogo_protocol import calls, chunks, subjects, tokens
-from lorogo_protocol import headers as h
-from lorogo_protocol.grants import VERBS, Access
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.grants import VERBS, Access
 from lorogo_protocol.ids import is_user_inbox
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.messages import calls, chunks, subjects
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.status import Down, Failed, Up
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats

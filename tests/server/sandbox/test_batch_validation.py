@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from lorogo_protocol import chunks
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages import chunks
 from lorogo_server import ServerSettings
 from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from loro import LoroDoc
 
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_WORK_MAX
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import Replica
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.sandbox import call_executor
 from lorogo_server.sandbox.call_executor import CallExecutor, OverBudget, WorkMeter
 from lorogo_server.values import document_value, parts, patch, query

@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import CrdtPanic
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.loro.crdt import CrdtPanic
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.sandbox import child_process
 from lorogo_server.sandbox.child_process import ChildProcesses
 

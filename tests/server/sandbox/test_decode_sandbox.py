@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_protocol import subjects
-from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate, TooLong
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Nack
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.messages.replies import Nack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox import decode_sandbox
 from lorogo_server.sandbox.decode_sandbox import (
@@ -48,7 +48,7 @@ def sandbox() -> Iterator[DecodeSandbox]:
 
 def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
     """The reason for all of this: should it fail one day, Loro has mended it."""
-    code = "import sys; from lorogo_protocol import crdt; crdt.try_decoding(sys.stdin.buffer.read())"
+    code = "import sys; from lorogo_protocol.loro import crdt; crdt.try_decoding(sys.stdin.buffer.read())"
     done = subprocess.run(
         [sys.executable, "-c", code], input=deadly(), capture_output=True, timeout=60, check=False
     )

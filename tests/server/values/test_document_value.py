@@ -3,7 +3,7 @@
 import pytest
 from loro import LoroDoc, LoroMap
 
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.values.document_value import DEPTH_MAX, TooDeep, document_value
 from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill
 

@@ -21,8 +21,8 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_OPERATIONS_MAX
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, OverBudget, WorkMeter
 from lorogo_server.values import editor, query
 from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same

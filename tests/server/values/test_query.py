@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.loro.crdt import Replica
 from lorogo_server.values import query as queries
 from lorogo_server.values.document_value import TooDeep
 from lorogo_server.values.parts import CounterPart, fill

@@ -8,7 +8,7 @@ and the broker lost messages after it. A tombstone from before the update, lost 
 
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation

@@ -9,7 +9,7 @@ next load may take them.
 
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import crdt
+from lorogo_protocol.loro import crdt
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 

@@ -11,7 +11,7 @@ stored over the old tombstone when a journal has brought it back; over no other.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 

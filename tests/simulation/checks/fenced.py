@@ -13,7 +13,7 @@ document. (That it is in a fresh load, too, is the question of `acked`.)
 from collections import deque
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation

@@ -7,7 +7,7 @@ messages of the document after it came and no ACK had said that a disk of ours h
 
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 

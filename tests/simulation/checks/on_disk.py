@@ -10,7 +10,7 @@ on it stays on it.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
 from tests.simulation import events as ev
 from tests.simulation.checks.acked import RECEIPTS

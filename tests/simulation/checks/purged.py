@@ -16,9 +16,9 @@ one, and `unfinished_seconds` without it.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import headers as h
 from lorogo_protocol import limits
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages.reasons import Reason
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 

@@ -12,9 +12,10 @@ with it.
 
 from typing import TYPE_CHECKING
 
-from lorogo_protocol import crdt, subjects
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import Span
+from lorogo_protocol.journal.records import Span
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.reasons import Reason
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 

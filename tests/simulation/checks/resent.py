@@ -7,7 +7,7 @@ Then all that it lacks is made ready anew. A message may be slow, so that counts
 
 from typing import TYPE_CHECKING
 
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.messages.reasons import Reason
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 

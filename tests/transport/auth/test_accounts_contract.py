@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import limits, subjects, tokens
+from lorogo_protocol import limits
+from lorogo_protocol.access import tokens
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import PermissionDenied

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from lorogo_protocol import subjects, tokens
-from lorogo_protocol.tokens import InvalidKey, Key, TokenRefused
+from lorogo_protocol.access import tokens
+from lorogo_protocol.access.tokens import InvalidKey, Key, TokenRefused
+from lorogo_protocol.messages import subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.auth.key_source import KeySource

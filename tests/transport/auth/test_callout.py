@@ -7,9 +7,9 @@ from typing import cast
 
 import structlog.testing
 
-from lorogo_protocol import callout as words
-from lorogo_protocol.grants import parse
-from lorogo_protocol.tokens import Token, TokenRefused
+from lorogo_protocol.access import callout as words
+from lorogo_protocol.access.grants import parse
+from lorogo_protocol.access.tokens import Token, TokenRefused
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth import seeds
 from lorogo_transport.auth.accounts import ANSWER_SECONDS

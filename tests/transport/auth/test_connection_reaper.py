@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from lorogo_protocol import callout
-from lorogo_protocol.grants import Grants
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.access import callout
+from lorogo_protocol.access.grants import Grants
+from lorogo_protocol.access.tokens import Token
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth import connection_reaper
 from lorogo_transport.auth.authority import Authority

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lorogo_protocol import grants, revocation, subjects, tokens
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.access import grants, revocation, tokens
+from lorogo_protocol.access.tokens import Token
+from lorogo_protocol.messages import subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_testing.stream import MemoryStream
 from lorogo_transport.auth.revocations import Revocations

@@ -11,7 +11,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import (
     Disconnected,
     OutcomeUnknown,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import subjects, tokens
+from lorogo_protocol.access import tokens
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.limits import TOKEN_BYTES_MAX
+from lorogo_protocol.messages import subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import NotAuthorized, RequestTimeout, TooLarge, Unreachable
 from lorogo_transport.nats.connection import connect

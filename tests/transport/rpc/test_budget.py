@@ -5,9 +5,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from lorogo_protocol import headers as h
-from lorogo_protocol import limits, subjects
-from lorogo_protocol.calls import Body
+from lorogo_protocol import limits
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Body
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.rpc.calls import ReplyBudget, Responder

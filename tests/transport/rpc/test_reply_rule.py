@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_protocol.headers import LOG_ID
+from lorogo_protocol.messages.headers import LOG_ID
 from lorogo_transport.rpc.reply_rule import ReplyRule, answerable
 from tests.transport.support import AnyTransport, Collector, Connect
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import nats
 import pytest
 
-from lorogo_protocol.subjects import SNAPSHOT_BUCKET
+from lorogo_protocol.messages.subjects import SNAPSHOT_BUCKET
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, StorageFull, TooLarge, WrongLastSequence
 from lorogo_transport.nats.connection import connect

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol.messages import subjects
 from lorogo_transport.ports import StreamSpec
 from lorogo_transport.stores import topology
 

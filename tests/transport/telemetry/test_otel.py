@@ -12,9 +12,9 @@ from loro import ExportMode, LoroDoc
 
 import lorogo_client
 from lorogo_client import Client, Joined, LorogoError, UpdateRefused
-from lorogo_protocol import headers as h
-from lorogo_protocol import subjects
-from lorogo_protocol.tracing import send_span_id, shown, trace_id
+from lorogo_protocol.messages import headers as h
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.tracing import send_span_id, shown, trace_id
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.telemetry.tracing import spans_of

@@ -1,0 +1,1 @@
+"""Access: grants, tokens, revocations, and NATS's authorisation requests."""

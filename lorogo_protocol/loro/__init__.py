@@ -1,0 +1,1 @@
+"""The border to Loro: replicas, encodings, versions, and presence."""

@@ -1,0 +1,1 @@
+"""Messages: subjects, headers, chunks, replies, calls, reasons, and the version of the wire."""

@@ -1,0 +1,155 @@
+"""What stands in a journal: goes in and comes out the same, and nothing else gets in."""
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loro import ExportMode, LoroDoc
+
+from lorogo_protocol.errors import InvalidDocumentId, InvalidUpdate
+from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.latency import COUNTS_MAX
+from lorogo_protocol.journal.records import (
+    AnswersRecord,
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    MalformedRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
+from lorogo_protocol.loro import crdt
+from lorogo_protocol.messages.reasons import Reason
+
+numbers = st.integers(0, 2**63 - 1)
+texts = st.text(max_size=40)
+blobs = st.binary(max_size=60)
+spans = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 1000), st.integers(1001, 2**31 - 1))
+latencies = st.lists(st.integers(0, 2**40), max_size=COUNTS_MAX).map(tuple)
+
+
+def answers(server: str, times: list[int], counts: tuple[int, ...], reasons: dict[str, int]) -> AnswersRecord:
+    return AnswersRecord(server, min(times), max(times), sum(counts), counts, reasons)
+
+
+any_document_record = st.one_of(
+    st.builds(
+        UpdateRecord, numbers, numbers, texts, texts, numbers, numbers, st.lists(spans).map(tuple), blobs
+    ),
+    st.builds(BaseRecord, numbers, numbers, numbers, numbers, texts, blobs, blobs, blobs),
+    st.builds(DeletedRecord, numbers, numbers, numbers),
+    st.builds(RestoredRecord, numbers, numbers),
+    st.builds(ErasedRecord, numbers, numbers, numbers),
+)
+any_answers = st.builds(
+    answers,
+    st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True),
+    st.lists(numbers, min_size=2, max_size=2),
+    latencies,
+    st.dictionaries(st.sampled_from([*map(str, Reason), "of-a-later-version"]), st.integers(1, 2**40)),
+)
+any_record = st.one_of(any_document_record, any_answers)
+
+
+@given(any_record)
+def test_a_record_comes_back_as_it_went_in(record: records.Record) -> None:
+    """Through msgpack and back, every field is what it was."""
+    assert records.decode(msgpack.unpackb(msgpack.packb(records.encode(record)))) == record
+
+
+@given(any_record, st.lists(numbers, max_size=3))
+def test_fields_of_a_later_version_are_left_alone(record: records.Record, more: list[int]) -> None:
+    """A reader takes the fields that it knows, and no offence at more of them."""
+    assert records.decode([*records.encode(record), *more]) == record
+
+
+@given(any_record)
+def test_who_reads_documents_is_given_nothing_else(record: records.Record) -> None:
+    """What is about a server is for them as if it were of an unknown kind."""
+    found = records.decode_document(records.encode(record))
+    assert found == (None if isinstance(record, AnswersRecord) else record)
+
+
+def test_the_key_of_answers_is_no_document_id() -> None:
+    """So nobody can have a document that their records would be taken for."""
+    with pytest.raises(InvalidDocumentId, match="must not begin with '-'"):
+        check_document_id(records.ANSWERS_KEY.decode())
+
+
+def test_an_erasure_of_before_it_named_its_lease() -> None:
+    """The first version wrote only when it was erased."""
+    assert records.decode(["e", 1, 7]) == ErasedRecord(7, 0, 0)
+
+
+@pytest.mark.parametrize("value", [["q", 1, 2], ["u", 2, 1], [7, 1], [None, 1]])
+def test_an_unknown_kind_or_layout_is_skipped(value: object) -> None:
+    """What a newer version wrote is not an error."""
+    assert records.decode(value) is None
+
+
+UPDATE = ["u", 1, 1, 2, "id", "7", 3, 0, [[1, 0, 1]], b"x"]
+ANSWERS = ["s", 1, "server", 10, 20, 3, [0, 1, 2], {"deleted": 4}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        [],
+        ["u"],
+        ["u", 0],
+        ["u", "1"],
+        ["u", 1],
+        UPDATE[:-1],
+        [*UPDATE[:2], -1, *UPDATE[3:]],
+        [*UPDATE[:2], True, *UPDATE[3:]],
+        [*UPDATE[:4], 5, *UPDATE[5:]],
+        [*UPDATE[:-1], "text"],
+        [*UPDATE[:8], 5, b""],
+        [*UPDATE[:8], [[1, 0]], b""],
+        [*UPDATE[:8], [[1, 1, 1]], b""],
+        [*UPDATE[:8], [["a", 0, 1]], b""],
+        [*UPDATE[:8], [7], b""],
+        ["b", 1, 1],
+        ["d", 1, 1, 1, "x"],
+        ["r", 1, 1],
+        ["e", 1, None],
+        ANSWERS[:-1],
+        [*ANSWERS[:2], "no token", *ANSWERS[3:]],
+        [*ANSWERS[:2], 7, *ANSWERS[3:]],
+        [*ANSWERS[:3], 21, *ANSWERS[4:]],
+        [*ANSWERS[:3], -1, *ANSWERS[4:]],
+        [*ANSWERS[:5], 4, *ANSWERS[6:]],
+        [*ANSWERS[:6], {}, {}],
+        [*ANSWERS[:6], [3, "0"], {}],
+        [*ANSWERS[:6], [2, True], {}],
+        [*ANSWERS[:6], [4, -1], {}],
+        [*ANSWERS[:6], [3, *[0] * 32], {}],
+        [*ANSWERS[:7], []],
+        [*ANSWERS[:7], {"": 1}],
+        [*ANSWERS[:7], {b"deleted": 1}],
+        [*ANSWERS[:7], {"deleted": 0}],
+        [*ANSWERS[:7], {"deleted": "1"}],
+        [*ANSWERS[:7], {str(number): 1 for number in range(257)}],
+    ],
+)
+def test_a_malformed_record_is_refused_with_a_sentence(value: object) -> None:
+    """Damage that a checksum did not see, or a stranger's file, is never taken for a record."""
+    with pytest.raises(MalformedRecord, match=r"\w+ "):
+        records.decode(value)
+
+
+def test_spans_name_the_changes_of_each_peer() -> None:
+    """An update's spans are its peers with their counters, from and to."""
+    doc = LoroDoc()
+    doc.peer_id = 5
+    doc.get_text("t").insert(0, "abc")
+    doc.commit()
+    before = doc.oplog_vv
+    doc.get_text("t").insert(0, "de")
+    doc.commit()
+    assert crdt.spans(doc.export(ExportMode.Updates(before))) == ((5, 3, 5),)
+    with pytest.raises(InvalidUpdate):
+        crdt.spans(b"not an update")
