@@ -91,7 +91,7 @@ def answers(rng: random.Random, when: datetime, acked: int) -> AnswersRecord:
     """Return random server metrics of one minute."""
     counts = [0] * latency.COUNTS_MAX
     for _ in range(acked):
-        counts[latency.place(int(rng.lognormvariate(6.8, 0.7)))] += 1
+        counts[latency.bucket_of(int(rng.lognormvariate(6.8, 0.7)))] += 1
     reasons = {} if rng.random() < 0.97 else {rng.choice(["missing-dependencies", "history-trimmed"]): 1}
     since = int(when.timestamp()) * 1_000_000_000
     return AnswersRecord("simulated", since, since + 60_000_000_000, acked, tuple(counts), reasons)

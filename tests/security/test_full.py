@@ -79,7 +79,7 @@ async def test_a_token_client_is_told_that_the_wal_is_full(closed: Closed, size:
         write(session, "second", size)
         write(session, "third", 10)
         for _ in range(2):  # asking again does not help, nor harm
-            with pytest.raises(StorageFull, match="room"):
+            with pytest.raises(StorageFull, match="has space for"):
                 await session.flush(SECONDS)
             assert session.state is State.SAVING
         assert isinstance(session.problem, StorageFull)

@@ -171,7 +171,7 @@ def test_a_document_goes_back_to_a_version(stack: Stack) -> None:
     assert versions
     said(stack.lorogo("doc", "get", "back", "--at", versions[0]["time"]))
     assert versions[0]["version"] in said(stack.lorogo("doc", "history", "back"))
-    assert "no version as old" in refused(stack.lorogo("doc", "revert", "back", "-9d"))
+    assert "no version that old" in refused(stack.lorogo("doc", "revert", "back", "-9d"))
 
 
 def test_a_document_is_forked_exported_and_imported(stack: Stack) -> None:

@@ -193,7 +193,7 @@ async def test_snapshots(transport: JetStreamTransport, source: Callable[..., Da
     assert len(found) == 500
     assert [row.document_id for row in found.values() if row.problem] == ["big"]
     assert (found["big"].payload, found["big"].size) == (None, len(BIG))
-    assert "its chunks do not make" in found["big"].problem
+    assert "its chunks do not have" in found["big"].problem
     with pytest.raises(PySparkException, match=r"the snapshot of 'big' is damaged: .* damaged=skip"):
         await rows(source())
 
