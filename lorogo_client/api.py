@@ -30,8 +30,8 @@ class DocumentApi:
     """Calls on one document. A call starts the document if no server serves it.
 
     `patch` and `import_` create a document that does not exist; every other call raises NoSuchDocument then.
-    A call that the token does not grant raises NotAllowed before anything is sent; so does a call that the
-    owner denies.
+    A call that the token does not grant raises NotAllowed before anything is sent. A call that the
+    owner denies raises it, too.
     """
 
     def __init__(self, pool: ConnectionPool, document_id: str, token: str = "") -> None:

@@ -69,8 +69,8 @@ class LogOptions:
 
     def __post_init__(self) -> None:
         kind("sync", self.sync, Sync, "Sync.group()")
-        kind("recovery", self.recovery, RecoveryMode, "Recovery.TAIL")
-        kind("failure", self.failure, WriteFailure, "Failure.stop()")
+        kind("recovery", self.recovery, RecoveryMode, "RecoveryMode.TAIL")
+        kind("failure", self.failure, WriteFailure, "WriteFailure.stop()")
         whole("segment_bytes", self.segment_bytes, least=4096)
         whole("queue_bytes", self.queue_bytes, least=1)
         whole("queue_items", self.queue_items, least=1)

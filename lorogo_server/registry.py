@@ -177,9 +177,9 @@ class DocumentRegistry:
         host.log.error("document failed", problem=str(error), exc_info=error)
         try:
             if not _is_of_document(error) or (lease.interrupted and not lease.up):
-                await self._write_down(lease)
+                await self._write_down(lease, owed=host.must_store)
             elif lease.up:
-                await lease.write_down()
+                await lease.write_down(owed=True)
             elif not lease.lost:
                 failures = Failures(lease.failures.count + 1, host.trace)
                 self._context.load_notes.failed(host.document_id, failures)
@@ -187,12 +187,12 @@ class DocumentRegistry:
         except LorogoError as problem:
             host.log.info("cannot record the failure", problem=str(problem))
 
-    async def _write_down(self, lease: Lease) -> None:
+    async def _write_down(self, lease: Lease, *, owed: bool) -> None:
         """Write DOWN, and retry until the lease is stale; then other servers may acquire the document."""
         deadline = self._context.clock.now() + self._context.settings.stale_seconds
         while True:
             try:
-                return await lease.write_down()
+                return await lease.write_down(owed=owed)
             except TransportError as error:
                 if not error.retriable or self._context.clock.now() >= deadline:
                     raise

@@ -41,7 +41,7 @@ def show_list() -> None:
 
 
 def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
-    """Return the settings of a run. Raises Problem."""
+    """Return the settings of a run. Raises CommandError."""
     return Bench(quick=quick, durability=_durability(durability), seed=seed, progress=_progress)
 
 
@@ -83,7 +83,7 @@ async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -
 
 
 def _check_plot(target: str, workloads: Sequence[Workload]) -> None:
-    """Raise Problem if no workload finds a curve, or the file cannot be written."""
+    """Raise CommandError if no workload finds a curve, or the file cannot be written."""
     if not target:
         return
     if target == result_file.STDOUT:

@@ -97,7 +97,7 @@ def settings_of(
     seed: int,
     keep: Path | None,
 ) -> FaultRunSettings:
-    """Return the settings of a run. Raises Problem, ChaosError."""
+    """Return the settings of a run. Raises CommandError, ChaosError."""
     result_file.check_writable(wishes.json)
     return FaultRunSettings(
         nodes=_nodes(wishes.nats),

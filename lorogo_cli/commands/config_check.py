@@ -18,7 +18,7 @@ from lorogo_protocol.errors import LorogoError
 
 
 def say(path: Path | None, *, open_files: bool, as_json: bool) -> bool:
-    """Print the mistakes; return True if there are none. Raises Problem if the file cannot be read."""
+    """Print the mistakes; return True if there are none. Raises CommandError if the file cannot be read."""
     file = None if path is None or not str(path).strip() else files.read(path)
     found = list(mistakes(file, os.environ, open_files=open_files))
     if as_json:

@@ -43,7 +43,7 @@ class ConfigFile:
 
 
 def read(path: Path) -> ConfigFile:
-    """Read the file; its mistakes are in `mistakes`. Raises Problem if it cannot be read."""
+    """Read the file; its mistakes are in `mistakes`. Raises CommandError if it cannot be read."""
     try:
         text, status = read_whole(path, _WHAT)
     except SecretUnusable as error:

@@ -71,7 +71,7 @@ def takes(section: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def find_file(config: Path | None, handed: str | None = None) -> ConfigFile | None:
-    """Return the named file, if any; a worker gets its text from the parent. Raises Problem."""
+    """Return the named file, if any; a worker gets its text from the parent. Raises CommandError."""
     if config is None or not str(config).strip():
         return None
     return files.read(config) if handed is None else files.parse(handed, config)

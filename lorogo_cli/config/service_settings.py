@@ -15,7 +15,7 @@ _OF_COPIES = ("journal_replicas", "journal_listen", "journal_advertise")
 
 
 def server_settings(chosen: ResolvedSettings, *, journal_secret: str | None = None) -> ServerSettings:
-    """Return the server's settings; unset ones keep their defaults. Raises Problem."""
+    """Return the server's settings; unset ones keep their defaults. Raises CommandError."""
     durability = chosen["durability"]
     if durability == "stream":
         why = f"contradicts {chosen.called('durability')} stream, which keeps no journal"
@@ -38,7 +38,7 @@ def server_settings(chosen: ResolvedSettings, *, journal_secret: str | None = No
 
 
 def gateway_settings(chosen: ResolvedSettings) -> GatewaySettings:
-    """Return the gateway's settings; unset ones keep their defaults. Raises Problem."""
+    """Return the gateway's settings; unset ones keep their defaults. Raises CommandError."""
     try:
         return GatewaySettings(**chosen.fields())
     except ValueError as error:

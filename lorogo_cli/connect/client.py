@@ -88,7 +88,7 @@ def unauthorized(error: NotAuthorized, way: ConnectionOptions) -> CommandError:
 
 
 def beyond(way: ConnectionOptions, what: str) -> None:
-    """Raise Problem if the command has only a token: `what` needs a NATS user."""
+    """Raise CommandError if the command has only a token: `what` needs a NATS user."""
     if way.guarded:
         raise CommandError(
             f"{what} needs the NATS user of an operator (--nats-seed): a token grants documents only"

@@ -82,7 +82,7 @@ def make_once(path: Path) -> ClosedFolder:
 
 
 def make_private(path: Path, *, empty: bool = False) -> None:
-    """Make the folder, accessible to its owner only. Raises Problem, with `empty` also if it is not empty."""
+    """Make the folder, for its owner only. Raises CommandError, with `empty` also if it is not empty."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if empty and any(path.iterdir()):

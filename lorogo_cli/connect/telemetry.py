@@ -18,7 +18,7 @@ _LAST_SECONDS = 5.0  # to export remaining spans when the process ends
 
 
 def wanted(environment: str) -> bool:
-    """Return whether spans are enabled. Raises Problem."""
+    """Return whether spans are enabled. Raises CommandError."""
     word = environment.strip().lower()
     if word not in _ON + _OFF:
         raise CommandError(f"{ENVIRONMENT} must be 1 or 0, not {brief(environment)}")
@@ -29,7 +29,7 @@ def wanted(environment: str) -> bool:
 async def telemetry(service: str) -> AsyncIterator[object | None]:
     """Yield the TracerProvider of this process, or None if spans are off.
 
-    `service` is its name unless OTEL_SERVICE_NAME sets another. Raises Problem.
+    `service` is its name unless OTEL_SERVICE_NAME sets another. Raises CommandError.
     """
     if not wanted(os.environ.get(ENVIRONMENT, "")):
         yield None

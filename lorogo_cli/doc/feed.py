@@ -46,7 +46,7 @@ async def follow(
 
 
 def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
-    """Parse now, a sequence of the WAL (0: everything), a time or an age. Raises Problem."""
+    """Parse now, a sequence of the WAL (0: everything), a time or an age. Raises CommandError."""
     if text == "now":
         return text
     if text.isascii() and text.isdecimal() and len(text) <= 18:

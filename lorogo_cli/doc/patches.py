@@ -23,7 +23,7 @@ class PathAssignment:
 
 
 def set_value(document: object, tokens: Sequence[str], new: object) -> PathAssignment:
-    """Return operations that set a value and create missing maps and lists on its path. Raises Problem."""
+    """Return operations that set a value and create missing containers on its path. Raises CommandError."""
     if not tokens:
         raise CommandError("the path is empty: write a name, like title, or a path, like tasks.0.title")
     where = document

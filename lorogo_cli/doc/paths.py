@@ -10,7 +10,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 def parse_path(text: str) -> list[str]:
-    """Return the tokens of a dotted path or a JSON pointer (RFC 6901). Raises Problem."""
+    """Return the tokens of a dotted path or a JSON pointer (RFC 6901). Raises CommandError."""
     if text.startswith("/"):
         return [_unescaped(token, text) for token in text[1:].split("/")]
     if text.startswith("$"):

@@ -1,4 +1,4 @@
-"""Parse and show times and versions of the command line; invalid ones raise Problem."""
+"""Parse and show times and versions of the command line; invalid ones raise CommandError."""
 
 from datetime import tzinfo
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
-    """Parse a time (Unix nanoseconds) or a version (frontiers). Raises Problem."""
+    """Parse a time (Unix nanoseconds) or a version (frontiers). Raises CommandError."""
     try:
         return versions.parse_at(text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:
@@ -27,7 +27,7 @@ def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | byt
 
 
 def parse_version(text: str) -> bytes:
-    """Parse a shown version into its frontiers. Raises Problem."""
+    """Parse a shown version into its frontiers. Raises CommandError."""
     try:
         return versions.parse_version(text)
     except InvalidMoment as error:
@@ -35,7 +35,7 @@ def parse_version(text: str) -> bytes:
 
 
 def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
-    """Parse a time into Unix nanoseconds; `zone` is for times without one (None: local). Raises Problem."""
+    """Parse a time into Unix nanoseconds; `zone`: of times without one (None: local). Raises CommandError."""
     try:
         return versions.parse_time(text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:

@@ -22,7 +22,7 @@ class AlreadyReported(CommandError):
 
 @contextmanager
 def translated(directory: Path, *, as_json: bool = False) -> Iterator[None]:
-    """Turn errors of the log and the disk into Problem; with `as_json` also print it as JSON to stdout."""
+    """Turn errors of the log and the disk into CommandError; with `as_json` also print it as JSON."""
     try:
         with _sentences(directory):
             yield

@@ -27,7 +27,7 @@ _GROUP_BYTES = 32 << 20
 
 
 def export(path: Path, target: Path, what: RecordFilter, *, force: bool, as_json: bool) -> bool:
-    """Write the file; return whether nothing was damaged. Raises Problem, and leaves no file then."""
+    """Write the file; return whether nothing was damaged. Raises CommandError, and leaves no file then."""
     import pyarrow as pa  # noqa: F401  # fails before a file is made if it is not installed
 
     here = found(path)

@@ -76,7 +76,7 @@ class LogListing:
 
 
 def found(path: Path) -> LogListing:
-    """List the log in a directory. Raises Problem if there is none."""
+    """List the log in a directory. Raises CommandError if there is none."""
     if not path.exists():
         raise CommandError(f"{path} does not exist: check the path")
     if not path.is_dir():

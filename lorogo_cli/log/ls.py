@@ -15,7 +15,7 @@ COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "STATE")
 
 
 def ls(path: Path, *, as_json: bool) -> bool:
-    """Print one row per segment; return whether all are good. Raises Problem if one could not be read."""
+    """Print one row per segment; return whether all are good. Raises CommandError if one is unreadable."""
     here = found(path)
     rows = [row for number in range(len(here.entries)) if (row := read_summary(here, number)) is not None]
     problems = [row.problem for row in rows if row.problem]

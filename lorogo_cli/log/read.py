@@ -38,7 +38,7 @@ class RecordFilter:
 def wanted(
     from_seq: int | None, from_time: str | None, key: str | None, key_base64: str | None, limit: int | None
 ) -> RecordFilter:
-    """Check the options and return them as a filter. Raises Problem."""
+    """Check the options and return them as a filter. Raises CommandError."""
     if from_seq is not None and from_time is not None:
         raise CommandError("--from-seq and --from-time contradict each other: use one of them")
     if key is not None and key_base64 is not None:

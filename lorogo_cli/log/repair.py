@@ -206,14 +206,14 @@ def _steps(
 
 
 def _refuse_unreadable(checks: list[SegmentCheck]) -> None:
-    """Raise Problem if a segment cannot be read: files of an unknown format are not changed."""
+    """Raise CommandError if a segment cannot be read: files of an unknown format are not changed."""
     for check in checks:
         if check.state is SegmentCondition.UNREADABLE:
             raise CommandError(check.problem)
 
 
 def _refuse_blocking(here: LogListing, checks: list[SegmentCheck]) -> None:
-    """Raise Problem for blocking files: no writer can open the log, and their content is unknown."""
+    """Raise CommandError for blocking files: no writer can open the log, and their content is unknown."""
     for file in here.blocking:
         raise CommandError(f"{file.path} {file.reason}: move it away first; nothing was changed")
     if checks and checks[-1].foreign:

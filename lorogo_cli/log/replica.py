@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse HOST:PORT; an IPv6 host is in brackets. Raises Problem."""
+    """Parse HOST:PORT; an IPv6 host is in brackets. Raises CommandError."""
     host, colon, port = text.rpartition(":")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
     if not colon or not host or not 0 < number < 1 << 16:
@@ -86,7 +86,7 @@ class ReplicaSource:
         return found
 
     def install(self, here: LogListing, name: str) -> None:
-        """Replace our segment, kept as `.broken`, by its copy. Raises Problem; ours stays then."""
+        """Replace our segment, kept as `.broken`, by its copy. Raises CommandError; ours stays then."""
         entry = self._entries[name]
         _require_fit(here, entry)
         good = _good_part(here, entry)
@@ -192,7 +192,7 @@ def _good_part(here: LogListing, entry: SegmentEntry) -> bytes:
 
 
 def _require_fit(here: LogListing, entry: SegmentEntry) -> None:
-    """Check that the copy follows the segment before it and leads to the one after it. Raises Problem."""
+    """Check that the copy fits between the segments before and after it. Raises CommandError."""
     before = [one for one in here.entries if one.first_sequence < entry.first_sequence]
     after = [one for one in here.entries if one.first_sequence > entry.first_sequence]
     if before and (segment := _peek(here, before[-1].name)) is not None and segment.footer is not None:

@@ -17,7 +17,7 @@ COLUMNS = ("SEGMENT", "SEQUENCES", "SERVED", "SIZE", "STATE")
 
 
 def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
-    """Print the result; return whether all is good. Raises Problem if a segment could not be read."""
+    """Print the result; return whether all is good. Raises CommandError if a segment could not be read."""
     here = found(path)
     checks: list[SegmentCheck] = []
     with progress("verifying", here.bytes()) as advance:

@@ -9,7 +9,7 @@ STDOUT = "-"
 
 
 def check_writable(target: str) -> None:
-    """Check that `target`, a file, - for stdout, or empty, can be written. Raises Problem."""
+    """Check that `target`, a file, - for stdout, or empty, can be written. Raises CommandError."""
     if target in {"", STDOUT}:
         return
     path = Path(target)

@@ -14,7 +14,7 @@ _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_json(text: str, what: str = "") -> object:
-    """Parse JSON. Raises Problem, with a hint for text without quotes."""
+    """Parse JSON. Raises CommandError, with a hint for text without quotes."""
     try:
         value: object = json.loads(text, parse_constant=_refuse)
     except RecursionError:
@@ -45,7 +45,7 @@ def show_json(value: object, *, pretty: bool = False) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Parse bytes: 1048576, 1024k, 64MiB, 1G, all in powers of 1024. Raises Problem."""
+    """Parse bytes: 1048576, 1024k, 64MiB, 1G, all in powers of 1024. Raises CommandError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise CommandError(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration into seconds: 90s, 8h, 1h30m, 30d, 2w. Raises Problem."""
+    """Parse a duration into seconds: 90s, 8h, 1h30m, 30d, 2w. Raises CommandError."""
     words = text.strip().lower()
     if _DURATION.fullmatch(words) is None:
         raise CommandError(f"{brief(text)} is not a duration: write 90s, 30m, 8h, 30d or 2w")

@@ -96,7 +96,7 @@ async def _until(stop: asyncio.Event, looking: "asyncio.Task[None] | None") -> N
 
 
 def chosen(**settings: Any) -> GatewaySettings:
-    """Return the settings. Raises Problem."""
+    """Return the settings. Raises CommandError."""
     try:
         return GatewaySettings(**settings)
     except ValueError as error:

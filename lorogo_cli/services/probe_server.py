@@ -51,7 +51,7 @@ class ServerReadiness:
 
 @asynccontextmanager
 async def probes(listen: ListenAddress | None, readiness: ServerReadiness) -> AsyncIterator[list[str]]:
-    """Answer probes until the end of the block; yield the addresses. `listen` None: none. Raises Problem."""
+    """Answer probes in the block; yield the addresses. `listen` None: none. Raises CommandError."""
     if listen is None:
         yield []
         return

@@ -48,7 +48,7 @@ class ServiceKeys:
 
     @classmethod
     def of(cls, settings: ResolvedSettings) -> "ServiceKeys":
-        """Load keys and seed from the settings. Raises Problem, SecretUnusable, InvalidKey."""
+        """Load keys and seed from the settings. Raises CommandError, SecretUnusable, InvalidKey."""
         found = keys_in(settings)
         if found is None and not settings["open"]:
             raise CommandError(
@@ -89,7 +89,7 @@ class ServiceKeys:
         return {"seed": self.seed, "inbox_prefix": inbox_prefix}
 
     async def check_nats(self, url: str, *, alternative: str = "; or use --open instead of --keys") -> None:
-        """With keys, require that NATS refuses anonymous clients. Raises Problem, Unanswered.
+        """With keys, require that NATS refuses anonymous clients. Raises CommandError, Unanswered.
 
         `alternative` ends the error message.
         """
@@ -115,7 +115,7 @@ class ServiceKeys:
         return CommandError(f"NATS does not know this seed: {seed}")
 
     async def check_open(self, url: str) -> None:
-        """Without keys, refuse a closed NATS, which our seed would open. Raises Problem, Unanswered."""
+        """Without keys, refuse a closed NATS, which our seed would open. Raises CommandError, Unanswered."""
         if self.keys is not None or self.seed is None:
             return
         try:
@@ -129,7 +129,7 @@ class ServiceKeys:
             )
 
     async def check_server(self, bus: Bus) -> None:
-        """With keys, require the permission to publish accepted updates. Raises Problem."""
+        """With keys, require the permission to publish accepted updates. Raises CommandError."""
         if self.keys is None:
             return
         refused: list[PermissionViolation] = []

@@ -28,7 +28,7 @@ def held(
 ) -> Iterator[str]:
     """Yield the server id of that worker, locked until the end of the block.
 
-    Raises Problem if it is in use, or if it has documents of a closed lorogo and this one is open.
+    Raises CommandError if it is in use, or if it has documents of a closed lorogo and this one is open.
     """
     home = folder(data, worker)
     try:

@@ -90,7 +90,7 @@ def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
 
 
 def _signing_key(path: Path) -> Key:
-    """Load the key. Raises Problem if the file is a public set, and the errors of `load_key`."""
+    """Load the key. Raises CommandError if the file is a public set, and the errors of `load_key`."""
     try:
         return minting.load_key(path)
     except LorogoError:
@@ -110,7 +110,7 @@ def _is_public(path: Path) -> bool:
 
 
 def _check_free(out: Path) -> None:
-    """Raise Problem unless the file is missing, empty or a token: other files are not overwritten."""
+    """Raise CommandError unless the file is missing, empty or a token: other files are not overwritten."""
     try:
         empty = out.stat().st_size == 0
     except FileNotFoundError:

@@ -111,7 +111,7 @@ async def _write(
 
 @contextmanager
 def _problems(way: ConnectionOptions) -> Iterator[None]:
-    """Turn errors of NATS into Problem."""
+    """Turn errors of NATS into CommandError."""
     try:
         yield
     except NotAuthorized as error:

@@ -33,6 +33,7 @@ class OutgoingUpdate:
     plain: bool = False  # one commit with its original bytes
     stored: bool = False  # the local store has this id with these bytes
     unanswered: bool = False  # a reply did not arrive in time
+    confirmed: bool = False  # JetStream confirmed every chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,15 +258,13 @@ class Outbox:
         return first is not None and now - first.sent_at >= self._settings.doubt_seconds
 
     def second_try(self, now: float, jitter: float) -> bool:
-        """Schedule a second attempt of the oldest waiting update, if it had one and a ping is due.
-
-        Returns True if it did.
+        """Schedule a second attempt of the oldest waiting update; return False if it needs none yet.
 
         nats-server drops messages while too many wait for the stream, and a first attempt requests no
         confirmation. A further attempt waits for `reply_seconds`: an owner may only be slow.
         """
         first = next(iter(self._waiting.values()), None)
-        if first is None or first.attempts > 1 or not self.ping_due(now):
+        if first is None or first.attempts > 1 or first.confirmed or not self.ping_due(now):
             return False
         self._retry_later(first, now, jitter)
         return True

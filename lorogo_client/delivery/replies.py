@@ -102,6 +102,7 @@ async def send(context: "ClientContext", document_id: str, flight: OutgoingUpdat
             for part in body[start : start + _CHUNKS_AT_ONCE]
         )
     await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
+    flight.confirmed = True
 
 
 async def _require_room(context: "ClientContext", document_id: str, parts: Sequence[Chunk]) -> None:

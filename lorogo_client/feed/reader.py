@@ -158,7 +158,7 @@ class UpdateFeed:
             puller.wake.set()
 
     async def _await_missing(self) -> None:
-        """Wait for journals that no server has; after the patience they are away."""
+        """Wait for journals that no server has, at most `feed_patience_seconds`."""
         settings, context = self._settings, self._context
         since: float | None = None
         while missed := [one for one in self._merge.sources.values() if one.journal not in self._pullers]:
@@ -167,7 +167,7 @@ class UpdateFeed:
             if since is not None and now - since >= settings.feed_patience_seconds:
                 for source in missed:
                     source.away = True
-                log.info("journals are away: no server has them", journals=len(missed))
+                log.info("journals unreachable: no server has them; the feed continues", journals=len(missed))
                 self._changed.set()
                 return  # the search finds a server that has one of them later
             self._search_now.set()
@@ -238,7 +238,11 @@ class UpdateFeed:
             puller.failing_since = now if puller.failing_since is None else puller.failing_since
             if now - puller.failing_since >= settings.feed_patience_seconds and not source.away:
                 source.away = True
-                log.info("journal is away", journal=source.journal, problem=str(error))
+                log.info(
+                    "journal unreachable; the feed continues without it",
+                    journal=source.journal,
+                    problem=str(error),
+                )
             self._search_now.set()
             self._changed.set()
         else:

@@ -80,7 +80,7 @@ class Cleaner:
         }
 
         def drop(_path: str, record: Stored) -> bool:
-            # the Forgotten record is dropped last: segments are cleaned oldest first
+            # the ForgottenMark is dropped last: segments are cleaned oldest first
             return record.sequence < bases.get(record.key, 0) or record.sequence == gone.get(record.key)
 
         cleaned = await self._log.clean(drop)

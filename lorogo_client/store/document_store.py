@@ -26,8 +26,8 @@ from lorogo_log import DiskFullError, LogError, QueueFullError
 TAIL_BYTES_MIN = 256 * 1024  # of records since the snapshot, before a new snapshot
 TAIL_RECORDS_MIN = 4096  # the same for small records: each takes some 50 microseconds on opening
 BYTES_PER_RECORD = 256  # one more record per this many bytes of the snapshot
+CLOSED_TAIL_BYTES_MIN = 16 * 1024  # TAIL_BYTES_MIN for closed documents: there may be very many
 _PARTS = 10  # of the disk's time limit
-CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same for closed documents: there may be very many
 
 
 class RecordSink(Protocol):
@@ -118,7 +118,7 @@ class DocumentStore:
     def snapshot(
         self, generation: int | None, replica: bytes, outbox: Iterable[PendingUpdate], commits: int
     ) -> bool:
-        """Write a snapshot that replaces all earlier records; False if the log's queue is full."""
+        """Write a snapshot that replaces all earlier records; False if it must be tried again."""
         if not self.keeps:
             return True
         record = StoreSnapshot(self._next, generation, replica, tuple(outbox), commits)

@@ -30,7 +30,7 @@ _VARIES = {"Vary": "Accept"}  # two representations at one address
 
 
 async def stored_document(transport: Transport, document_id: str) -> DocumentSummary:
-    """Return what is stored of a document. Raises Problem 404."""
+    """Return what is stored of a document. Raises HttpProblem 404."""
     sight = await overview.read_summary(transport, document_id)
     if not sight.known:
         raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
@@ -82,7 +82,7 @@ class DocumentReads:
 
     @asynccontextmanager
     async def _read_slot(self) -> AsyncIterator[None]:
-        """Hold one of `reads_max` slots. NATS disconnects a client that falls behind. Raises Problem 503."""
+        """Hold one of `reads_max` slots: NATS disconnects slow consumers. Raises HttpProblem 503."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._turns.acquire()

@@ -25,7 +25,7 @@ _SPACE = re.compile(r"(T[0-9:.]+) ([0-9]{2}:[0-9]{2})")  # a `+` that was not pe
 
 
 def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
-    """Return a parser of version texts to Unix nanoseconds or frontiers; it raises Problem."""
+    """Return a parser of version texts to Unix nanoseconds or frontiers; it raises HttpProblem."""
 
     def parse(text: str) -> int | bytes:
         words = _SPACE.sub(r"\1+\2", text)

@@ -52,7 +52,7 @@ class DocumentWrites:
     async def _matched(self, document: DocumentApi, header: str | None) -> bytes | None:
         """Return the version that the patch must apply to; None without If-Match or for `*`.
 
-        Raises Problem 412 if the document has none of the versions in the header.
+        Raises HttpProblem 412 if the document has none of the versions in the header.
         """
         if header is None:
             return None

@@ -54,7 +54,7 @@ class Bodies:
     async def read(self, request: Request, bytes_max: int) -> AsyncIterator[bytes]:
         """Read a whole body, which counts against the budget until the context ends.
 
-        Raises Problem 408, 413, 429, 503; ClientDisconnect.
+        Raises HttpProblem 408, 413, 429, 503; ClientDisconnect.
         """
         declared = request.headers.get("content-length", "")
         if _DIGITS.fullmatch(declared) and (len(declared) > 18 or int(declared) > bytes_max):
@@ -86,7 +86,7 @@ class Bodies:
 
     @contextmanager
     def held(self, request: Request, size: int) -> Iterator[None]:
-        """Count `size` bytes of a response or value until the context ends. Raises Problem 429, 503."""
+        """Count `size` bytes of a response or value until the context ends. Raises HttpProblem 429, 503."""
         key = self._key(request)
         self._take(key, size, whole=size)
         try:
@@ -117,7 +117,7 @@ def _too_large(bytes_max: int) -> HttpProblem:
 
 
 async def weigh_json(data: bytes, values_max: int) -> int:
-    """Return an upper bound of the memory that the parsed values take. Raises Problem 413."""
+    """Return an upper bound of the memory that the parsed values take. Raises HttpProblem 413."""
     if len(data) > _THREAD_BYTES:
         return await asyncio.get_running_loop().run_in_executor(_READER, _weight, data, values_max)
     return _weight(data, values_max)
@@ -144,7 +144,7 @@ def _without_texts(data: bytes, values_max: int) -> bytes:
 
 
 async def parse_json(data: bytes, schema: Schema) -> Any:
-    """Parse JSON and check it against the schema. Raises Problem 400, and 422 for numbers above 64 bits."""
+    """Parse JSON and check it against the schema. Raises HttpProblem 400; 422: numbers above 64 bits."""
     if len(data) > _THREAD_BYTES:
         return await asyncio.get_running_loop().run_in_executor(_READER, _checked, data, schema)
     return _checked(data, schema)

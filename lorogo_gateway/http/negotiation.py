@@ -11,7 +11,7 @@ _UTF8 = ("utf-8", "utf8")
 
 
 def body_type(content_type: str, offered: Collection[str]) -> str:
-    """Return the media type of a body, one of those offered. Raises Problem 415."""
+    """Return the media type of a body, one of those offered. Raises HttpProblem 415."""
     kind, _, rest = content_type.partition(";")
     kind = kind.strip().lower()
     if kind not in offered:
@@ -27,7 +27,7 @@ def body_type(content_type: str, offered: Collection[str]) -> str:
 
 
 def best(accept: str | None, offered: Sequence[str]) -> str:
-    """Return the media type of the response: the best of those offered. Raises Problem 406."""
+    """Return the media type of the response: the best of those offered. Raises HttpProblem 406."""
     if not offered or accept is None or not accept.strip():
         return offered[0] if offered else ""
     ranges = [_range(text) for text in accept[:_CHARS_MAX].split(",") if text.strip()]

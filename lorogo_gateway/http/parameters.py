@@ -21,7 +21,7 @@ def read(
     query: Iterable[tuple[str, str]],
     headers: Headers,
 ) -> dict[str, Any]:
-    """Return the values by name. Raises Problem, or what a parameter's own `parse` raises."""
+    """Return the values by name. Raises HttpProblem, or what a parameter's own `parse` raises."""
     given: dict[str, list[str]] = {}
     for name, text in query:
         given.setdefault(name, []).append(text)

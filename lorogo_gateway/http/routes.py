@@ -271,7 +271,7 @@ def _is_json(kind: str) -> bool:
 
 
 def _may_write(operation: Operation, request: Request, settings: GatewaySettings) -> None:
-    """Refuse writes of a read-only gateway and of pages of other origins. Raises Problem 403.
+    """Refuse writes of a read-only gateway and of pages of other origins. Raises HttpProblem 403.
 
     Browsers send a POST without a body to any site without a preflight request.
     """

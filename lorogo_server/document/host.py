@@ -561,7 +561,7 @@ class Host:
         self._subscriptions.clear()
         lease = self.lease
         try:
-            await lease.give_up(write_down=self._ending.graceful)
+            await lease.give_up(write_down=self._ending.graceful, owed=self.must_store)
         except TransportError as error:
             self.log.warning("could not write DOWN", problem=str(error))
         self.log.info("closed", why=self.why_closed, token=lease.token)

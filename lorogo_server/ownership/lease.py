@@ -221,16 +221,19 @@ class Lease:
         self.revision = max(self.revision, reclaim.expected_revision)
         await self.confirm()
 
-    async def give_up(self, *, write_down: bool) -> None:
+    async def give_up(self, *, write_down: bool, owed: bool = False) -> None:
         """End the lease; with `write_down`, write DOWN so that other servers can acquire the document."""
         if self.ended:
             return
         self.ended = True
         if write_down:
-            await self.write_down()
+            await self.write_down(owed=owed)
 
-    async def write_down(self) -> None:
-        """Write DOWN with head and tail if this lease still owns the status; ends the lease."""
+    async def write_down(self, *, owed: bool = False) -> None:
+        """Write DOWN with head and tail if this lease still owns the status; ends the lease.
+
+        `owed`: this server's journal may hold more than NATS, so the status keeps its name.
+        """
         self.ended = True
         for _ in range(_TRIES):
             if self.suspended and not await self._still_ours():
@@ -244,7 +247,7 @@ class Lease:
                     lease=self.token,
                     head=self.head,
                     tail=self.tail,
-                    journal_of="" if self._compared else self.journal_of,
+                    journal_of="" if self._compared and not owed else self._journal_now(),
                 )
                 return
             except WrongLastSequence:

@@ -372,7 +372,7 @@ class DocumentRecovery:
                 self._spawn(self._complete(host))
 
     async def _complete(self, host: Host) -> None:
-        host.incomplete = await self.recover(host.document_id)
+        host.incomplete = await self.recover(host.document_id, host.lease.journal_of)
 
     # --- documents of others ----------------------------------------------------------------------
 

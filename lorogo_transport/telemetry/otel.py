@@ -1,8 +1,8 @@
 """The border to OpenTelemetry: finished spans of updates, with ids derived from the log id.
 
-    lorogo.send     client    from the first attempt until the reply; its span id is derived from the log id,
-    too └ lorogo.accept owner     from its arrival until it is applied and queued for the journal, or refused.
-      └ lorogo.ack  owner     until it is on the disk and the ACK is sent
+    lorogo.send     client    from the first attempt until the reply; its span id is derived from the log id
+      └ lorogo.accept owner   from its arrival until it is applied and queued for the journal, or refused.
+        └ lorogo.ack  owner   until it is on the disk and the ACK is sent
 
 A span is created when it has ended: no span is open in between, and an update that is not sampled costs one
 call of the sampler. docs/decisions/0018 explains why no trace data is on the wire. Needs `lorogo[otel]`.

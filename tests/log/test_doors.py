@@ -33,8 +33,8 @@ from lorogo_log import (
 WRONG_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sync": "always"}, TypeError, "sync must be a Sync, such as Sync.group(), not str"),
     ({"sync": ""}, TypeError, "sync must be a Sync"),
-    ({"recovery": "tail"}, TypeError, "recovery must be a Recovery, such as Recovery.TAIL, not str"),
-    ({"failure": print}, TypeError, "failure must be a Failure"),
+    ({"recovery": "tail"}, TypeError, "recovery must be a RecoveryMode, such as RecoveryMode.TAIL, not str"),
+    ({"failure": print}, TypeError, "failure must be a WriteFailure"),
     ({"ahead_bytes": -1}, ValueError, "ahead_bytes must be at least 0, not -1"),
     ({"segment_bytes": 100}, ValueError, "segment_bytes must be at least 4096, not 100"),
     ({"segment_bytes": 1e6}, TypeError, "segment_bytes must be an int, not float"),

@@ -202,7 +202,10 @@ def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
             ["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--conf", "spark.x"],
             "is not KEY=VALUE",
         ),
-        (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--buckets", "0"], "it must be 1 to 4096"),
+        (
+            ["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--buckets", "0"],
+            "it must be 1 to 4096",
+        ),
         (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--damaged", "maybe"], "fail or skip"),
     ],
 )

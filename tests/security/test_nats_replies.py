@@ -157,7 +157,7 @@ async def test_a_service_sees_its_chunks_stored_without_an_answer(closed: Closed
 async def test_a_closed_server_sees_to_it_when_it_starts(closed: Closed, tmp_path: Path) -> None:
     """Whatever the stream was before: while a server with keys runs on it, JetStream answers no writer."""
     wal = next(spec for spec in topology.specs(guarded=False) if spec.name == subjects.WAL_STREAM)
-    with pytest.raises(StreamMismatch, match="start it with --keys"):  # an open one changes nothing
+    with pytest.raises(StreamMismatch, match="start the server with --keys"):  # an open one changes nothing
         await closed.server.ensure(wal)
     config = json.dumps({**topology.config_of(wal), "no_ack": False}).encode()  # an operator's hand
     reply = await closed.server.bus.request("$JS.API.STREAM.UPDATE.loro-wal", config, timeout=10)

@@ -122,6 +122,17 @@ def test_a_doubtful_first_try_gets_one_more_before_it_is_overdue() -> None:
     assert outbox.overdue(6.1) == [first]
 
 
+def test_a_first_try_that_was_confirmed_gets_no_second_one() -> None:
+    """JetStream has stored all of it: the owner is only slow."""
+    outbox, new_id = Outbox(SETTINGS), ids()
+    outbox.add(b"a")
+    (flight,) = send_all(outbox, 0.0, new_id)
+    flight.confirmed = True
+    assert outbox.ping_due(1.0)
+    assert not outbox.second_try(1.0, jitter=1.0)
+    assert outbox.overdue(5.0) == [flight]
+
+
 def test_nothing_overtakes_an_update_that_waits_for_its_next_try() -> None:
     """While the first pauses, those behind it are not sent."""
     outbox, new_id = Outbox(SETTINGS), ids()

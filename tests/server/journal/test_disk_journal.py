@@ -520,7 +520,7 @@ async def test_a_client_learns_in_time_that_no_server_can_take_its_document() ->
         starter = DocumentStarter(
             nats.connect("client"), SystemClock(), random.Random(1), nanoid.generate, ClientSettings()
         )
-        with pytest.raises(NotServed, match=r"none of the servers on NATS \(1\) takes documents.*status"):
+        with pytest.raises(NotServed, match=r"none of the servers on NATS \(1\) accepts documents.*status"):
             await starter.served("doc", timeout=2)
 
 

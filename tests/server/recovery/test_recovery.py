@@ -19,6 +19,8 @@ from lorogo_protocol.journal.recovery import (
 )
 from lorogo_protocol.messages.calls import Refused
 from lorogo_server import Server, ServerSettings
+from lorogo_server.compaction import compaction
+from lorogo_server.compaction.compaction import CompactionFailed
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.recovery.reconcile import Reconciler
@@ -383,6 +385,60 @@ async def test_a_document_that_was_up_stays_whole_when_nats_loses_everything(wor
     await until(back)
     assert await world.probe.value("doc") == {"body": world.writer.text}
     assert server.stats()["documents_incomplete"] == 0
+
+
+async def test_a_mark_stays_when_another_absent_server_returns(world: World) -> None:
+    """One server named the journals that it has; the server that had the document is still away."""
+    owner = await elsewhere(world, "owner", SOON)
+    other = await elsewhere(world, "other", SOON)
+
+    async def knows_other() -> bool:
+        assert owner.recovery is not None
+        return len(owner.recovery._known) == 1
+
+    await until(knows_other)
+    await other.stop()
+    await owner.stop()
+    writer, line = await writer_and_line(world)
+    await writer.take("doc")
+    await world.write(5)
+    line.partition(60.0)
+    world.lose(WAL, SNAPSHOTS)
+    owner = await elsewhere(world, "owner", SOON)
+    await taken(owner)
+    host = owner.hosts["doc"]
+    both = host.incomplete
+    assert len(both) == 2
+    await elsewhere(world, "other", SOON)
+
+    async def other_is_compared() -> bool:
+        return len(host.incomplete) < 2
+
+    await until(other_is_compared)
+    assert list(host.incomplete) == [writer.server_id]
+    line.end_partition()
+    await unmarked(world, owner)
+
+
+async def test_a_server_that_could_not_store_a_document_is_named_in_its_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS lost updates, and no snapshot has them when the owner stops: the next one marks the document."""
+
+    async def fails(_host: Host) -> None:
+        raise CompactionFailed("no room")
+
+    writer, _ = await writer_and_line(world)
+    await writer.take("doc")
+    await world.write(5)
+    for sequence in range(1, 6):
+        world.nats.store(WAL).remove(sequence)
+    writer.hosts["doc"].must_store = True
+    monkeypatch.setattr(compaction, "compact", fails)
+    await writer.stop()
+    owner = await elsewhere(world, "owner", SOON)
+    await taken(owner)
+    assert owner.hosts["doc"].incomplete == (writer.server_id,)
 
 
 def test_messages_of_servers_are_checked() -> None:
