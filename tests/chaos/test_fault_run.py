@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
         drill.send_signal(signal.SIGINT)
         told, words = drill.communicate(timeout=PATIENCE)
     assert "interrupted: finishing" in words
-    assert "everything is killed and started again" in words
+    assert "every process is killed and restarted: only data on disks counts" in words
     found = json.loads(told)
     assert drill.returncode == 0
     assert found["interrupted"] is True

@@ -203,5 +203,5 @@ def test_the_images_commands_serve_documents(tmp_path: Path) -> None:
         told.append,
         {"PYTHONPATH": str(ROOT)},
     )
-    assert told[-1] == "nothing was written outside of /data and /tmp"
+    assert told[-1] == "no file was written outside of /data and /tmp"
     assert (tmp_path / "server/data/worker-0/server-id").exists()
