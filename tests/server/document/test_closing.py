@@ -103,9 +103,9 @@ async def test_a_connection_lost_while_loading_is_no_failed_load_either(
         line.cut()
         return await load(*arguments, **options)
 
-    async def noted(self: Lease) -> None:
+    async def noted(self: Lease, *, owed: bool = False) -> None:
         try:
-            await write_down(self)
+            await write_down(self, owed=owed)
         finally:
             tried.set()
 
