@@ -203,7 +203,7 @@ class Repairer:
         mine: SegmentEntry | None = None
         if _whole(core, name):
             if not _doubtful(core, path):
-                core.forget_damage(name)  # told late, by a reader that still had the file of before
+                core.forget_damage(name)  # reported late, by a reader of the replaced file
                 return True
             mine = next((one for one in catalog(core) if one.name == name), None)
         self.trouble = LogError(f"{name}: no replica is connected")
