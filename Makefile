@@ -125,6 +125,7 @@ check-format: $(VENV)/.dev
 check-types: $(VENV)/.dev | check-format
 	@echo "== mypy --strict"
 	@$(BIN)/mypy --strict $(PACKAGES) tests
+	@MYPYPATH=bench $(BIN)/mypy --strict bench/*.py
 
 check-arrows: $(VENV)/.dev | check-types
 	@echo "== import arrows"

@@ -281,7 +281,7 @@ async def joins(target: Target, held: Held) -> str:
                 found.append(f"close {answer}")
                 return
             message = frames.decode(answer)
-            found.append(message.app_code if isinstance(message, frames.JoinError) else "joined")
+            found.append(str(message.app_code) if isinstance(message, frames.JoinError) else "joined")
 
     async with sockets(target, 40) as made:
         async with asyncio.timeout(_PATIENCE_SECONDS):

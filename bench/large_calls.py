@@ -79,7 +79,7 @@ async def built(probe: Probe, document: str, updates: list[bytes]) -> tuple[str,
             reply = await probe.replies.get()
         if not isinstance(reply, Ack):
             return str(reply), early
-        early = early or bytes((await probe.call("version", document))["frontiers"])  # type: ignore[arg-type]
+        early = early or bytes((await probe.call("version", document))["frontiers"])  # type: ignore[call-overload]
     return "ACK", early
 
 
@@ -134,8 +134,8 @@ async def row(probe: Probe, watched: Path, name: str, call: str, work: Connectio
     """Print the effect of one call on the neighbour; return the longest callback of the loop in seconds."""
     worst_seconds(watched)
     before = (await probe.status("neighbour")).trace
-    neighbour = Neighbour(probe)
-    editing = asyncio.create_task(neighbour.run())
+    neighbour, stop = Neighbour(probe, "neighbour", "x"), asyncio.Event()
+    editing = asyncio.create_task(neighbour.run(stop))
     if work is None:
         outcome = "-"
         await asyncio.sleep(_BASELINE_SECONDS)
@@ -143,9 +143,8 @@ async def row(probe: Probe, watched: Path, name: str, call: str, work: Connectio
         work.send(call)
         outcome = await asyncio.to_thread(work.recv)
     await asyncio.sleep(0.5)
-    editing.cancel()
-    with suppress(asyncio.CancelledError):
-        await editing
+    stop.set()
+    await editing
     status = await probe.status("neighbour")
     lost = not isinstance(status.status, Up) or status.trace != before
     took = sorted(neighbour.seconds)

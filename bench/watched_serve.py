@@ -23,7 +23,7 @@ def watch(path: Path) -> None:
     path.write_bytes(WORST.pack(0.0, 0.0))
     with path.open("r+b") as file:
         shared = mmap.mmap(file.fileno(), WORST.size)
-    run = asyncio.Handle._run  # type: ignore[attr-defined]  # noqa: SLF001  # every callback
+    run = asyncio.Handle._run  # noqa: SLF001  # every callback
 
     def watched(handle: asyncio.Handle) -> None:
         began = time.thread_time()
@@ -33,7 +33,7 @@ def watch(path: Path) -> None:
         if again or took > worst:
             WORST.pack_into(shared, 0, took, 0.0)
 
-    asyncio.Handle._run = watched  # type: ignore[attr-defined]  # noqa: SLF001  # every callback
+    asyncio.Handle._run = watched  # type: ignore[assignment,method-assign]  # noqa: SLF001  # every callback
 
 
 def worst_seconds(path: Path) -> float:
