@@ -1,6 +1,7 @@
 """Search for updates that block a server: the longest callback of the event loop for each shape.
 
     python bench/shapes.py [--only NAME] [--sizes 20000,100000] [--seconds 30]
+    python bench/shapes.py --unmerged 20,50
 
 Each shape is one update with many edits, imported as an owner imports a new one (`Replica.apply`, then
 `settling`): into an empty document, into a full one, and into a full one with concurrent edits. A row has its
@@ -13,6 +14,7 @@ operations. Each case is a separate process. Exit code 1: a callback is longer t
 import argparse
 import multiprocessing
 import random
+import string
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS
 STRETCH_SECONDS = 0.25
 _PLACES = ("empty", "full", "beside")
 _RNG_SEED = 1
+_PASTE = 10 * 1024
 
 
 def pushes(doc: LoroDoc, count: int) -> None:
@@ -251,6 +254,51 @@ def measured(pipe: Connection, shape: str, count: int, place: str) -> None:
     pipe.send(("stretches", len(stretches)))
 
 
+def unmerged(pipe: Connection, pastes: int, peer: int) -> None:
+    """Measure the last of contiguous pastes whose writer never imports one concurrent paste of peer 8."""
+    doc, other, rng = LoroDoc(), LoroDoc(), random.Random(_RNG_SEED)
+    doc.import_(full())
+    other.import_(full())
+    doc.peer_id, other.peer_id = peer, 8
+    replica, before = Replica.from_snapshot(full(), lazy=True), doc.oplog_vv
+    other.get_text("text").insert(1000, "".join(rng.choices(string.ascii_letters, k=_PASTE)))
+    other.commit()
+    replica.apply(update_of(other, before))
+    text = doc.get_text("text")
+    for number in range(pastes):
+        if number == pastes - 1 and number:
+            replica.apply(update_of(doc, before))
+            replica.settled()
+            before = doc.oplog_vv
+        text.insert(text.len_unicode, "".join(rng.choices(string.ascii_letters, k=_PASTE)))
+        doc.commit()
+    pipe.send(stretches_of(replica, update_of(doc, before)))
+
+
+def stretches_of(replica: Replica, update: bytes) -> list[float]:
+    """Import an update; return the CPU seconds between two returns to the loop."""
+    stretches, began = [], time.thread_time()
+    replica.apply(update, foreign=True, new=True, settle=False)
+    for _ in replica.settling():
+        stretches.append(time.thread_time() - began)
+        began = time.thread_time()
+    return [*stretches, time.thread_time() - began]
+
+
+def print_unmerged(pastes: int) -> None:
+    """Print a row for both orders of the two peer ids, since Loro's cost depends on it."""
+    for peer in (7, 9):
+        listening, pipe = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.Process(target=unmerged, args=(pipe, pastes, peer))
+        process.start()
+        pipe.close()
+        try:
+            took = listening.recv()
+            print(f"paste {pastes:4} of peer {peer} beside 8 {1e3 * max(took):7.0f} {1e3 * sum(took):7.0f}")
+        finally:
+            process.join()
+
+
 def case(shape: str, count: int, place: str, seconds: float) -> bool:
     """Print a row; return whether the limit was kept."""
     listening, pipe = multiprocessing.Pipe(duplex=False)
@@ -287,7 +335,14 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="NAME", help="shapes with this in their name")
     parser.add_argument("--sizes", default="20000,100000", help="edits of an update")
     parser.add_argument("--seconds", type=float, default=30.0, help="at most for one case")
+    parser.add_argument(
+        "--unmerged", default="", metavar="PASTES", help="only the exception of docs/PROTOCOL.md: 20,50"
+    )
     options = parser.parse_args()
+    if options.unmerged:
+        for pastes in options.unmerged.split(","):
+            print_unmerged(int(pastes))
+        return 0
     print("shape              edits place       bytes   worst   total stretches (ms of CPU)")
     kept = [
         case(shape, int(count), place, options.seconds)
