@@ -39,33 +39,33 @@ UNSTEPPED_MARKS_MAX = 500  # if steps are not possible
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document; above, the oldest unfinished update is dropped
 UNFINISHED_UPDATES_MAX = 1024  # per document
 PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per document
-PENDING_UPDATES_MAX = 256  # per document
-ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced without content, clients sync
+PENDING_UPDATES_MAX = 256  # of them, per document
+ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced without content
 AWARENESS_BYTES_MAX = 64 * KIB  # of presence in one message
 PRESENT_BYTES_MAX = MIB  # merged presence of a document; above, the oldest entries are dropped
-PRESENT_ENTRIES_MAX = 10_000  # of a document
+PRESENT_ENTRIES_MAX = 10_000  # of presence, per document
 WAL_FITTED_BYTES_MIN = 64 * MIB  # of a limit that is fitted to JetStream's storage
 WAL_FITTED_BYTES_MAX = 8 * 1024 * MIB  # of the same
-KEPT_PRESENCE_BYTES_MAX = 128 * MIB  # of all documents together; JetStream reserves it
+KEPT_PRESENCE_BYTES_MAX = 128 * MIB  # stored presence of all documents; JetStream reserves it
 MESSAGE_CHARS_MAX = 500  # of the text in LORO_MESSAGE
 WINDOW_BYTES = 4 * MIB  # of a chunked reply that may be unacknowledged by the receiver
 INGEST_BYTES_MAX = 4 * MIB  # that wait for one stream in nats-server: its `max_buffered_size`
 
 # Times
 RENEW_SECONDS = 3.0  # how often an owner renews its lease
-LEASE_SECONDS = 4.0  # a lease is valid for this long after sending a confirmed renewal
-STALE_SECONDS = 5.0  # another server may take over after this time without a renewal
+LEASE_SECONDS = 4.0  # validity of a lease after a confirmed renewal was sent
+STALE_SECONDS = 5.0  # without a renewal; then another server may take over
 REPLY_SECONDS = 5.0  # an update without a reply is sent again after this time
 UNFINISHED_SECONDS = 60.0  # for the chunks of an update without a final one
 CHUNK_GRACE_SECONDS = 1.0  # after the final chunk, for late chunks
-RESTART_SECONDS = 1.0  # wait before a load whose retry count restarts; doubled each time,
-RESTART_SECONDS_MAX = 60.0  # up to this
+RESTART_SECONDS = 1.0  # wait before a load whose retry count restarts; doubled each time
+RESTART_SECONDS_MAX = 60.0  # the longest such wait
 PENDING_SECONDS = 60.0  # for missing dependencies of an update
 REMEMBER_ACKED_SECONDS = 600.0  # a repeated final chunk is ACKed again
-REMEMBER_ACKED_MAX = 100_000  # log ids
-PRESENCE_SECONDS = 30.0  # expiry of an entry without renewal
+REMEMBER_ACKED_MAX = 100_000  # ACKed log ids, per document
+PRESENCE_SECONDS = 30.0  # expiry of a presence entry without renewal
 REJECTED_KEEP_SECONDS = 7 * 24 * 3600.0  # for quarantined updates
-HISTORY_SECONDS = 30 * 24 * 3600.0  # kept by a compaction
+HISTORY_SECONDS = 30 * 24 * 3600.0  # of history that a compaction keeps
 
 # Counts
 RETRIES_MAX = 3  # failures of a document before ERROR
@@ -73,10 +73,10 @@ RETRIES_MAX = 3  # failures of a document before ERROR
 # Tokens. A CONNECT line of NATS has 4 KiB, for the token, the requested documents, and other fields.
 TOKEN_BYTES_MAX = 2_560  # of the text
 TOKEN_SUBJECT_CHARS_MAX = 128  # of `sub`
-TOKEN_DOCUMENTS_BYTES_MAX = 1_024  # the ids in `user`, with their commas
+TOKEN_DOCUMENTS_BYTES_MAX = 1_024  # the ids in `user` of a connection, with their commas
 TOKEN_DOCUMENTS_MAX = 32  # ids in `user`: each costs the callout service time
 GRANTS_MAX = 256  # ids and patterns in a token
-CALLOUT_SUBSCRIPTIONS_MAX = 10_000  # of a connection with a token
+CALLOUT_SUBSCRIPTIONS_MAX = 10_000  # of a NATS connection with a token
 REVOKED_BYTES_MAX = 64 * MIB  # of the list of revocations; JetStream reserves it
 
 assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS

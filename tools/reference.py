@@ -15,19 +15,21 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import lorogo_client
+from lorogo_gateway.documents.schemas import DOCUMENT_ID
 from lorogo_gateway.http import openapi
 from lorogo_gateway.http.operations import Operation
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import limits
 from lorogo_protocol.access import grants
-from lorogo_protocol.messages import calls, headers, reasons, replies, subjects
+from lorogo_protocol.messages import calls, headers, reasons, subjects
 from lorogo_testing.memory_nats import MemoryNats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,34 +41,39 @@ _HTTP_HEAD = f"""\
 
 {_MADE}
 
-Every request below `/v1`, as the gateway declares them; a running gateway serves the same as OpenAPI, at
-`/v1/openapi.json`. [The gateway](../GATEWAY.md) explains them, and the WebSocket, `/healthz`, `/readyz` and
-`/metrics`. Rights apply only where the gateway requires [tokens](security.md). Values are JSON unless a media
-type is named.
-
-## Problems
-
-Errors are `application/problem+json`: `title`, `status`, `detail` for people, `code` for programs. The
-statuses of an operation are listed with it.
-
-| status | meaning |
-|---|---|""".splitlines()
+Every request below `/v1`; a running gateway serves the same as OpenAPI, at `/v1/openapi.json`.
+[The gateway](../GATEWAY.md#http) has the rules of all requests. Rights apply only where the gateway requires
+[tokens](security.md). Values are JSON unless a media type is named. `{{id}}` is a
+[document id](../PROTOCOL.md#names). `?`: may be absent.""".splitlines()
 _WIRE_HEAD = f"""\
 # Wire reference
 
 {_MADE}
 
-The names and numbers of the protocol, from `lorogo_protocol`. [The wire](../PROTOCOL.md) specifies their use,
-and is authoritative for client authors.""".splitlines()
+Names and numbers of the protocol, from `lorogo_protocol`. [The wire](../PROTOCOL.md) specifies their use,
+and has the headers, the streams and the buckets.""".splitlines()
 _REASONS_HEAD = f"""\
-The codes of `{headers.REASON}`. *Retriable*: the same bytes, resent, may be accepted; clients resend
-them automatically.""".splitlines()
+The codes of `{headers.REASON}`. *Retriable*: the same bytes, resent, may be accepted; clients
+resend them automatically.""".splitlines()
 _CALLS_HEAD = f"""\
-Methods of `{subjects.call("{verb}", "{id}")}`, and the grant that each requires on the document. `fork` also
-needs `write` on the target, `delete` with `purge` needs `admin`.""".splitlines()
+The grant that each method of `{subjects.call("{verb}", "{id}")}` requires. `fork` also needs `write` on the
+target, `delete` with `purge` needs `admin`.""".splitlines()
 _LIMITS_HEAD = """\
-The numbers of `lorogo_protocol.limits`. They are defaults of settings; [all limits](../LIMITS.md)
-lists those that an operator can change.""".splitlines()
+Defaults of `lorogo_protocol.limits`. [The wire](../PROTOCOL.md#updates-chunks-into-the-wal) has the limits
+of an update, [Limits](../LIMITS.md) those that an operator can change.""".splitlines()
+_OTHER_PAGES = (  # limits in docs/PROTOCOL.md and docs/LIMITS.md, whose tests compare them with the code
+    *("UPDATE_", "LOOP_", "UNSTEPPED_", "TREE_", "EDITS_", "MERGED_", "RUN_", "SNAPSHOT_", "MARKS_"),
+    *(
+        "PATCH_",
+        "DOCUMENT_BYTES_MAX",
+        "PRESENT_BYTES_MAX",
+        "TOKEN_BYTES_MAX",
+        "TOKEN_DOCUMENTS_MAX",
+        "GRANTS_",
+    ),
+    *("UNFINISHED_", "PENDING_SECONDS", "WAL_FITTED_"),
+)
+_DOCUMENT_ID = "document id"
 _GROUPS = {
     "documents": "Documents",
     "feed": "The feed",
@@ -100,78 +107,139 @@ def http_page() -> str:
     """Return the page about `/v1`."""
     known = operations()
     described = openapi.document(known, closed=True)
-    lines = [
-        *_HTTP_HEAD,
-        *(f"| {status} | {_cell(words)} |" for status, words in _problems(described).items()),
-    ]
+    problems = _Problems.of(described)
+    lines = [*_HTTP_HEAD, *problems.section()]
     groups = dict.fromkeys([*_GROUPS, *(one.group for one in known)])
     for group in groups:
         mine = [one for one in known if one.group == group]
         if mine:
             lines += ["", f"## {_GROUPS.get(group, group.capitalize())}"]
         for one in mine:
-            lines += _operation(one, described["paths"][one.path][one.method.lower()])
-    lines += ["", "## Shapes", "", "The types of the responses and bodies above. `?`: may be absent."]
-    for name, schema in described["components"]["schemas"].items():
-        lines += _shape(name, schema)
+            lines += _operation(one, described["paths"][one.path][one.method.lower()], problems)
+    lines += ["", "## Shapes", "", "The types of the responses and bodies above."]
+    schemas = described["components"]["schemas"]
+    for name, schema in schemas.items():
+        if name != "Problem":
+            lines += _shape(name, schema, schemas)
     return "\n".join(lines) + "\n"
 
 
-def _problems(described: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for methods in described["paths"].values():
-        for operation in methods.values():
-            for status, answer in operation["responses"].items():
-                if "application/problem+json" in answer.get("content", {}):
-                    found[status] = answer["description"]
-    return dict(sorted(found.items()))
+@dataclass(frozen=True)
+class _Problems:
+    """The statuses of refusals: of every request, of those that need a token, of those with a body."""
+
+    words: Mapping[str, str]
+    always: frozenset[str]
+    with_token: frozenset[str]
+    with_body: frozenset[str]
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Self:
+        all_of = [one for methods in described["paths"].values() for one in methods.values()]
+        words = {
+            status: answer["description"]
+            for one in all_of
+            for status, answer in one["responses"].items()
+            if "application/problem+json" in answer.get("content", {})
+        }
+        always = _shared(all_of)
+        token = _shared([one for one in all_of if "description" in one]) - always
+        body = _shared([one for one in all_of if "requestBody" in one]) - always - token
+        return cls(dict(sorted(words.items())), always, token, body)
+
+    def others(self, described: Mapping[str, Any]) -> list[str]:
+        """Return the statuses of an operation that the page's head does not list for it."""
+        known = self.always
+        known |= self.with_token if "description" in described else frozenset()
+        known |= self.with_body if "requestBody" in described else frozenset()
+        return sorted(_refused(described) - known)
+
+    def section(self) -> Iterator[str]:
+        yield from ("", "## Problems", "")
+        yield "Errors are `application/problem+json`: `type`, `title`, `status`, `detail` for people, `code`"
+        yield "for programs. A request lists the statuses that these lines do not have:"
+        yield from ("", f"- every request: {', '.join(sorted(self.always))};")
+        yield f"- those that need a token: {', '.join(sorted(self.with_token))};"
+        yield f"- those with a body: {', '.join(sorted(self.with_body))}."
+        yield from ("", "| status | meaning |", "|---|---|")
+        yield from (f"| {status} | {_cell(words)} |" for status, words in self.words.items())
 
 
-def _operation(one: Operation, described: Mapping[str, Any]) -> Iterator[str]:
+def _refused(described: Mapping[str, Any]) -> frozenset[str]:
+    answers = described["responses"].items()
+    return frozenset(
+        status for status, answer in answers if "application/problem+json" in answer.get("content", {})
+    )
+
+
+def _shared(operations: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset.intersection(*map(_refused, operations))
+
+
+def _operation(one: Operation, described: Mapping[str, Any], problems: _Problems) -> Iterator[str]:
     yield from ("", f"### {one.method} {one.path}", "", one.about)
-    yield from ("", f"{described.get('description', 'Needs no token.')} In OpenAPI: `{one.name}`.")
-    if parameters := described.get("parameters"):
-        yield from ("", "| parameter | in | value | meaning |", "|---|---|---|---|")
-        for parameter in parameters:
-            must = "" if not parameter["required"] or parameter["in"] == "path" else ", required"
-            value = _type(parameter["schema"])
-            about = _cell(parameter["description"])
-            yield f"| `{parameter['name']}` | {parameter['in']}{must} | {value} | {about} |"
+    yield described.get("description", "Needs no token.")
+    yield ""
+    for parameter in described.get("parameters", ()):
+        if parameter["in"] != "path":
+            header = ", header" if parameter["in"] == "header" else ""
+            must = ", required" if parameter["required"] else ""
+            value = f"{_type(parameter['schema'])}{header}{must}"
+            yield f"- `{parameter['name']}`: {value}. {_cell(parameter['description'])}"
     if body := described.get("requestBody"):
-        kinds = ", ".join(f"`{kind}`: {_type(one['schema'])}" for kind, one in body["content"].items())
-        yield from ("", f"Body{'' if body['required'] else ' (may be absent)'}: {kinds}.")
-    yield from ("", "| response | meaning | body | headers |", "|---|---|---|---|")
-    refused = []
+        kinds: dict[str, list[str]] = {}
+        for kind, content in body["content"].items():
+            kinds.setdefault(_type(content["schema"]), []).append(f"`{kind}`")
+        words = "; ".join(f"{shape} as {' or '.join(types)}" for shape, types in kinds.items())
+        yield f"- Body{'' if body['required'] else '?'}: {words.replace(' as `application/json`', '')}."
+    refused = _refused(described)
     for status, answer in described["responses"].items():
-        content = answer.get("content", {})
-        if "application/problem+json" in content:
-            refused.append(status)
-            continue
-        kinds = "<br>".join(f"`{kind}`: {_type(one['schema'])}" for kind, one in content.items())
-        named = "<br>".join(
-            f"`{name}`: {_cell(one['description'])}" for name, one in answer.get("headers", {}).items()
-        )
-        yield f"| {status} | {_cell(answer['description'])} | {kinds} | {named} |"
-    yield from ("", f"Problems: {', '.join(refused)}.")
+        if status not in refused:
+            yield f"- {status}: {_cell(answer['description'])}{_returned(answer)}"
+    if others := problems.others(described):
+        yield f"- Problems: {', '.join(others)}."
 
 
-def _shape(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("", f"### {name}")
+def _returned(answer: Mapping[str, Any]) -> str:
+    content = [
+        _type(one["schema"]) + ("" if kind == "application/json" else f" as `{kind}`")
+        for kind, one in answer.get("content", {}).items()
+    ]
+    named = [f"`{name}`: {one['description'].rstrip('.')}" for name, one in answer.get("headers", {}).items()]
+    words = [", or ".join(content)] if content and content != ["object"] else []
+    return "".join(f" {one}." for one in [*words, *map(_cell, named)])
+
+
+def _shape(name: str, schema: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield from ("", f"### {name}", "")
     if description := schema.get("description"):
-        yield from ("", description)
+        yield description
     properties = schema.get("properties")
     if properties is None:
-        yield from ("", f"{_type(schema, inside=True)}.")
+        yield f"{_type(schema, inside=True).capitalize()}."
         return
+    if description:
+        yield ""
     required = set(schema.get("required", ()))
-    yield from ("", "| member | value | meaning |", "|---|---|---|")
+    for other, more in known.items():
+        inner = more.get("properties", {})
+        included = inner.items() <= properties.items() and set(more.get("required", ())) <= required
+        if other != name and len(inner) > 2 and included:
+            yield f"- all of [{other}](#{other.lower()})"
+            properties = {member: one for member, one in properties.items() if member not in inner}
+    alike: dict[str, list[str]] = {}
     for member, one in properties.items():
-        mark = "" if member in required else "?"
-        yield f"| `{member}`{mark} | {_type(one)} | {_cell(one.get('description', ''))} |"
+        about = one.get("description", "")
+        named = _type(one)
+        words = f"{named}. {_cell(about)}" if about and named != _DOCUMENT_ID else named
+        alike.setdefault(words, []).append(f"`{member}`{'' if member in required else '?'}")
+    yield from (f"- {', '.join(members)}: {words}" for words, members in alike.items())
 
 
 def _type(schema: Mapping[str, Any], *, inside: bool = False) -> str:
     """Describe a JSON Schema in a few words."""
+    if schema.get("pattern") == DOCUMENT_ID["pattern"]:
+        return _DOCUMENT_ID
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -191,9 +259,8 @@ def _type(schema: Mapping[str, Any], *, inside: bool = False) -> str:
     if "object" in words and isinstance(more := schema.get("additionalProperties"), Mapping) and more:
         words = words.replace("object", f"object of {_type(more)}")
     notes = [schema["format"]] if "format" in schema else []
-    for name, sign in (("minimum", ">="), ("maximum", "<=")):
-        if name in schema:
-            notes.append(f"{sign} {schema[name]:,}")
+    if "maximum" in schema:
+        notes.append(f"{schema['minimum']:,} to {schema['maximum']:,}")
     if "maxLength" in schema:
         notes.append(f"at most {schema['maxLength']:,} characters")
     if "maxItems" in schema:
@@ -208,26 +275,17 @@ def _type(schema: Mapping[str, Any], *, inside: bool = False) -> str:
 
 def wire_page() -> str:
     """Return the page about the names on NATS."""
-    about = comments(headers)
+    by_access: dict[str, list[str]] = {}
+    for verb in calls.VERBS:
+        by_access.setdefault(grants.VERBS[verb].word, []).append(f"`{verb}`")
     lines = [
         *_WIRE_HEAD,
-        "",
-        "## Headers",
-        "",
-        "| header | meaning |",
-        "|---|---|",
-        *(f"| `{value}` | {_cell(about[name])} |" for name, value in constants(headers, str)),
-        "",
-        f"`{headers.DURABILITY}` is one of {', '.join(f'`{one}`' for one in replies.DURABILITIES)}.",
         *("", "## Reasons", "", *_REASONS_HEAD, "", "| reason | retriable | meaning |", "|---|---|---|"),
         *_reasons(),
         *("", "## Subjects", "", "| subject | meaning |", "|---|---|"),
         *(f"| `{subject}` | {_cell(what)} |" for subject, what in _subjects()),
-        *("", "## Streams, buckets and other names", ""),
-        *("| name | constant in `lorogo_protocol.messages.subjects` |", "|---|---|"),
-        *(f"| `{value}` | `{name}` |" for name, value in constants(subjects, str)),
-        *("", "## Calls", "", *_CALLS_HEAD, "", "| method | requires |", "|---|---|"),
-        *(f"| `{verb}` | `{grants.VERBS[verb].word}` |" for verb in calls.VERBS),
+        *("", "## Calls", "", *_CALLS_HEAD, "", "| grant | methods |", "|---|---|"),
+        *(f"| `{word}` | {', '.join(verbs)} |" for word, verbs in by_access.items()),
         *("", "## Limits", "", *_LIMITS_HEAD, "", "| limit | value | meaning |", "|---|---|---|"),
         *_limits(),
     ]
@@ -247,12 +305,14 @@ def _subjects() -> Iterator[tuple[str, str]]:
             names = inspect.signature(function).parameters
             given = ["{id}" if one == "document_id" else f"{{{one}}}" for one in names]
             yield function(*given), (function.__doc__ or "").strip()
+    about = comments(subjects)
+    yield from ((value, about[name]) for name, value in constants(subjects, str) if name in about)
 
 
 def _limits() -> Iterator[str]:
     about = comments(limits)
     for name, value in constants(limits, (int, float)):
-        if name not in ("KIB", "MIB"):
+        if name not in ("KIB", "MIB") and not name.startswith(_OTHER_PAGES):
             yield f"| `{name}` | {_amount(name, value)} | {_cell(about[name])} |"
 
 
@@ -262,7 +322,7 @@ def _amount(name: str, value: float) -> str:
             if value % size == 0:
                 return f"{int(value // size):,} {unit}"
         return f"{value:,} bytes"
-    if name.endswith("_SECONDS"):
+    if "SECONDS" in name.split("_"):
         for size, unit in ((24 * 3600, "days"), (60, "min")):
             if value % size == 0 and value >= 2 * size:
                 return f"{int(value // size):,} {unit}"

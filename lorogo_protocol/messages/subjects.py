@@ -12,24 +12,22 @@ REVOKED_BUCKET = "loro-revoked"
 REVOKED_STREAM = f"KV_{REVOKED_BUCKET}"
 
 SERVICE = "lorogo"  # service name in the NATS services protocol
-SERVER_STARTED = "loro.server.started"  # a server announces its start; a hint for feeds
+SERVER_STARTED = "loro.server.started"  # a server has started or reconnected; a hint for feeds
 VOUCHED_ALL = "loro.server.vouched.*"
-SERVER_RECOVER = (
-    "loro.server.recover"  # a server requests that all other servers restore a document before its load
-)
-INIT_QUEUE = "loro-servers"
+SERVER_RECOVER = "loro.server.recover"  # a server requests that others restore a document before it loads it
+INIT_QUEUE = "loro-servers"  # queue group of the servers, for init and reset
 INIT_ALL = "loro.init.*"
 ERASED_ALL = "loro.erased.*"
 REVOKED_ALL = "loro.revoked.*"
 RESET_ALL = "loro.reset.*"
-TAKEN = "_TAKEN"  # prefix: servers with keys receive here that a client got a chunk of a reply
+TAKEN = "_TAKEN"  # prefix: clients of closed servers confirm chunks of a reply here
 TAKEN_ALL = f"{TAKEN}.>"
-USER_INBOX = "_INBOX_"  # prefix of the inboxes of a token's user, followed by the user
-SERVER_INBOX = f"{USER_INBOX}srv"  # of services: other users cannot subscribe
-GATEWAY_INBOX = f"{USER_INBOX}gateway"
-OPERATOR_INBOX = f"{USER_INBOX}operator"
+USER_INBOX = "_INBOX_"
+SERVER_INBOX = f"{USER_INBOX}srv"  # inboxes of servers: other users cannot subscribe
+GATEWAY_INBOX = f"{USER_INBOX}gateway"  # the same for gateways
+OPERATOR_INBOX = f"{USER_INBOX}operator"  # the same for operators
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
-EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # document ids cannot start with _kv
+EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # key of the epoch; document ids cannot begin with _kv
 
 
 def wal(document_id: str) -> str:
@@ -43,12 +41,12 @@ def committed(document_id: str) -> str:
 
 
 def accepted(document_id: str) -> str:
-    """The owner publishes each accepted update here, once; all other clients subscribe."""
+    """The owner publishes each accepted update here, once; clients subscribe."""
     return f"loro.accepted.{document_id}"
 
 
 def status_key(document_id: str) -> str:
-    """Subject of the document's key in the status bucket."""
+    """The document's key in the status bucket."""
     return f"$KV.{STATUS_BUCKET}.{document_id}"
 
 
@@ -58,7 +56,7 @@ def status(document_id: str) -> str:
 
 
 def vouched(document_id: str) -> str:
-    """A server announces here the updates that it publishes again."""
+    """Servers announce here the updates that they publish again."""
     return f"loro.server.vouched.{document_id}"
 
 
@@ -88,7 +86,7 @@ def awareness(document_id: str) -> str:
 
 
 def presence_key(document_id: str) -> str:
-    """Subject of the document's key in the bucket of stored presence."""
+    """The document's key in the bucket of stored presence."""
     return f"$KV.{PRESENCE_BUCKET}.{document_id}"
 
 
@@ -103,17 +101,17 @@ def server_feed(server_id: str) -> str:
 
 
 def erased(document_id: str) -> str:
-    """The owner announces here that a document was erased; every server reads its tombstone."""
+    """The owner announces here that the document is erased; every server removes its data."""
     return f"loro.erased.{document_id}"
 
 
 def reset(document_id: str) -> str:
-    """One server of the queue group resets a document in ERROR."""
+    """One server of the queue group clears the document's ERROR."""
     return f"loro.reset.{document_id}"
 
 
 def revoked_key(name: str) -> str:
-    """Subject of a key in the bucket of revoked tokens."""
+    """A key in the bucket of revoked tokens."""
     return f"$KV.{REVOKED_BUCKET}.{name}"
 
 

@@ -10,8 +10,10 @@ from lorogo_protocol import errors, limits
 from lorogo_protocol.loro.crdt import CrdtPanic
 from lorogo_protocol.messages import headers, subjects
 from lorogo_protocol.messages.calls import VERBS, Refused
+from lorogo_protocol.messages.chunks import CHUNKS_MAX
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
 
@@ -134,3 +136,28 @@ def test_the_limits_are_those_of_the_page() -> None:
     assert limits.UNFINISHED_SECONDS == 60 and "expire after 60 s" in PROTOCOL
     assert limits.REMEMBER_ACKED_SECONDS == 600 and "at least 10 minutes" in PROTOCOL
     assert limits.RETRIES_MAX == 3 and "above 3" in PROTOCOL
+
+
+def test_the_limits_of_an_update_are_those_of_the_page() -> None:
+    """Each row of the table of an update's limits has the numbers of the code, and no row is left out."""
+    part = PROTOCOL.partition("| limit (* new updates only) | at most |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines()[2:]]
+    found = [
+        [int(number.replace(",", "")) for number in re.findall(r"[\d,]+(?!\.)", row[1])] for row in rows[:-1]
+    ]
+    assert found == [
+        [limits.UPDATE_BYTES_MAX // limits.MIB],
+        [CHUNKS_MAX],
+        [limits.UPDATE_PEERS_MAX],
+        [limits.UPDATE_PEER_CHANGES_MAX],
+        [limits.UNSTEPPED_OPERATIONS_MAX],
+        [limits.TREE_BESIDE_OPERATIONS_MAX],
+        [limits.EDITS_BESIDE_MAX],
+        [limits.EDITS_MAX],
+        [limits.MERGED_OPERATIONS_MAX],
+        [limits.MERGED_OPERATIONS_MAX, limits.RUN_BESIDE_OPERATIONS_MAX],
+        [limits.MARKS_MAX, limits.UNSTEPPED_MARKS_MAX],
+        [limits.TREE_REPLAY_STEPS_MAX],
+        [limits.SNAPSHOT_MERGED_OPERATIONS_MAX],
+    ]
+    assert rows[-1][1].startswith(f"{DECODE_SECONDS:g} s of CPU")
