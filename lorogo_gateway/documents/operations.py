@@ -38,9 +38,8 @@ def operations(
     moment = versions.parser(chosen.wall_ns)
     reading = DocumentReads(client, settings, chosen)
     writing = DocumentWrites(client, settings, moment)
-    at = Parameter(
-        "at", "query", "Read this version instead of the current one.", versions.SCHEMA, parse=moment
-    )
+    about = "Read an earlier state: a version (v...), a time with its zone, or an age (10m)."
+    at = Parameter("at", "query", about, versions.SCHEMA, parse=moment)
     return (*_reads(reading, settings, at), *_writes(writing))
 
 
