@@ -2,7 +2,7 @@
 
 The settings of servers and gateways are dataclasses with fields made by these functions:
 
-    idle_seconds: float = seconds(300.0, "Unload a document after this time without use.")
+    idle_seconds: float = seconds(300.0, "Unload an unused document after this time.")
 
 The flags, files and variables, their checks and the documented table (docs/SETTINGS.md) are derived from
 these fields, so that each setting is described once.

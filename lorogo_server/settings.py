@@ -40,41 +40,35 @@ class ServerSettings:
         "Copies of an update before its ACK: the stream, also this server's disk, also other servers' disks.",
         one_of=DURABILITIES,
     )
-    journal_partitions: int = count(1, "Number of logs of the journal.", at_most=64)
+    journal_partitions: int = count(1, "Logs of the journal.", at_most=64)
     journal_segment_bytes: int = size(
-        128 * limits.MIB, "Size of a journal segment before it is sealed.", at_least=limits.MIB
+        128 * limits.MIB, "Size at which a journal segment is sealed.", at_least=limits.MIB
     )
     journal_keep_seconds: float = seconds(
         0.0,
-        "Remove journal segments that are completely older; segments are sealed daily at least.",
+        "Remove journal segments that are completely older; segments are sealed at least daily.",
         meanings={0: "keep them for ever"},
     )
     journal_keep_bytes: int = size(
         0,
-        "Remove the oldest segments of a partition above this size; a segment then has an eighth of it,"
-        " at least 1 MiB.",
+        "Remove a partition's oldest segments above this size; a segment has an eighth of it, or 1 MiB.",
         meanings={0: "no limit"},
     )
     journal_host: str = "127.0.0.1"  # address for replication: the server listens on it and announces it
     journal_port: int = 0  # 0: any
-    journal_advertise: str = text(
-        "", "Host that is announced to other servers instead of the listen address."
-    )
+    journal_advertise: str = text("", "Host announced to other servers instead of journal_listen.")
     journal_place: str = ""  # failure domain: its servers hold no replicas of each other; empty: the folder's
     journal_secret: str = field(default="", repr=False)  # of all servers; empty: the network is private
     archive: str = text(
         "", "URL for copies of sealed journal segments: file:///..., s3://...", check=check_archive
     )
-    archive_every_seconds: float = seconds(
-        300.0, "With an archive: longest time before a segment is sealed and copied."
-    )
+    archive_every_seconds: float = seconds(300.0, "Longest time before a segment is sealed and archived.")
     journal_replicas: int = count(
-        1, "Other servers that must store an update before its ACK, with durability replicated.", at_most=16
+        1, "Other servers that store an update before its ACK, with durability replicated.", at_most=16
     )
     revocations_wait_seconds: float = seconds(
         3.0,
-        "With keys: if the list of revoked tokens in NATS is incomplete, wait this long for other servers to"
-        " restore it.",
+        "Longest wait for other servers to restore an incomplete list of revoked tokens.",
         meanings={0: "do not wait"},
     )
     reconcile_every_seconds: float = seconds(300.0, "Interval between comparisons of journals and stream.")
@@ -88,40 +82,38 @@ class ServerSettings:
 
     # Updates and documents
     update_bytes_max: int = size(
-        limits.UPDATE_BYTES_MAX, "Largest update that is accepted.", at_most=limits.UPDATE_BYTES_MAX
+        limits.UPDATE_BYTES_MAX, "Largest accepted update.", at_most=limits.UPDATE_BYTES_MAX
     )
     document_bytes_max: int = size(
         limits.DOCUMENT_BYTES_MAX,
-        "Largest document: its snapshot and the updates accepted since.",
+        "Largest document: snapshot and updates since.",
         meanings={0: "no limit"},
     )
     unfinished_bytes_max: int = size(
         limits.UNFINISHED_BYTES_MAX,
-        "Memory for chunks of a document's incomplete updates; four times update_bytes_max if that is set.",
+        "Memory for a document's incomplete updates; four times update_bytes_max if that is set.",
     )
     unfinished_total_bytes_max: int = size(
         4 * limits.UNFINISHED_BYTES_MAX,
-        "Memory for chunks of incomplete updates and calls of all documents of a worker.",
+        "Memory for incomplete updates and calls, per worker.",
     )
     unfinished_seconds: float = seconds(
-        limits.UNFINISHED_SECONDS, "Longest time between the first and the last chunk of an update."
+        limits.UNFINISHED_SECONDS, "Time from the first to the last chunk of an update."
     )
     pending_bytes_max: int = size(
-        limits.PENDING_BYTES_MAX, "Memory for updates of a document that wait for missing dependencies."
+        limits.PENDING_BYTES_MAX, "Memory for a document's updates with missing dependencies."
     )
     pending_updates_max: int = count(
-        limits.PENDING_UPDATES_MAX, "Number of updates of a document that wait for missing dependencies."
+        limits.PENDING_UPDATES_MAX, "Number of a document's updates with missing dependencies."
     )
     pending_seconds: float = seconds(
-        limits.PENDING_SECONDS, "Longest time that an update waits for missing dependencies."
+        limits.PENDING_SECONDS, "Time that an update waits for missing dependencies."
     )
     accepted_inline_bytes_max: int = size(
         limits.ACCEPTED_INLINE_BYTES_MAX,
-        "Larger accepted updates are announced without their content, and clients sync.",
+        "Larger accepted updates are announced without content; clients sync.",
     )
-    presence_seconds: float = seconds(
-        limits.PRESENCE_SECONDS, "Presence expires after this time without a renewal."
-    )
+    presence_seconds: float = seconds(limits.PRESENCE_SECONDS, "Presence expires after this time.")
 
     # Loading and unloading
     documents_max: int = count(50_000, "Open documents per worker.")
@@ -129,34 +121,31 @@ class ServerSettings:
     load_seconds_max: float = seconds(300.0, "Timeout of a load.")
     recover_seconds_max: float = seconds(
         30.0,
-        "After a data loss of NATS: longest wait for the journals of all servers before a document is UP.",
+        "After a data loss of NATS: longest wait for all journals.",
     )
-    idle_seconds: float = seconds(300.0, "Unload a document after this time without use.")
-    stop_seconds: float = seconds(20.0, "Timeout for closing the documents when the server stops.")
+    idle_seconds: float = seconds(300.0, "Unload an unused document after this time.")
+    stop_seconds: float = seconds(20.0, "Timeout for closing documents at a stop.")
 
     # History and snapshots
     history_seconds: float = seconds(
-        limits.HISTORY_SECONDS, "Age up to which old versions can be read.", meanings={0: "no history"}
+        limits.HISTORY_SECONDS, "Age of the oldest readable version.", meanings={0: "no history"}
     )
     compact_every_seconds: float = seconds(
-        DAY_SECONDS, "Longest time between compactions of a document with updates."
+        DAY_SECONDS, "Longest time between compactions of an edited document."
     )
     compact_wal_bytes: int = size(16 * limits.MIB, "Compact a document when its WAL exceeds this size.")
     compact_idle_bytes: int = size(
         256 * limits.KIB,
-        "Also compact a document with a WAL of this size after its load, before its unload, and when the"
-        " server stops.",
+        "Also compact such a WAL after a load, before an unload and at a stop.",
     )
-    deleted_keep_seconds: float = seconds(
-        30 * DAY_SECONDS, "Time during which a deleted document can be restored."
-    )
-    snapshot_bytes_max: int = size(1024 * limits.MIB, "Largest stored snapshot that is loaded.")
+    deleted_keep_seconds: float = seconds(30 * DAY_SECONDS, "Time to restore a deleted document.")
+    snapshot_bytes_max: int = size(1024 * limits.MIB, "Largest snapshot that is loaded.")
 
     # JetStream
     replicas: int = choice(1, "JetStream replicas of each stream.", one_of=(1, 3, 5))
     wal_bytes_max: int = size(
         0,
-        "Limit of the WAL; the fitted limit is half of the storage JetStream can reserve, 8 GiB at most.",
+        "Limit of the WAL; the fitted limit is half of what JetStream can reserve, 8 GiB at most.",
         meanings={0: "fits JetStream's storage", -1: "no limit"},
     )
     kept_presence_bytes_max: int = size(

@@ -146,7 +146,7 @@ def _serve() -> list[CommandSetting]:
             "health_listen",
             Setting(
                 kind=SettingKind.TEXT,
-                words="Answer GET /healthz and /readyz at this address; worker N adds N to the port.",
+                words="Address of /healthz and /readyz; worker N adds N to the port.",
                 default=None,
                 check=ListenAddress.parse,
             ),
@@ -155,13 +155,13 @@ def _serve() -> list[CommandSetting]:
     made = _fields("serve", ServerSettings)
     listen = Setting(
         kind=SettingKind.TEXT,
-        words="Address from which other servers copy the journal (replicated); 0.0.0.0: all interfaces.",
+        words="Address from which other servers copy the journal; 0.0.0.0: all interfaces.",
         default="127.0.0.1",
         check=check_listen,
     )
     secret = Setting(
         kind=SettingKind.FILE,
-        words="Secret shared by all servers that copy each other's journals.",
+        words="Secret of all servers that copy journals.",
         default=None,
     )
     where = next(number for number, one in enumerate(made) if one.key == "journal_advertise")
@@ -199,7 +199,7 @@ def _shared(section: str, log: str) -> list[CommandSetting]:
         check=check_nats,
     )
     files = {
-        "nats_ca": "CA certificate for NATS, if it is not signed by a public CA: PEM.",
+        "nats_ca": "CA certificate for NATS, if its CA is not public: PEM.",
         "nats_cert": "Client certificate, if NATS requires one: PEM.",
         "nats_key": "Key of the client certificate; readable by its owner only.",
     }
@@ -223,13 +223,13 @@ def _shared(section: str, log: str) -> list[CommandSetting]:
 
 
 def _seed(section: str) -> CommandSetting:
-    words = "nkey seed with which this service logs in to NATS."
+    words = "nkey seed of this service for NATS."
     setting = Setting(kind=SettingKind.FILE, words=words, default=None)
     return _own(section, "nats_seed_file", setting, variable=SEED_ENVIRONMENT, secret=True)
 
 
 def _open(section: str) -> CommandSetting:
-    words = "Run without keys: every client that can connect may read and change every document."
+    words = "Run without keys: every client may read and change every document."
     setting = Setting(kind=SettingKind.SWITCH, words=words, default=False)
     return _own(section, "open", setting, variable=OPEN_ENVIRONMENT, shared=True)
 

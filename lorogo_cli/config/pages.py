@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lorogo_cli.config.entries import SECTIONS, TOP, CommandSetting, entries
+from lorogo_cli.config.entries import PREFIX, SECTIONS, TOP, CommandSetting, entries
 from lorogo_cli.config.variables import OTHERS
+from lorogo_protocol.setting import Setting
 
 _EXAMPLES: Final = {"health_listen": "127.0.0.1:8081"}  # settings without a default and a usable placeholder
 _LINE: Final = 110
@@ -22,19 +23,16 @@ _HEADINGS: Final = {
     ("gateway", "nats_seed_file"): "The service",
     ("gateway", "frame_bytes_max"): "WebSocket, per connection unless noted",
     ("gateway", "head_bytes_max"): "HTTP",
-    ("gateway", "address_connections_max"): "Per address (IPv6: per /64), all its connections together",
-    (
-        "gateway",
-        "token_connections_max",
-    ): "Per token, all its connections together; clients without a token count by address",
+    ("gateway", "address_connections_max"): "Per address (IPv6: /64), over all its connections",
+    ("gateway", "token_connections_max"): "Per token, over all its connections; without a token by address",
     ("gateway", "tls_cert"): "TLS",
     ("gateway", "sample_seconds"): "Metrics and shutdown",
 }
 _ABOUT: Final = {
-    TOP: "For all commands. They stand before the first section; a section may override them.",
+    TOP: "For all commands. They stand before the first section.",
     "serve": "Document servers.",
     "gateway": "The HTTP and WebSocket gateway.",
-    "auth": "The auth service, which admits clients with tokens to NATS.",
+    "auth": "The auth service: admits clients with tokens to NATS.",
 }
 _HEAD: Final = """\
 # All settings of lorogo with their defaults, commented out. `lorogo config example` prints this file.
@@ -68,11 +66,13 @@ def _tables() -> Iterator[str]:
             if heading:
                 yield f"### {heading}"
                 yield ""
-            yield "| key | default | allowed | description | flag, variable |"
-            yield "|---|---|---|---|---|"
+            yield "| key, flag | default | description |"
+            yield "|---|---|---|"
             yield from map(_row, several)
         yield ""
     yield "## Other variables"
+    yield ""
+    yield "`_FILE` appended to a name: the name of a file with the value."
     yield ""
     yield "| variable | description |"
     yield "|---|---|"
@@ -80,10 +80,16 @@ def _tables() -> Iterator[str]:
 
 
 def _row(entry: CommandSetting) -> str:
+    """Return a row; it names values and variables only where the page's rules do not give them."""
     setting = entry.setting
-    names = "`, `".join(([entry.flag] if entry.flag else []) + list(entry.variables))
-    cells = (f"`{entry.key}`", _default(entry), setting.allowed(), setting.words, f"`{names}`")
-    return "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
+    words = setting.words
+    if values := _values(setting):
+        words += f" {values}."
+    derived = "_".join(filter(None, (PREFIX.strip("_"), "" if entry.shared else entry.section, entry.key)))
+    if entry.variables != (derived.upper(),):
+        words += f" Variables: `{'`, `'.join(entry.variables)}`."
+    names = f"`{entry.key}`" + (f" `{entry.flag}`" if entry.flag else "")
+    return "| " + " | ".join(one.replace("|", "\\|") for one in (names, _default(entry), words)) + " |"
 
 
 def _default(entry: CommandSetting) -> str:
@@ -113,10 +119,24 @@ def _example() -> Iterator[str]:
 def _described(entry: CommandSetting) -> Iterator[str]:
     setting = entry.setting
     words = setting.words
-    if setting.one_of or setting.meanings or setting.at_most is not None or (setting.at_least or 0) > 1:
+    if _values(setting):
         words += f" Allowed: {setting.allowed()}."
     for line in textwrap.wrap(words, _LINE - 2, break_long_words=False, break_on_hyphens=False):
         yield f"# {line}\n"
+
+
+def _values(setting: Setting) -> str:
+    """Return the allowed values without their type, which the default shows; "" for the usual range."""
+    if setting.one_of:
+        return f"Values: {setting.allowed()}"
+    found = [f"{value}: {meaning}" for value, meaning in setting.meanings.items()]
+    least = setting.shown(setting.at_least or 0)
+    if setting.at_most is not None:
+        low = "up" if setting.at_least is None else least
+        found.append(f"{low} to {setting.shown(setting.at_most)}")
+    elif setting.at_least is not None and setting.at_least > 1:
+        found.append(f"{least} or more")
+    return ", ".join(found)
 
 
 def _toml(entry: CommandSetting) -> str:

@@ -14,17 +14,17 @@ HANDED: Final = "LOROGO_CONFIG_HANDED"
 
 #: variables that are not settings of a service, and their use
 OTHERS: Final = {
-    CONFIG_ENVIRONMENT: "the settings file, like `--config`",
-    "LOROGO_TOKEN": "your token, for commands that read and change documents; `_FILE` names its file",
-    "LOROGO_ISSUER_SEED": "issuer.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
-    "LOROGO_AUTH_SEED": "auth.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
-    "LOROGO_AUTH_LIST_SEED": "auth-list.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
-    "LOROGO_SYSTEM_SEED": "system.seed of `lorogo auth`, without `seeds`; `_FILE` names its file",
-    "LOROGO_DEV_ROUTE_PASSWORD": "for docker-compose.yml: the password between its nats-servers",
-    "LOROGO_LAKE": "the tables of `lorogo pipeline`, like `--lake`",
-    "LOROGO_LOG_SECRET": "the secret of replicas, for `lorogo log repair --from`",
-    "LOROGO_OTEL": "1: export spans as OpenTelemetry's own variables define (docs/OBSERVABILITY.md)",
-    "LOROGO_NATS_SERVER": "the nats-server that `lorogo dev`, `chaos` and `bench` start",
+    CONFIG_ENVIRONMENT: "`--config`",
+    "LOROGO_TOKEN": "token for commands; also `_FILE`",
+    "LOROGO_ISSUER_SEED": "issuer.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
+    "LOROGO_AUTH_SEED": "auth.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
+    "LOROGO_AUTH_LIST_SEED": "auth-list.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
+    "LOROGO_SYSTEM_SEED": "system.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
+    "LOROGO_DEV_ROUTE_PASSWORD": "password between the nats-servers of docker-compose.yml",
+    "LOROGO_LAKE": "`--lake` of `lorogo pipeline`",
+    "LOROGO_LOG_SECRET": "secret of replicas for `lorogo log repair --from`",
+    "LOROGO_OTEL": "1: export spans (docs/OBSERVABILITY.md)",
+    "LOROGO_NATS_SERVER": "nats-server of `lorogo dev`, `chaos` and `bench`",
     "LOROGO_TRACES": "editing traces for `lorogo chaos` and `bench`",
 }
 _WITH_FILE: Final = re.compile("LOROGO_(TOKEN|[A-Z_]+_SEED)")
