@@ -72,7 +72,7 @@ def _tables() -> Iterator[str]:
         yield ""
     yield "## Other variables"
     yield ""
-    yield "`_FILE` appended to a name: the name of a file with the value."
+    yield "With `_FILE`: a file with the value."
     yield ""
     yield "| variable | description |"
     yield "|---|---|"
