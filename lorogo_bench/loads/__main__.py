@@ -13,11 +13,18 @@ _LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Load(Protocol):
-    """The interface of the class `Load` in each module of this package."""
+    """The interface of the class in each module of this package that is a kind of load."""
 
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *_: object) -> None: ...
+
+
+def class_of(kind: str) -> type[Any]:
+    """Return the class of a kind: `EditorLoad` for `editor`, `RawCrowdLoad` for `raw.crowd`."""
+    name = "".join(part.title() for part in kind.split(".")) + "Load"
+    found: type[Any] = getattr(importlib.import_module(f"lorogo_bench.loads.{kind}"), name)
+    return found
 
 
 async def main(kind: str) -> None:
@@ -25,7 +32,7 @@ async def main(kind: str) -> None:
     reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    make = importlib.import_module(f"lorogo_bench.loads.{kind}").Load
+    make = class_of(kind)
     first = await reader.readline()
     if not first:
         return

@@ -13,7 +13,7 @@ _OPENING_MAX = 16
 _OPEN_SECONDS = 60.0
 
 
-class Load:
+class CrowdLoad:
     """Readers of several documents."""
 
     def __init__(self, url: str, audiences: dict[str, dict[str, int]]) -> None:

@@ -15,7 +15,7 @@ _OPENING_MAX = 16
 _OPEN_SECONDS = 60.0
 
 
-class Load:
+class CursorsLoad:
     """Participants of several documents."""
 
     def __init__(self, url: str, documents: dict[str, list[list[int]]]) -> None:

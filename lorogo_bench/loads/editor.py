@@ -20,7 +20,7 @@ _UNSAVED_MAX = 8  # such updates without an ACK
 _OPEN_SECONDS = 60.0
 
 
-class Load:
+class EditorLoad:
     """One client; documents are opened on first use."""
 
     def __init__(self, url: str, seed: int) -> None:

@@ -25,7 +25,7 @@ def offered(name: str) -> str:
     return f"bench.offered.{name}"
 
 
-class Load:
+class HeavyLoad:
     """One client, and one separate connection."""
 
     def __init__(self, url: str) -> None:

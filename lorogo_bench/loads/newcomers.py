@@ -19,7 +19,7 @@ _OPEN_SECONDS = 110.0
 _REPLY_SECONDS = 30.0
 
 
-class Load:
+class NewcomersLoad:
     """Up to `count` clients, each on its own connection, which is made before the measurement."""
 
     def __init__(self, url: str, count: int) -> None:

@@ -26,7 +26,7 @@ _OPEN_SECONDS = 60.0
 _BYTES_MAX = 1024 * MIB
 
 
-class Load:
+class OpenerLoad:
     """One client, and one plain connection."""
 
     def __init__(self, url: str) -> None:

@@ -16,7 +16,7 @@ _OPEN_SECONDS = 60.0
 _UNSAVED_MAX = 10_000  # then it waits
 
 
-class Load:
+class PacerLoad:
     """One client with one document."""
 
     def __init__(self, url: str, document: str) -> None:

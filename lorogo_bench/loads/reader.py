@@ -13,7 +13,7 @@ from lorogo_client import Session
 _OPEN_SECONDS = 60.0
 
 
-class Load:
+class ReaderLoad:
     """One client with one document."""
 
     def __init__(self, url: str, document: str, seen_fd: int = -1) -> None:

@@ -23,7 +23,7 @@ _OPEN_SECONDS = 60.0
 _CALL_SECONDS = 60.0
 
 
-class Load:
+class ReplayerLoad:
     """One client; it closes its documents before it replies."""
 
     def __init__(self, url: str) -> None:

@@ -22,7 +22,7 @@ OPENING_MAX = 64  # documents at once
 _OPEN_SECONDS = 60.0
 
 
-class Load:
+class TypistLoad:
     """One client with several documents."""
 
     def __init__(self, url: str, documents: list[str], seen_fd: int = -1, seen_by: int = 1) -> None:

@@ -10,7 +10,7 @@ from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 
 
-class Load:
+class RawAnswererLoad:
     """One connection that answers every message."""
 
     def __init__(self, url: str) -> None:

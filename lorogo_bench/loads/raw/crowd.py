@@ -13,7 +13,7 @@ from lorogo_transport.ports import Message
 _OPENING_MAX = 16
 
 
-class Load:
+class RawCrowdLoad:
     """Subscribers of several subjects."""
 
     def __init__(self, url: str, audiences: dict[str, dict[str, int]]) -> None:

@@ -17,7 +17,7 @@ _PAYLOAD_BYTES = 49  # size of a presence entry in Loro's encoding
 _OPENING_MAX = 16
 
 
-class Load:
+class RawCursorsLoad:
     """Participants of several documents."""
 
     def __init__(self, url: str, documents: dict[str, list[list[int]]]) -> None:

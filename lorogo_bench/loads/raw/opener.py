@@ -24,7 +24,7 @@ _METADATA = bytes(420)  # about the size of a new document's snapshot metadata
 _ROLLUP = {"Nats-Rollup": "sub"}
 
 
-class Load:
+class RawOpenerLoad:
     """One connection."""
 
     def __init__(self, url: str) -> None:

@@ -34,7 +34,7 @@ def spec() -> StreamSpec:
     return StreamSpec(STREAM, (stored("*"),), republish=(stored("*"), republished("{{wildcard(1)}}")))
 
 
-class Load:
+class RawPublisherLoad:
     """One connection that publishes."""
 
     def __init__(self, url: str) -> None:

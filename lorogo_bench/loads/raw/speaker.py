@@ -21,7 +21,7 @@ def number_of(data: bytes) -> int:
     return int.from_bytes(data[:8], "big")
 
 
-class Load:
+class RawSpeakerLoad:
     """One connection that publishes messages of the size of one keystroke's update."""
 
     def __init__(self, url: str, name: str, seen_fd: int, seen_by: int) -> None:
