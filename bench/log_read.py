@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from turns import Turns, verdict
 
 from lorogo_log import BlockingLog, LogOptions, Reader, Sync
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.storage import disk
 from lorogo_log.storage.disk import DiskFile
 

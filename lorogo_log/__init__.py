@@ -60,6 +60,7 @@ stays.
 """
 
 from lorogo_log.core import BlockingLog, LogOptions, LogStats
+from lorogo_log.cursor import Cursor
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -80,10 +81,9 @@ from lorogo_log.errors import (
 )
 from lorogo_log.format.batch import Batch, Position, Record
 from lorogo_log.log import Log
-from lorogo_log.maintenance.sealed_segments import CleaningResult, SegmentReport
-from lorogo_log.read.cursor import Cursor
-from lorogo_log.read.reader import Reader, SegmentInfo
+from lorogo_log.reader import Reader, SegmentInfo
 from lorogo_log.recovery.recovery import RecoveryMode
+from lorogo_log.recovery.sealed_segments import CleaningResult, SegmentReport
 from lorogo_log.replication.coordinator import Coordinator, CoordinatorStats
 from lorogo_log.replication.replica import LogReplica, ReplicaStats
 from lorogo_log.replication.replica_follower import ReplicaInfo

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from lorogo_log import limits
 from lorogo_log.checks import U32_MAX, check_keys, check_time, kind, seconds, whole, whole_or_none
+from lorogo_log.cursor import Cursor
 from lorogo_log.errors import (
     DamageError,
     FormatError,
@@ -27,11 +28,10 @@ from lorogo_log.errors import (
 from lorogo_log.format import names
 from lorogo_log.format.batch import Batch, EncodedFrame, Position, Record, pack_value, pack_values
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
-from lorogo_log.maintenance import sealed_segments
-from lorogo_log.maintenance.sealed_segments import CleanFunction, CleaningResult, SegmentReport
-from lorogo_log.read.cursor import Cursor
-from lorogo_log.read.reader import OnDamage, Reader, SegmentInfo
+from lorogo_log.reader import OnDamage, Reader, SegmentInfo
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import RecoveredLog, RecoveryMode, recover
+from lorogo_log.recovery.sealed_segments import CleanFunction, CleaningResult, SegmentReport
 from lorogo_log.storage.disk import FileStorage, Lock, Storage
 from lorogo_log.storage.replica_state import load_state
 from lorogo_log.write.engine import LogHead, SegmentAppender

@@ -14,6 +14,7 @@ from typing import Any, Self
 from lorogo_log import limits
 from lorogo_log.checks import check_time
 from lorogo_log.core import BlockingLog, LogOptions, LogStats, columns
+from lorogo_log.cursor import Cursor
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -24,10 +25,9 @@ from lorogo_log.errors import (
 )
 from lorogo_log.format.batch import Batch, Position, Record, pack_value
 from lorogo_log.format.layout import Bytes
-from lorogo_log.maintenance.sealed_segments import CleanFunction, CleaningResult, SegmentReport
-from lorogo_log.read.cursor import Cursor
-from lorogo_log.read.reader import OnDamage, SegmentInfo, check_damaged
+from lorogo_log.reader import OnDamage, SegmentInfo, check_damaged
 from lorogo_log.recovery.recovery import RecoveryMode
+from lorogo_log.recovery.sealed_segments import CleanFunction, CleaningResult, SegmentReport
 from lorogo_log.storage.disk import Storage
 from lorogo_log.write.policy import Sync, WriteFailure
 from lorogo_log.write.queue import Waiting

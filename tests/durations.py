@@ -122,7 +122,7 @@ SECONDS = {
     "tests/cli/test_secrets_typed.py": 3,
     "tests/client/store/test_offline_store.py": 3,
     "tests/gateway/test_npm_presence.py": 3,
-    "tests/log/read/test_processes.py": 3,
+    "tests/log/test_processes.py": 3,
     "tests/pipeline/jobs/test_erase.py": 3,
     "tests/security/test_owner.py": 3,
     "tests/server/test_figures.py": 3,

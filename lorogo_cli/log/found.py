@@ -15,7 +15,7 @@ from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import show_count
 from lorogo_log.format import names
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
-from lorogo_log.read.reader import Reader
+from lorogo_log.reader import Reader
 from lorogo_log.recovery.recovery import SegmentName, list_segments
 from lorogo_log.storage.disk import Directory, DiskDirectory
 

@@ -22,7 +22,7 @@ from lorogo_cli.render.output import say, say_json, say_table, working
 from lorogo_cli.render.values import show_count, show_size
 from lorogo_log import RecoveryMode
 from lorogo_log.format import names
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import recover, salvage
 from lorogo_log.storage.disk import Directory, DiskDirectory
 from lorogo_log.storage.segment import Segment, scan

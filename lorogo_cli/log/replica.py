@@ -11,7 +11,7 @@ from lorogo_cli.log.found import LogListing
 from lorogo_log.errors import CorruptionError, FormatError, LogError
 from lorogo_log.format import names
 from lorogo_log.format.layout import REWRITTEN
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.broken import create_temporary, remove_temporary
 from lorogo_log.recovery.recovery import reseal
 from lorogo_log.storage.disk import Directory, write_all

@@ -19,7 +19,7 @@ from lorogo_log.format.layout import (
     SEGMENT_MAGIC,
     TRAILER_MAGIC,
 )
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.lost import RECORD_BYTES
 from lorogo_log.recovery.recovery import FOOTER_DAMAGED, SegmentName
 from lorogo_log.recovery.rewrite import good_frames

@@ -1,1 +1,1 @@
-"""Opening after a crash: torn tails are cut, broken segments are set aside, losses are reported."""
+"""Repair of segments after a crash; cleaning, expiry, compression, scrubbing, replacement of sealed ones."""

@@ -7,8 +7,8 @@ from lorogo_log.errors import CorruptionError, LogError, StaleEpochError
 from lorogo_log.format import names
 from lorogo_log.format.batch import Batch, EncodedFrame, body_matches
 from lorogo_log.format.layout import FRAME_HEADER_BYTES, REWRITTEN, Footer, SegmentHeader
-from lorogo_log.maintenance.sealed_segments import cleaning
 from lorogo_log.recovery.recovery import keep_broken, list_segments
+from lorogo_log.recovery.sealed_segments import cleaning
 from lorogo_log.replication.replica_rules import Piece
 from lorogo_log.storage.disk import Directory
 from lorogo_log.storage.segment import FrameStop, Segment, digest_of, find_frame, read_footer

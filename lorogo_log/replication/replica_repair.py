@@ -26,7 +26,7 @@ from lorogo_log.errors import DamageError, LogError
 from lorogo_log.format.batch import Record
 from lorogo_log.format.layout import FRAME_HEADER_BYTES, unpack_frame_header
 from lorogo_log.format.names import parse_segment
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import RecoveryMode
 from lorogo_log.replication.replica_check import HOLDS_LESS, DivergedError, repair_install
 from lorogo_log.replication.replica_fetch import Fetcher, fetch_into

@@ -25,8 +25,8 @@ from lorogo_log.errors import (
 from lorogo_log.format import names
 from lorogo_log.format.batch import EncodedFrame
 from lorogo_log.format.layout import REWRITTEN, Footer, SegmentHeader
-from lorogo_log.maintenance.sealed_segments import cleaning
 from lorogo_log.recovery.recovery import RecoveryMode, keep_broken, list_segments
+from lorogo_log.recovery.sealed_segments import cleaning
 from lorogo_log.replication.replica_adopt import Read, copied, go_on_in, staged, unused
 from lorogo_log.replication.replica_check import (
     HOLDS_LESS,

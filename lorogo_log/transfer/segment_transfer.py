@@ -31,7 +31,7 @@ from lorogo_log.errors import DamageError, FormatError, LogError, NotFoundError
 from lorogo_log.format.batch import Record
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
 from lorogo_log.format.names import segment_name
-from lorogo_log.read.reader import Reader
+from lorogo_log.reader import Reader
 from lorogo_log.storage.segment import Segment
 from lorogo_log.transfer import wire
 from lorogo_log.transfer.catalog import catalog

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lorogo_log import Directory, FileStorage, LogError, Record
 from lorogo_log.format.names import parse_segment
-from lorogo_log.maintenance.sealed_segments import clean
+from lorogo_log.recovery.sealed_segments import clean
 from lorogo_log.storage.segment import Segment
 from lorogo_protocol.journal.records import ErasedRecord, MalformedRecord
 from lorogo_server.journal.archive import ArchiveStorage

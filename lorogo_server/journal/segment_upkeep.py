@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lorogo_log import Directory, FileStorage, LogError, Reader
-from lorogo_log.maintenance.sealed_segments import expire
+from lorogo_log.recovery.sealed_segments import expire
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.journal import orphaned_partitions
 from lorogo_server.journal.archive import ArchiveError, ArchiveStorage

@@ -20,7 +20,7 @@ from lorogo_log.format.layout import (
     SEGMENT_HEADER_BYTES,
     padded,
 )
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import recover
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from lorogo_cli.log import survey
 from lorogo_log import BlockingLog, LogOptions
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.storage.disk import DiskDirectory
 from tests.cli.logs import SECOND, START, Cli, flip, frames, segments, tree, write
 

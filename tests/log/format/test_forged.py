@@ -19,7 +19,7 @@ from lorogo_log import (
 )
 from lorogo_log.format.layout import FOOTER_BYTES, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, padded
 from lorogo_log.format.names import is_ours, parse_segment
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.storage.memory import MemoryDirectory
 
 COUNT, BODY_BYTES, FLAGS, OFFSET = (56, "<I"), (60, "<I"), (4, "<H"), (48, "<Q")

@@ -33,7 +33,7 @@ from lorogo_log import (
 )
 from lorogo_log.format import names
 from lorogo_log.format.batch import EncodedFrame
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import broken_files, keep_broken, list_segments, recover
 from lorogo_log.storage.segment import Segment
 from tests.log.simdisk import Fault, PowerCut, SimDisk

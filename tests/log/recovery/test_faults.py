@@ -24,7 +24,7 @@ from lorogo_log import (
     WriteFailure,
     limits,
 )
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import RecoveryMode, recover
 from tests.log.simdisk import Fault, SimDisk
 from tests.log.write.test_crashes import SimWriter, everything, row_of

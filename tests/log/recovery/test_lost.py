@@ -20,7 +20,7 @@ from lorogo_log import (
     RecoveryMode,
     limits,
 )
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import broken_files, recover
 from tests.log.recovery.test_honest import two_segments, values
 from tests.log.simdisk import Fault, PowerCut, SimDisk

@@ -23,7 +23,7 @@ from lorogo_log import (
     ReplicaError,
     TornError,
 )
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.replication.coordinator import Coordinator
 from lorogo_log.replication.replica import LogReplica
 from lorogo_log.storage.disk import DiskDirectory, write_all

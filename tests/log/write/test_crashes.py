@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lorogo_log import FormatError, NotFoundError, Reader, Record, RecoveryMode
 from lorogo_log.format.batch import pack_value
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 from lorogo_log.recovery.recovery import recover
 from lorogo_log.write.engine import OpenSegment, SegmentAppender
 from tests.log.simdisk import PowerCut, SimDisk

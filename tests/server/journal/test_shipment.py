@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog, LogOptions
-from lorogo_log.maintenance.sealed_segments import clean
+from lorogo_log.recovery.sealed_segments import clean
 from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 from lorogo_server.journal.shipment import MANIFEST, Manifest, PartitionArchive, ShipmentMismatch, to_ship
 from lorogo_server.recovery.restore_sources import find

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog, LockedError, LogOptions, Reader
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = str(Path(__file__).parents[1] / "child.py")
+    child = str(Path(__file__).parent / "child.py")
     return subprocess.Popen(
         [sys.executable, child, *arguments], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     )

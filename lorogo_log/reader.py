@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 
 from lorogo_log import limits
 from lorogo_log.checks import seconds, whole
+from lorogo_log.cursor import Cursor
 from lorogo_log.errors import CorruptionError, DamageError, End, FormatError, NotFoundError, TornError
 from lorogo_log.format import names
 from lorogo_log.format.batch import Batch, Position, Record
 from lorogo_log.format.index import Index
 from lorogo_log.format.layout import REWRITTEN, SEGMENT_HEADER_BYTES, Footer
-from lorogo_log.read.cursor import Cursor
 from lorogo_log.recovery.lost import NOT_THERE
 from lorogo_log.recovery.recovery import SegmentName, list_segments
 from lorogo_log.recovery.rewrite import damage_at

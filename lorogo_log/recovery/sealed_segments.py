@@ -15,7 +15,6 @@ from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSeg
 from lorogo_log.format import names
 from lorogo_log.format.batch import Batch, Record
 from lorogo_log.format.layout import REWRITTEN, ZSTD, Bytes
-from lorogo_log.maintenance.replacement_check import require_place
 from lorogo_log.recovery.lost import FIRST_LOST, NOT_THERE
 from lorogo_log.recovery.recovery import (
     FOOTER_DAMAGED,
@@ -28,6 +27,7 @@ from lorogo_log.recovery.recovery import (
     missing_before,
     remove_temporary,
 )
+from lorogo_log.recovery.replacement_check import require_place
 from lorogo_log.recovery.rewrite import good_frames, rewrite
 from lorogo_log.storage.disk import Directory, write_all
 from lorogo_log.storage.listing import twin_damage

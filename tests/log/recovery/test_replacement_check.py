@@ -9,7 +9,7 @@ import pytest
 
 from lorogo_log import BlockingLog, CorruptionError, FormatError, LogOptions, Reader, RecoveryMode
 from lorogo_log.errors import LogError
-from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery import sealed_segments
 
 
 def segments(path: Path) -> list[Path]:

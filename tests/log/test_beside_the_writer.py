@@ -21,10 +21,10 @@ from lorogo_log import (
     Reader,
     Storage,
     TornError,
+    cursor,
     limits,
 )
 from lorogo_log.format.batch import encode, pack_value
-from lorogo_log.read import cursor
 
 
 def values(reader: Reader) -> list[Any]:

@@ -1,1 +1,0 @@
-"""Work on sealed segments: cleaning, expiry, compression, scrubbing, and replacement."""

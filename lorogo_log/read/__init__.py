@@ -1,1 +1,0 @@
-"""Reads: cursors over segments, and logs that are opened beside their writer."""
