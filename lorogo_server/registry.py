@@ -93,7 +93,7 @@ class DocumentRegistry:
         self._spawn(self._take(message))
 
     async def take(self, document_id: str) -> Host:
-        """Acquire a document without a client request; return its host when it is UP. Raises NotTaken."""
+        """Acquire a document without a client request; return its host when it is UP. Raises NotAcquired."""
         if not self._is_ready():
             raise NotAcquired("this server is not ready")
         taken = await self._answer_init(Message(subjects.init(document_id), b""))

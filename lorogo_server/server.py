@@ -365,7 +365,7 @@ class Server:
         self._log.info("stopped", documents=len(hosts))
 
     async def take(self, document_id: str) -> Host:
-        """Acquire a document without a client request; return its host when it is UP. Raises NotTaken."""
+        """Acquire a document without a client request; return its host when it is UP. Raises NotAcquired."""
         return await self._registry.take(document_id)
 
     @property

@@ -56,7 +56,7 @@ class LoadProcess:
         return self._process.pid if self._process is not None and running else None
 
     async def start(self) -> None:
-        """Start the process, and wait until it is ready. Raises LoadFailed."""
+        """Start the process, and wait until it is ready. Raises LoadProcessFailed."""
         log = await asyncio.to_thread(os.open, self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -74,7 +74,7 @@ class LoadProcess:
         await self._exchange({"order": self._order}, _START_SECONDS)
 
     async def call(self, verb: str, *, seconds: float = CALL_SECONDS, **arguments: Any) -> LoadReply:
-        """Run a command in the process, and wait until it is done. Raises LoadFailed, also on timeout."""
+        """Run a command in the process, and wait until it is done. Raises LoadProcessFailed, also on timeout."""
         answer = await self._exchange({"do": verb, "with": arguments, "seconds": seconds}, seconds + 5)
         return LoadReply(answer["result"], float(answer["seconds"]), float(answer["cpu_seconds"]))
 

@@ -48,7 +48,7 @@ class ServerProcess:
         return usage(self.pid)
 
     async def start(self) -> None:
-        """Start the server, and wait until it serves. Raises NotReady."""
+        """Start the server, and wait until it serves. Raises BenchNotReady."""
         assert not self.running
         self._log_start, log = await asyncio.to_thread(self._open_log)
         try:
@@ -87,7 +87,7 @@ class ServerProcess:
         return self._read()[-_WORDS_MAX:].decode(errors="replace").strip() or "(log is empty)"
 
     async def _served(self) -> None:
-        """Wait until its log has the event "serving". Raises NotReady."""
+        """Wait until its log has the event "serving". Raises BenchNotReady."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await asyncio.to_thread(self._serves):

@@ -125,7 +125,7 @@ class Stack:
         return process
 
     async def restart_servers(self) -> None:
-        """Stop all servers, then start all again on their folders. Raises NotReady."""
+        """Stop all servers, then start all again on their folders. Raises BenchNotReady."""
         await asyncio.gather(*(server.stop() for server in self.servers))
         await asyncio.gather(*(server.start() for server in self.servers))
 

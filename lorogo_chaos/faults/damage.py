@@ -58,7 +58,7 @@ def data_end(path: Path) -> int:
 
 
 def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> FileDamage:
-    """Flip one bit of the written data of one of the files. Raises NotPossible, ChaosError."""
+    """Flip one bit of the written data of one of the files. Raises FaultUnavailable, ChaosError."""
     path, end = _chosen(files, rng, within)
     at = rng.randrange(end)
     with path.open("r+b") as file:
@@ -70,7 +70,7 @@ def flip_bit(files: list[Path], rng: random.Random, *, within: Path) -> FileDama
 
 
 def cut_tail(files: list[Path], rng: random.Random, *, within: Path) -> FileDamage:
-    """Cut the end of the written data of the newest file. Raises NotPossible, ChaosError."""
+    """Cut the end of the written data of the newest file. Raises FaultUnavailable, ChaosError."""
     path, end = _chosen(files[-1:], rng, within)
     lost = rng.randint(1, min(end, _TAIL_BYTES_MAX))
     os.truncate(path, end - lost)

@@ -79,7 +79,7 @@ class Fault:
         return self._unmet_need is _cluster
 
     async def inject(self, stack: ChaosStack, rng: random.Random) -> InjectedFault:
-        """Inject the fault. Raises NotPossible (nothing was changed), ChaosError."""
+        """Inject the fault. Raises FaultUnavailable (nothing was changed), ChaosError."""
         if unmet_need := self.unmet_need(stack):
             raise FaultUnavailable(unmet_need)
         if self._heal is not None:
@@ -267,7 +267,7 @@ async def _leader_change(stack: ChaosStack, rng: random.Random) -> tuple[Injecte
 
 
 async def _leader(stack: ChaosStack, stream: str) -> str:
-    """Return the leader of the stream, once there is one. Raises NotReady."""
+    """Return the leader of the stream, once there is one. Raises StackNotReady."""
     problem = "no leader"
     with suppress(TimeoutError):
         async with asyncio.timeout(_LEADER_SECONDS):

@@ -166,7 +166,7 @@ class ClientFleet:
     # --- start and stop -----------------------------------------------------------------------------
 
     async def start(self, index: int) -> None:
-        """Start a new incarnation of a writer. Raises NotReady."""
+        """Start a new incarnation of a writer. Raises StackNotReady."""
         writer = self._writers[index]
         assert writer.process is None, "it runs"
         writer.incarnations += 1
@@ -213,7 +213,7 @@ class ClientFleet:
             await self.kill(writer.index)
 
     async def restart_ended(self) -> list[int]:
-        """Start the writers that exited or did not start, and return them. Raises NotReady."""
+        """Start the writers that exited or did not start, and return them. Raises StackNotReady."""
         dead = [one for one in self._writers if one.process is None or one.process.returncode is not None]
         for writer in dead:
             if writer.process is not None:

@@ -1,7 +1,7 @@
 """A small disk for one server's data folder: a tmpfs, where mounting is allowed.
 
     disk = SmallDisk(folder, 64 * MIB)
-    await disk.mount()      # raises NotPossible with the reason
+    await disk.mount()      # raises FaultUnavailable with the reason
     disk.fill()             # until no byte is free
     disk.free()
     await disk.unmount()
@@ -37,7 +37,7 @@ class SmallDisk:
         self._guard: ProcessGuard | None = None
 
     async def mount(self) -> None:
-        """Create the folder and mount the disk on it. Raises NotPossible."""
+        """Create the folder and mount the disk on it. Raises FaultUnavailable."""
         program = shutil.which("mount")
         if not sys.platform.startswith("linux") or program is None or shutil.which("umount") is None:
             raise FaultUnavailable("a full disk needs a tmpfs, and this system cannot mount one")

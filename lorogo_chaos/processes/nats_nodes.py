@@ -142,7 +142,7 @@ cluster {{
 
 
 async def formed(nodes: Sequence[NatsNode], seconds: float = 30.0) -> None:
-    """Wait until JetStream of these nodes answers, and has a leader. Raises NotReady."""
+    """Wait until JetStream of these nodes answers, and has a leader. Raises StackNotReady."""
     problem: Exception | None = None
     for node in nodes:
         try:

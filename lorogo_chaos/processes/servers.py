@@ -108,7 +108,7 @@ class ServerUnderTest:
                 await self._launch()
 
     async def ready(self, seconds: float = _READY_SECONDS) -> None:
-        """Wait until its log has `serving`. Raises NotReady."""
+        """Wait until its log has `serving`. Raises StackNotReady."""
         try:
             async with asyncio.timeout(seconds):
                 while not await asyncio.to_thread(self._in_log):  # noqa: ASYNC110  # a file has no events

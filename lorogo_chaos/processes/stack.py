@@ -119,7 +119,7 @@ class ChaosStack:
     # --- waits --------------------------------------------------------------------------------------
 
     async def wait_ready(self, seconds: float = 60.0) -> None:
-        """Start stopped processes, and wait until every server answers over NATS. Raises NotReady."""
+        """Start stopped processes, and wait until every server answers over NATS. Raises StackNotReady."""
         for node in self.nodes:
             node.resume()
             await node.start()
@@ -152,7 +152,7 @@ class ChaosStack:
         Required between two faults that harm files, together with an ACK of every document: then every ACKed
         update is in the stream and in a journal again. A server reconciles when it reconnects. A server
         without a reason to reconnect (another node of the cluster was damaged) gets one: its link is cut for
-        a moment. Raises NotReady.
+        a moment. Raises StackNotReady.
         """
         try:
             await self._until("every server has reconciled", _LOOK_SECONDS, self._all_reconciled)

@@ -48,7 +48,7 @@ def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
 async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -> int:
     """Run these workloads, print their results, and return the exit code.
 
-    Raises BenchError, Problem, BadTrace.
+    Raises BenchError, CommandError, BadTrace.
     """
     workloads = registry.find(names)
     json = wishes.json

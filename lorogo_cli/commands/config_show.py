@@ -12,7 +12,7 @@ from lorogo_cli.render.output import note, say_json, say_table
 
 
 def say_all(config: Path | None, *, as_json: bool) -> None:
-    """Show the settings of all services, without flags. Raises Mistaken."""
+    """Show the settings of all services, without flags. Raises InvalidConfiguration."""
     file = find_file(config)
     say([choose(one, typed={}, environment=os.environ, file=file) for one in SECTIONS], as_json=as_json)
 

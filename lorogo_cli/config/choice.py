@@ -103,7 +103,7 @@ def choose(
     environment: Mapping[str, str],
     file: ConfigFile | None,
 ) -> ResolvedSettings:
-    """Return the settings of this command; `typed` has the flags by key. Raises Mistaken.
+    """Return the settings of this command; `typed` has the flags by key. Raises InvalidConfiguration.
 
     Mistakes in sections of other commands and unknown variables become remarks: this command still runs.
     """

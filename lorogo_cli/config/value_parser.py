@@ -23,7 +23,7 @@ class InvalidValue(ValueError):
 
 
 def from_toml(entry: CommandSetting, value: object, folder: Path) -> Any:
-    """Parse a value from a file; `folder` is the base of relative paths. Raises Unfit."""
+    """Parse a value from a file; `folder` is the base of relative paths. Raises InvalidValue."""
     kind = entry.setting.kind
     match value:
         case str() if kind is SettingKind.SIZE:
@@ -50,7 +50,7 @@ def from_toml(entry: CommandSetting, value: object, folder: Path) -> Any:
 
 
 def from_text(entry: CommandSetting, text: str) -> Any:
-    """Parse the value of a variable or a flag. Raises Unfit."""
+    """Parse the value of a variable or a flag. Raises InvalidValue."""
     words = text.strip()
     match entry.setting.kind:
         case SettingKind.SIZE:
@@ -73,7 +73,7 @@ def from_text(entry: CommandSetting, text: str) -> Any:
 
 
 def from_texts(entry: CommandSetting, texts: Sequence[str]) -> Any:
-    """Parse the values of a flag that may be repeated. Raises Unfit."""
+    """Parse the values of a flag that may be repeated. Raises InvalidValue."""
     return _fit(entry, tuple(one.strip() for one in texts))
 
 

@@ -36,7 +36,7 @@ _PORT_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 def find(entry: CommandSetting, environment: Mapping[str, str]) -> tuple[str, Any] | None:
-    """Return the variable that sets this setting, and its value; empty variables do not count. Raises Unfit.
+    """Return the variable that sets this setting, and its value; empty variables do not count. Raises InvalidValue.
 
     The value of a secret is not parsed.
     """

@@ -89,7 +89,7 @@ class ServiceKeys:
         return {"seed": self.seed, "inbox_prefix": inbox_prefix}
 
     async def check_nats(self, url: str, *, alternative: str = "; or use --open instead of --keys") -> None:
-        """With keys, require that NATS refuses anonymous clients. Raises CommandError, Unanswered.
+        """With keys, require that NATS refuses anonymous clients. Raises CommandError, AccessCheckUnanswered.
 
         `alternative` ends the error message.
         """
@@ -115,7 +115,7 @@ class ServiceKeys:
         return CommandError(f"NATS does not know this seed: {seed}")
 
     async def check_open(self, url: str) -> None:
-        """Without keys, refuse a closed NATS, which our seed would open. Raises CommandError, Unanswered."""
+        """Without keys, refuse a closed NATS, which our seed would open. Raises CommandError, AccessCheckUnanswered."""
         if self.keys is not None or self.seed is None:
             return
         try:

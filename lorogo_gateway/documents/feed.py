@@ -318,7 +318,7 @@ def _log_end(error: BaseException) -> None:
 
 
 def _since(text: str) -> Since:
-    """Parse the `since` parameter. Raises InvalidPosition, Problem."""
+    """Parse the `since` parameter. Raises InvalidPosition, HttpProblem."""
     if text == "now":
         return text
     if len(text) > _SINCE_CHARS_MAX:

@@ -50,7 +50,7 @@ def run_audit(
     scratch: str | None = None,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Replay the journals and compare. Raises NoSource, JobFailed, Unreachable, LookFailed."""
+    """Replay the journals and compare. Raises NoSource, JobFailed, Unreachable, LiveReadFailed."""
     with TemporaryDirectory(prefix="lorogo-audit-", dir=scratch) as folder:
         lake = Lake.open(folder, create=True)
         done = ingest(spark, lake, journals, progress=progress)

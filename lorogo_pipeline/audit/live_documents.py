@@ -69,7 +69,7 @@ async def read_documents(
     *,
     settings: LiveReadSettings | None = None,
 ) -> AsyncIterator[LiveDocument]:
-    """Yield these documents, or all in NATS, in any order. Raises Unreachable, LookFailed, Disconnected.
+    """Yield these documents, or all in NATS, in any order. Raises Unreachable, LiveReadFailed, Disconnected.
 
     A document that could not be read is UNREADABLE, with the reason.
     """
@@ -86,7 +86,7 @@ async def read_documents(
 async def live(
     where: str | Transport, settings: LiveReadSettings | None = None, *, clock: Clock | None = None
 ) -> AsyncIterator["LiveDocumentReader"]:
-    """Connect to the documents of a NATS. Raises Unreachable, LookFailed if no server has run there."""
+    """Connect to the documents of a NATS. Raises Unreachable, LiveReadFailed if no server has run there."""
     async with AsyncExitStack() as stack:
         transport = where
         if isinstance(transport, str):
@@ -145,7 +145,7 @@ class LiveDocumentReader:
             return _unreadable(document_id, str(error))
 
     async def read(self, document_id: str) -> LiveDocument:
-        """Read the document. Raises LookFailed if all tries fail, Disconnected without NATS."""
+        """Read the document. Raises LiveReadFailed if all tries fail, Disconnected without NATS."""
         ids.check_document_id(document_id)
         problem = ""
         try:

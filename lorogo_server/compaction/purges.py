@@ -66,7 +66,7 @@ async def purge_prefix(
     """Remove every message of the WAL below a sequence; return their number.
 
     `removed` has their number by document: all these documents are in `held`, and no message is the newest
-    of its document. Raises NotHeld if this no longer holds, OutcomeUnknown, TransportError.
+    of its document. Raises PurgeRefused if this no longer holds, OutcomeUnknown, TransportError.
     """
     ours = [held[document_id] for document_id in sorted(removed)]
     async with _lock_hosts([one.host for one in ours]):
@@ -98,7 +98,7 @@ async def purge_prefix(
 
 @asynccontextmanager
 async def _lock_hosts(hosts: Sequence[Host]) -> AsyncIterator[None]:
-    """Block other compactions, deletions and purges of these documents. Raises NotHeld."""
+    """Block other compactions, deletions and purges of these documents. Raises PurgeRefused."""
     async with AsyncExitStack() as stack:
         for host in hosts:
             try:
@@ -110,7 +110,7 @@ async def _lock_hosts(hosts: Sequence[Host]) -> AsyncIterator[None]:
 
 
 async def _confirm_all(ours: Sequence[PurgeCandidate]) -> None:
-    """Make the journals durable and confirm the leases. Raises NotHeld, JournalStopped, TransportError."""
+    """Make the journals durable and confirm the leases. Raises PurgeRefused, JournalStopped, TransportError."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def settle(one: PurgeCandidate) -> str:

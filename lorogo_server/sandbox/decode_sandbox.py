@@ -318,13 +318,13 @@ class SandboxProcess:
             os.set_blocking(pipe.fileno(), False)
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Wait for the ready signal. Raises TimeoutError, Gone."""
+        """Wait for the ready signal. Raises TimeoutError, SandboxGone."""
         if not self._ready:
             self._read_reply(deadline)
             self._ready = True
 
     def check(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> WorkerExit | None:
-        """Decode one update; return the worker's exit, or None if it survived. Raises TimeoutError, Gone."""
+        """Decode one update; return the worker's exit, or None if it survived. Raises TimeoutError, SandboxGone."""
         self.wait_until_ready(deadline)
         if self._batch is not None:
             self.finish(deadline)
@@ -346,14 +346,14 @@ class SandboxProcess:
         return self._out.fileno()
 
     def begin(self, batch: "ValidationBatch", deadline: float) -> None:
-        """Send a batch to the worker; no other may be under way. Raises TimeoutError, Gone."""
+        """Send a batch to the worker; no other may be under way. Raises TimeoutError, SandboxGone."""
         assert self._batch is None
         self._batch, self.due = batch, deadline  # settled from here on, however it ends
         self.wait_until_ready(deadline)
         self._write(_framed(batch.updates, careful=False, bounded=True), deadline)
 
     def finish(self, deadline: float) -> None:
-        """Read the reply to the batch under way, if any, and settle it. Raises TimeoutError, Gone."""
+        """Read the reply to the batch under way, if any, and settle it. Raises TimeoutError, SandboxGone."""
         if self._batch is None:
             return
         reply = self._read_reply(deadline)

@@ -67,7 +67,7 @@ class CounterPart:
 
 
 def checked_key(key: object) -> str:
-    """Return the key if Loro can store it. Raises Problem."""
+    """Return the key if Loro can store it. Raises ValueProblem."""
     if not isinstance(key, str):
         raise ValueProblem(f"the key {brief(key)} is not a string")
     if len(key) > KEY_CHARS_MAX:

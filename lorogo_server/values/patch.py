@@ -70,7 +70,7 @@ def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered
 
 
 def parse_pointer(pointer: object) -> list[str]:
-    """Return the tokens of a JSON pointer (RFC 6901). Raises Problem."""
+    """Return the tokens of a JSON pointer (RFC 6901). Raises ValueProblem."""
     if not isinstance(pointer, str):
         raise ValueProblem("the pointer is not a string")
     if not pointer:

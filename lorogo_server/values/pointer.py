@@ -31,7 +31,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 def child(where: Any, key: str, spend: Spend) -> Any:
-    """Return Loro's item under a key of a container. Raises Problem if there is none."""
+    """Return Loro's item under a key of a container. Raises ValueProblem if there is none."""
     match where:
         case dict():
             if key not in where:
@@ -161,7 +161,7 @@ def not_editable(where: object) -> ValueProblem:
 
 
 def checked_root_name(name: str) -> str:
-    """Return the name if it is valid for a root: Loro panics on other names. Raises Problem."""
+    """Return the name if it is valid for a root: Loro panics on other names. Raises ValueProblem."""
     if not name or "/" in name or "\0" in name or name.startswith(MERGEABLE_PREFIX):
         raise ValueProblem(f"{brief(name)} cannot name a root")
     return checked_key(name)

@@ -33,7 +33,7 @@ class ProtocolParser:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Deliver every complete message, and yield control lines in their order between messages.
 
-        Raises NotNats. Must be iterated to its end.
+        Raises NatsProtocolError. Must be iterated to its end.
         """
         taken = data
         if self._buffer:
