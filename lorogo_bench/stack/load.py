@@ -74,7 +74,10 @@ class LoadProcess:
         await self._exchange({"order": self._order}, _START_SECONDS)
 
     async def call(self, verb: str, *, seconds: float = CALL_SECONDS, **arguments: Any) -> LoadReply:
-        """Run a command in the process, and wait until it is done. Raises LoadProcessFailed, also on timeout."""
+        """Run a command in the process, and wait until it is done.
+
+        Raises LoadProcessFailed, also on timeout.
+        """
         answer = await self._exchange({"do": verb, "with": arguments, "seconds": seconds}, seconds + 5)
         return LoadReply(answer["result"], float(answer["seconds"]), float(answer["cpu_seconds"]))
 

@@ -36,9 +36,9 @@ _PORT_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 def find(entry: CommandSetting, environment: Mapping[str, str]) -> tuple[str, Any] | None:
-    """Return the variable that sets this setting, and its value; empty variables do not count. Raises InvalidValue.
+    """Return the variable that sets this setting, and its value; empty variables do not count.
 
-    The value of a secret is not parsed.
+    The value of a secret is not parsed. Raises InvalidValue.
     """
     for variable in entry.variables:
         text = environment.get(variable, "")

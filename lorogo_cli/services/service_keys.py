@@ -115,7 +115,10 @@ class ServiceKeys:
         return CommandError(f"NATS does not know this seed: {seed}")
 
     async def check_open(self, url: str) -> None:
-        """Without keys, refuse a closed NATS, which our seed would open. Raises CommandError, AccessCheckUnanswered."""
+        """Without keys, refuse a closed NATS, which our seed would open.
+
+        Raises CommandError, AccessCheckUnanswered.
+        """
         if self.keys is not None or self.seed is None:
             return
         try:

@@ -165,7 +165,10 @@ class _Resource:
         return min(most)
 
     def _authenticate(self, operation: Operation, request: Request) -> Principal:
-        """Return the principal. Raises NotSignedIn, TokenRefused, HttpProblem 403 for a cross-site request."""
+        """Return the principal.
+
+        Raises NotSignedIn, TokenRefused, HttpProblem 403 for a cross-site request.
+        """
         if self._guard.open or isinstance(operation.need, NoToken):
             return OPEN if self._guard.open else ANONYMOUS
         found = presented(request.headers)

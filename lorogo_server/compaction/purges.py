@@ -110,7 +110,10 @@ async def _lock_hosts(hosts: Sequence[Host]) -> AsyncIterator[None]:
 
 
 async def _confirm_all(ours: Sequence[PurgeCandidate]) -> None:
-    """Make the journals durable and confirm the leases. Raises PurgeRefused, JournalStopped, TransportError."""
+    """Make the journals durable and confirm the leases.
+
+    Raises PurgeRefused, JournalStopped, TransportError.
+    """
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def settle(one: PurgeCandidate) -> str:

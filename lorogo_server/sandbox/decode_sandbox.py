@@ -324,7 +324,10 @@ class SandboxProcess:
             self._ready = True
 
     def check(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> WorkerExit | None:
-        """Decode one update; return the worker's exit, or None if it survived. Raises TimeoutError, SandboxGone."""
+        """Decode one update; return the worker's exit, or None if it survived.
+
+        Raises TimeoutError, SandboxGone.
+        """
         self.wait_until_ready(deadline)
         if self._batch is not None:
             self.finish(deadline)
