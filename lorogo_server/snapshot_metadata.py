@@ -6,46 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.position import NOWHERE, Position
 
 FORMAT = "1"
 _METADATA_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class IncarnationCutoff:
-    """Last WAL position of the document's incarnation before a restore.
-
-    The restore purged the WAL up to it. A lagging JetStream replica may still have those messages, among
-    them refused updates.
-    """
-
-    epoch: int = 0
-    sequence: int = 0
-    time_ns: int = 0  # of the message at `sequence`: a recreated WAL starts at sequence 1 again
-
-    def below(self, epoch: int, sequence: int, time_ns: int) -> bool:
-        """Return True if a message at that position and time belongs to the earlier incarnation."""
-        return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
-
-    def __str__(self) -> str:
-        return f"{self.epoch}:{self.sequence}:{self.time_ns}"
-
-    @classmethod
-    def parse(cls, text: str) -> "IncarnationCutoff":
-        """Parse the string form. Raises ValueError."""
-        epoch, sequence, time_ns = map(int, text.split(":"))
-        return cls(epoch, sequence, time_ns)
-
-
-NO_CUTOFF = IncarnationCutoff()
-
-
-@dataclass(frozen=True, slots=True)
 class SnapshotMetadata:
     """Metadata stored beside the snapshot's bytes; the defaults stand for a document without a snapshot."""
 
-    sequence: int = 0  # the snapshot has every WAL message up to here (for operators and for `head`)
-    epoch: int = 0
+    position: Position = NOWHERE  # of the last update in the snapshot (for operators and for `head`)
     frontiers: bytes = b""
     trim: bytes = b"\x00"  # version vector before which history is gone
     dated: str = "[]"
@@ -54,7 +25,9 @@ class SnapshotMetadata:
     deleted_ns: int = 0  # by NATS's clock, like the times of updates
     deleted_by: int = 0  # lease of the owner that deleted it; `lease` is its last owner's. 0: unknown
     erased_ns: int = 0  # deleted with `--purge`: every server removes its records, except the tombstone
-    cutoff: IncarnationCutoff = NO_CUTOFF
+    # Last position of the earlier incarnation. The restore purged the WAL up to it, but a lagging JetStream
+    # replica may still have those messages, among them refused updates.
+    cutoff: Position = NOWHERE
     # Records of owners up to that lease, or up to that time, belong to an earlier incarnation; 0: none.
     past: int = 0
     past_ns: int = 0
@@ -80,8 +53,7 @@ class SnapshotMetadata:
     def _strings(self) -> dict[str, str]:
         out = {
             "format": FORMAT,
-            "sequence": str(self.sequence),
-            "epoch": str(self.epoch),
+            "position": str(self.position),
             "frontiers": base64.b64encode(self.frontiers).decode(),
             "trim": base64.b64encode(self.trim).decode(),
             "dated": self.dated,
@@ -94,8 +66,8 @@ class SnapshotMetadata:
             out["deleted_by"] = str(self.deleted_by)
         if self.erased_ns:
             out["erased_ns"] = str(self.erased_ns)
-        if self.cutoff != NO_CUTOFF:
-            out["floor"] = str(self.cutoff)
+        if self.cutoff != NOWHERE:
+            out["cutoff"] = str(self.cutoff)
         if self.past:
             out["past"], out["past_ns"] = str(self.past), str(self.past_ns)
         return out
@@ -108,8 +80,7 @@ class SnapshotMetadata:
             raise MalformedMessage(f"the snapshot has format {version!r}, this server reads {FORMAT!r}")
         try:
             return cls(
-                sequence=int(metadata.get("sequence", "0")),
-                epoch=int(metadata.get("epoch", "0")),
+                position=Position.parse(metadata.get("position", "0:0:0")),
                 frontiers=base64.b64decode(metadata.get("frontiers", ""), validate=True),
                 trim=base64.b64decode(metadata.get("trim", ""), validate=True),
                 dated=metadata.get("dated", "[]"),
@@ -118,7 +89,7 @@ class SnapshotMetadata:
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
                 deleted_by=int(metadata.get("deleted_by", "0")),
                 erased_ns=int(metadata.get("erased_ns", "0")),
-                cutoff=IncarnationCutoff.parse(metadata["floor"]) if "floor" in metadata else NO_CUTOFF,
+                cutoff=Position.parse(metadata.get("cutoff", "0:0:0")),
                 past=int(metadata.get("past", "0")),
                 past_ns=int(metadata.get("past_ns", "0")),
             )

@@ -37,7 +37,7 @@ class ServerTracing:
         return len(self._unsafe)
 
     def accepted(
-        self, document: StructuredLogger, document_id: str, one: Accepted, epoch: int, received_at: float
+        self, document: StructuredLogger, document_id: str, one: Accepted, received_at: float
     ) -> None:
         """Trace an update that was imported, and given to the journal if it changed the document."""
         update = one.update
@@ -46,7 +46,7 @@ class ServerTracing:
                 "update accepted",
                 log_id=update.log_id,
                 sequence=update.sequence,
-                epoch=epoch,
+                epoch=one.position.epoch,
                 bytes=len(update.payload),
                 new=one.new,
             )
@@ -55,7 +55,7 @@ class ServerTracing:
         facts = {
             **self._facts(document_id, update.log_id),
             "lorogo.sequence": update.sequence,
-            "lorogo.epoch": epoch,
+            "lorogo.epoch": one.position.epoch,
             "lorogo.bytes": len(update.payload),
         }
         now_ns = self._clock.wall_ns()

@@ -89,10 +89,10 @@ def shown(found: UpdateTrace) -> list[tuple[str, str]]:
         for no in found.rejected
     ]
     if found.snapshot is not None:
-        covered = found.snapshot.sequence
+        covered = found.snapshot.position
         end = (
-            f"the WAL up to {covered} in epoch {found.snapshot.epoch}"
-            if covered
+            f"the WAL up to {covered.sequence} in epoch {covered.epoch}"
+            if covered.sequence
             else "nothing of the WAL yet"
         )
         lines.append(("snapshot", f"{end}; the document is deleted" if found.snapshot.deleted else end))

@@ -18,6 +18,7 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.calls import Body
 from lorogo_protocol.messages.chunks import Chunk
 from lorogo_protocol.messages.replies import number, sentence
+from lorogo_protocol.position import NOWHERE, Position
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Headers, StoredMessage, Transport
 from lorogo_transport.rpc.calls import Caller
@@ -74,8 +75,7 @@ class Quarantined:
 class SnapshotCoverage:
     """The WAL position that the stored snapshot covers."""
 
-    epoch: int
-    sequence: int
+    position: Position
     deleted: bool
 
 
@@ -156,10 +156,10 @@ def verdict(found: UpdateTrace) -> str:
 
 def _compacted(found: UpdateTrace) -> bool:
     """True if the stored snapshot covers the update's WAL position."""
-    snapshot = found.snapshot
-    if snapshot is None:
+    if found.snapshot is None:
         return False
-    return any((one.epoch, one.sequence) <= (snapshot.epoch, snapshot.sequence) for one in found.journals)
+    covered = found.snapshot.position
+    return any(covered.includes(Position(one.epoch, one.sequence, one.time_ns)) for one in found.journals)
 
 
 # --- places to search----------------------------------------------------------------------------
@@ -290,9 +290,11 @@ async def _in_document(caller: Caller, document: str, spans: Sequence[Span]) -> 
 def _covered(head: SnapshotHead | None) -> SnapshotCoverage | None:
     if head is None:
         return None
-    numbers = [head.facts.get(name, "0") for name in ("epoch", "sequence")]
-    epoch, sequence = (int(one) if one.isascii() and one.isdigit() else 0 for one in numbers)
-    return SnapshotCoverage(epoch, sequence, is_deleted(head))
+    try:
+        position = Position.parse(head.facts.get("position", str(NOWHERE)))
+    except ValueError:
+        position = NOWHERE
+    return SnapshotCoverage(position, is_deleted(head))
 
 
 def _sequence(headers: Headers) -> int:

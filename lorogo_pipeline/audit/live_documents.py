@@ -25,9 +25,9 @@ from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused, need
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.position import Position
 from lorogo_protocol.status import Failed, Status, Up
 from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
-from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock, SystemClock
@@ -267,7 +267,7 @@ class LiveDocumentReader:
             ServerSettings(),  # the widest limits, so that every accepted update loads
             self._clock,
             epoch=_NO_EPOCH,
-            covered=CoverageEntry("", _NO_EPOCH, _ALL, _ALL),
+            covered=Position(_NO_EPOCH, _ALL, _ALL),
         )
         return loaded, await self._snapshots.head(document_id)
 

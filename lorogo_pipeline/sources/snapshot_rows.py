@@ -110,8 +110,8 @@ def _head_row(head: SnapshotHead) -> dict[str, object]:
         "erased": facts.erased_ns > 0,
         "generation": facts.generation,
         "lease": facts.lease,
-        "epoch": facts.epoch,
-        "sequence": facts.sequence,
+        "epoch": facts.position.epoch,
+        "sequence": facts.position.sequence,
         "frontiers": facts.frontiers,
         "trim": facts.trim,
     }

@@ -13,6 +13,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.position import Position
 from lorogo_server.document import history
 from lorogo_server.document.host import Host
 from lorogo_server.document.wal_bounds import first_needed
@@ -46,10 +47,9 @@ class VerifiedSnapshot:
     """A snapshot that was stored and read back, and the part of the WAL that it makes obsolete."""
 
     revision: int  # of the snapshot object
-    before: int  # the snapshot covers messages below this sequence
-    epoch: int  # of that sequence
+    position: Position  # of the last update in it
+    before: int  # the snapshot covers messages below this sequence of that epoch
     snapshot_bytes: int
-    sequence: int
     wal_bytes: int  # of the covered messages
 
 
@@ -62,7 +62,6 @@ class _Mark:
     purge_before: int  # the snapshot makes messages below this sequence obsolete
     wal_bytes: int
     new_bytes: int  # of accepted updates since the previous snapshot
-    epoch: int
     life: int  # number of the load that the document in memory comes from
 
 
@@ -73,14 +72,14 @@ async def compact(host: Host) -> Compacted:
     """
     async with host.compacting:
         covering = await _cover(host)
-        purged = await purge(host, covering.before, covering.epoch)
+        purged = await purge(host, covering.before, covering.position.epoch)
         host.log.info(
             "compacted",
             snapshot_bytes=covering.snapshot_bytes,
             purged=purged,
-            sequence=covering.sequence,
+            sequence=covering.position.sequence,
         )
-        return Compacted(covering.snapshot_bytes, purged, covering.sequence)
+        return Compacted(covering.snapshot_bytes, purged, covering.position.sequence)
 
 
 async def cover(host: Host) -> VerifiedSnapshot:
@@ -107,7 +106,7 @@ async def _cover(host: Host) -> VerifiedSnapshot:
     await host.journalling.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
     return VerifiedSnapshot(
-        head.revision, mark.purge_before, mark.epoch, len(mark.data), mark.facts.sequence, mark.wal_bytes
+        head.revision, mark.facts.position, mark.purge_before, len(mark.data), mark.wal_bytes
     )
 
 
@@ -191,7 +190,7 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
     frontiers = replica.frontiers()
     # By the stream's clock, which dated the versions: the local clock may be wrong, and a trim is final.
     dated = [version.time_ns for version in intake.history.versions(frontiers)]
-    now_ns = min(clock.wall_ns(), loaded.follower.time_ns or max(dated, default=clock.wall_ns()))
+    now_ns = min(clock.wall_ns(), loaded.follower.position.time_ns or max(dated, default=clock.wall_ns()))
     horizon_ns = now_ns - int(host.context.settings.history_seconds * 1e9)
     intake.history.thin(now_ns)
     oldest = intake.history.at(horizon_ns, frontiers)
@@ -216,15 +215,14 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
             intake.history.drop_before(oldest.time_ns)
     facts = replace(
         loaded.facts,
-        sequence=intake.head,
-        epoch=host.epoch,
+        position=intake.head,
         frontiers=frontiers,
         trim=fresh.trimmed(),
         dated=history.encode(intake.history.versions(frontiers)),
         lease=host.lease.token,
     )
     needed = first_needed(loaded, host.answers)
-    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.epoch, host.answers.life)
+    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.answers.life)
 
 
 async def _exported(host: Host, replica: Replica, fork: Fork, export: Work) -> bytes:
@@ -243,7 +241,7 @@ async def _exported(host: Host, replica: Replica, fork: Fork, export: Work) -> b
 def _version_key(host: Host) -> tuple[object, ...]:
     """Return the state that must not change between an export and its mark."""
     intake = host.loaded.intake
-    return intake.replica.version(), intake.head, intake.deleted, host.epoch, host.answers.life
+    return intake.replica.version(), intake.head, intake.deleted, host.answers.life
 
 
 async def _learn_other_snapshot(host: Host) -> None:
@@ -286,10 +284,10 @@ async def _learn_other_snapshot(host: Host) -> None:
                 applied = ours.apply(other.updates_since(vector))  # keeps all changes in memory
             else:
                 applied = ours.apply(data)
-            await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
+            await host.journalling.merged(data, other.version(), host.loaded)
             if isinstance(applied, Applied) and applied.new:
                 await host.answers.tell_restored(
-                    host.loaded.intake.head
+                    host.loaded.intake.head.sequence
                 )  # clients have not received its changes
         known = host.loaded.facts
         both = replace(

@@ -16,7 +16,7 @@ from lorogo_server.document import history
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.stores.overwrite import overwrite
 from lorogo_transport.stores.snapshots import SnapshotHead
@@ -39,8 +39,7 @@ async def delete(host: Host) -> int:
         loaded.intake.history.thin(context.clock.wall_ns())
         facts = replace(
             loaded.facts,
-            sequence=loaded.intake.head,
-            epoch=host.epoch,
+            position=loaded.intake.head,
             frontiers=frontiers,
             trim=replica.trimmed(),
             dated=history.encode(loaded.intake.history.versions(frontiers)),
@@ -63,7 +62,7 @@ async def delete(host: Host) -> int:
         host.log.info("deleted", generation=facts.generation)
         await host.answers.tell_deleted()
         await host.journalling.deleted(facts)
-        await purge(host, loaded.follower.position + 1, host.epoch)
+        await purge(host, loaded.follower.position.sequence + 1, host.epoch)
         return facts.deleted_ns
 
 
@@ -102,8 +101,7 @@ async def erase(host: Host) -> int:
         now_ns = max(now_ns, loaded.facts.deleted_ns)
         if not loaded.facts.erased_ns or (old is not None and old.size):  # an old snapshot may have come back
             facts = SnapshotMetadata(
-                sequence=loaded.intake.head,
-                epoch=host.epoch,
+                position=loaded.intake.head,
                 lease=host.lease.token,
                 generation=loaded.facts.generation,
                 deleted_ns=loaded.facts.deleted_ns or now_ns,
@@ -144,10 +142,10 @@ async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
     if old is not None and loaded.snapshot is not None and old.nuid != loaded.snapshot.nuid:
         await context.snapshots.discard(old)
     await host.lease.confirm()
-    if not await context.check_epoch() and loaded.follower.position:
-        before = loaded.follower.position + 1
+    if not await context.check_epoch() and loaded.follower.position.sequence:
+        before = loaded.follower.position.sequence + 1
         await overwrite(context.wal, subjects.wal(host.document_id), before=before)
-        loaded.follower.rewind()
+        loaded.follower.rewind(host.epoch)
     await context.quarantine.forget(host.document_id)
     with suppress(StreamMissing):
         presence = context.transport.stream(subjects.PRESENCE_STREAM)
@@ -175,17 +173,18 @@ async def restore(host: Host) -> int:
             raise Refused(Reason.BUSY, "the stream lost messages, and is being read afresh; ask again")
         # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
         # come back with the document.
-        if loaded.follower.position:
+        if loaded.follower.position.sequence:
             if not host.lease.valid():
                 raise LeaseLost("the lease ran out before the purge")
-            await context.wal.purge(subjects.wal(host.document_id), before=loaded.follower.position + 1)
+            before = loaded.follower.position.sequence + 1
+            await context.wal.purge(subjects.wal(host.document_id), before=before)
         facts = replace(
             loaded.facts,
             deleted_ns=0,
             deleted_by=0,
             generation=loaded.facts.generation + 1,
             lease=host.lease.token,
-            cutoff=IncarnationCutoff(host.epoch, loaded.follower.position, loaded.follower.time_ns),
+            cutoff=loaded.follower.position,
         )
         try:
             await context.snapshots.put_facts(
@@ -198,5 +197,5 @@ async def restore(host: Host) -> int:
         await host.journalling.restored(facts.generation, restored_ns)
         await host.reload()
         host.log.info("restored", generation=facts.generation)
-        await host.answers.tell_restored(host.loaded.intake.head)
+        await host.answers.tell_restored(host.loaded.intake.head.sequence)
         return facts.generation

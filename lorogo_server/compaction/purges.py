@@ -47,7 +47,7 @@ class PurgeCandidate:
     def unneeded_before(self) -> int:
         """First sequence that a purge must keep; 0: purge nothing."""
         covering = self.covering
-        return self.host.unneeded_before(covering.epoch, covering.revision, covering.before)
+        return self.host.unneeded_before(covering.position.epoch, covering.revision, covering.before)
 
 
 async def purge_one(held: PurgeCandidate) -> int:
@@ -57,7 +57,7 @@ async def purge_one(held: PurgeCandidate) -> int:
     """
     async with held.host.compacting:
         before = held.unneeded_before()
-        return await compaction.purge(held.host, before, held.covering.epoch) if before else 0
+        return await compaction.purge(held.host, before, held.covering.position.epoch) if before else 0
 
 
 async def purge_prefix(
@@ -78,7 +78,7 @@ async def purge_prefix(
             one.host.document_id
             for one in ours
             if not one.host.lease.valid()
-            or one.covering.epoch != context.epochs.current
+            or one.covering.position.epoch != context.epochs.current
             or one.unneeded_before() < before
         ]
         if gone:

@@ -72,9 +72,9 @@ class Backlog:
         return self._copies[-1].sequence if self._copies else 0
 
     @property
-    def newest_ns(self) -> int:
-        """Stream time of the last message; 0 if the queue is empty."""
-        return self._copies[-1].copy.stored.time_ns if self._copies else 0
+    def last(self) -> QueuedMessage | None:
+        """The last message; None if the queue is empty."""
+        return self._copies[-1] if self._copies else None
 
     def add(self, message: QueuedMessage) -> None:
         self.bytes += len(message.copy.stored.data)

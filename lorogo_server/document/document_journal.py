@@ -17,6 +17,7 @@ from lorogo_protocol.journal.records import (
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Version
 from lorogo_protocol.messages.digest import digest
+from lorogo_protocol.position import Position
 from lorogo_server.context import ServerContext
 from lorogo_server.document.intake import Accepted
 from lorogo_server.document.loading import Base, Loaded
@@ -44,25 +45,26 @@ class Journalling:
         """What the journal has of the document from before."""
         return self._journal.covered(self._document_id)
 
-    async def loaded(self, loaded: Loaded, epoch: int) -> Awaitable[object] | None:
+    async def loaded(self, loaded: Loaded) -> Awaitable[object] | None:
         """Base and replayed updates are on our disk when this returns. Raises JournalStopped.
 
         What is returned is done when they are safe, as far as that is more; None: they are. What was
         written before may still wait for others' disks, so it counts although nothing is written now.
         """
         base, last, facts = loaded.base, None, loaded.facts
+        epoch = loaded.follower.position.epoch
         if facts.past and not facts.deleted:  # NATS may lose it, and nobody else tell of it
             found = RestoredRecord(self._lease.token, facts.generation, facts.past, facts.past_ns)
             last = await self._put(found)
         if base is not None and self.covered.base != base.digest:
-            record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
+            record = self._base_record(base, epoch, facts.position.sequence, facts.generation)
             last = await self._put(record)
             self._since_ns = self._clock.wall_ns()
         buried = _buried(loaded.facts)
         if buried and self.covered.base != buried:  # whoever stored the tombstone may not have come so far
             last = await self._put(self._tombstone(loaded.facts))
         for accepted in loaded.replayed:
-            last = await self.accepted(accepted, epoch, loaded.facts.generation)
+            last = await self.accepted(accepted, facts.generation)
         if last is not None:
             await safe(self._journal.on_disk(last))
         else:
@@ -71,12 +73,12 @@ class Journalling:
         loaded.base, loaded.replayed = None, []
         return last
 
-    async def accepted(self, accepted: Accepted, epoch: int, generation: int) -> Awaitable[object]:
+    async def accepted(self, accepted: Accepted, generation: int) -> Awaitable[object]:
         """Queue an accepted update; what is returned is done when it is safe. Raises JournalStopped."""
-        update = accepted.update
+        update, position = accepted.update, accepted.position
         record = UpdateRecord(
-            epoch,
-            update.sequence,
+            position.epoch,
+            position.sequence,
             update.log_id,
             update.digest,
             self._lease.token,
@@ -84,13 +86,13 @@ class Journalling:
             accepted.spans,
             update.payload,
         )
-        return await self._journal.put(self._document_id, record, accepted.time_ns)
+        return await self._journal.put(self._document_id, record, position.time_ns)
 
-    async def merged(self, content: bytes, version: Version, loaded: Loaded, epoch: int) -> None:
+    async def merged(self, content: bytes, version: Version, loaded: Loaded) -> None:
         """A snapshot that somebody else stored is in the document now: keep it, too."""
         base = Base(content, digest(content), version)
-        facts = loaded.facts
-        await safe(await self._put(self._base_record(base, epoch, facts.sequence, facts.generation)))
+        facts, epoch = loaded.facts, loaded.follower.position.epoch
+        await safe(await self._put(self._base_record(base, epoch, facts.position.sequence, facts.generation)))
 
     async def forked(self, target: str, content: bytes, frontiers: bytes, epoch: int) -> None:
         """A new document was made from this one; its first record."""
@@ -119,9 +121,9 @@ class Journalling:
             now_ns = self._clock.wall_ns()
             vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
             base = Base(content, digest(content), Version(facts.frontiers, vector))
-            await safe(
-                await self._put(self._base_record(base, facts.epoch, facts.sequence, facts.generation))
-            )
+            position = facts.position
+            record = self._base_record(base, position.epoch, position.sequence, facts.generation)
+            await safe(await self._put(record))
             self._since_ns, self._whole = now_ns, True
         self._base = digest(content)
 
@@ -132,11 +134,11 @@ class Journalling:
         self._base, self._whole = "", False
         return True
 
-    def cover(self, epoch: int, through: int, time_ns: int) -> None:
+    def cover(self, position: Position) -> None:
         """Everything accepted up to there is safe; for the next load."""
         if not self._whole:
             return
-        self._journal.cover(self._document_id, CoverageEntry(self._base, epoch, through, time_ns))
+        self._journal.cover(self._document_id, CoverageEntry(self._base, position))
 
     def _tombstone(self, facts: SnapshotMetadata) -> DocumentRecord:
         if facts.erased_ns:

@@ -6,6 +6,9 @@ the same subject. Core NATS may lose messages, so the host compares sequences an
 
 from dataclasses import dataclass
 
+from lorogo_protocol.position import Position
+from lorogo_transport.ports import StoredMessage
+
 
 @dataclass(frozen=True, slots=True)
 class NextMessage:
@@ -34,40 +37,33 @@ _NEXT = NextMessage()
 
 
 class WalFollower:
-    """Position of one host in its subject. `position` is the last processed sequence."""
+    """Position of one host in its subject: that of the last processed message."""
 
-    def __init__(self, position: int = 0) -> None:
-        self.position = position
+    def __init__(self, epoch: int) -> None:
+        self.position = Position(epoch)
         self.taken = 0  # processed messages that are still in the stream
-        self._time_ns = 0  # of the message at `position`; 0: unknown
 
-    def classify(self, sequence: int, previous: int, time_ns: int) -> Step:
+    def at(self, stored: StoredMessage) -> Position:
+        """Return the position of a message, in the epoch that is read."""
+        return Position(self.position.epoch, stored.sequence, stored.time_ns)
+
+    def classify(self, stored: StoredMessage, previous: int) -> Step:
         """Compare a republished message with the position."""
-        if previous == self.position < sequence and time_ns >= self._time_ns:
-            return _NEXT
-        if sequence == self.position and self._time_ns in (0, time_ns):
+        here, reached = self.at(stored), self.position.sequence
+        if here == self.position:
             return AlreadyRead()
-        if sequence <= self.position:
-            return UnclearPosition()
-        if previous > self.position:
-            return MessageGap(self.position + 1)
-        return (
-            UnclearPosition()
-        )  # also if it is older than the message before it: the stream has lost messages
+        if previous == reached and here.includes(self.position):
+            return _NEXT
+        if previous > reached:
+            return MessageGap(reached + 1)
+        return UnclearPosition()  # also if it is older than the message before it: the stream lost messages
 
-    @property
-    def time_ns(self) -> int:
-        """Stream time of the message at `position`; 0 before the first."""
-        return self._time_ns
-
-    def took(self, sequence: int, time_ns: int) -> None:
-        """Advance to a message; `time_ns` distinguishes it from a later one with the same sequence."""
-        self.position = sequence
+    def took(self, position: Position) -> None:
+        """Advance to a message."""
+        self.position = position
         self.taken += 1
-        self._time_ns = time_ns
 
-    def rewind(self) -> None:
+    def rewind(self, epoch: int) -> None:
         """Start over, since the stream lost messages."""
-        self.position = 0
+        self.position = Position(epoch)
         self.taken = 0
-        self._time_ns = 0

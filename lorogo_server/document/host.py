@@ -88,7 +88,6 @@ class Host:
         "doubts_snapshot",
         "due",
         "editing",
-        "epoch",
         "incomplete",
         "log",
         "must_store",
@@ -108,7 +107,6 @@ class Host:
         self.compacting = asyncio.Lock()  # held while the stored snapshot is being replaced
         self.editing = asyncio.Lock()  # held by one server-made change at a time
         self.since_ns = context.clock.wall_ns()
-        self.epoch = 0  # in which everything up to the follower's position was read
         self.due = CompactionRequest(context.clock.now(), context.rng)
         self.costs = CallCosts()
         self.shared_calls: dict[tuple[object, ...], asyncio.Future[bytes]] = {}  # by what they ask, under way
@@ -167,6 +165,11 @@ class Host:
     def loaded(self) -> Loaded:
         assert self._loaded is not None
         return self._loaded
+
+    @property
+    def epoch(self) -> int:
+        """In which everything up to the follower's position was read."""
+        return self.loaded.follower.position.epoch
 
     @property
     def is_up(self) -> bool:
@@ -470,17 +473,16 @@ class Host:
         for _ in range(_LOAD_TRIES):
             if context.epochs.in_doubt:
                 await context.check_epoch()  # what our journal covers is told by sequences
-            self.epoch = context.epochs.current
             loaded = await load(
                 context.transport,
                 context.snapshots,
                 self.document_id,
                 context.settings,
                 context.clock,
-                epoch=self.epoch,
+                epoch=context.epochs.current,
                 checked=self._checked,
-                covered=self.journalling.covered,
-                accepted=self.journalling.covered,
+                covered=self.journalling.covered.position,
+                accepted=self.journalling.covered.position,
                 validate=context.validate,
                 batch_validation=context.batch_validation,
             )
@@ -492,7 +494,7 @@ class Host:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
-                safe = await self.journalling.loaded(loaded, self.epoch)
+                safe = await self.journalling.loaded(loaded)
                 self.answers.last = safe or self.answers.last
                 first, self._loaded = self._loaded is None, loaded
                 self.answers.trimming = False
@@ -502,10 +504,9 @@ class Host:
                 loaded.intake.share(
                     context.unfinished, functools.partial(context.vouchers.has, self.document_id)
                 )
-                covered = wal_bounds.covered_through(loaded, self.answers)
-                self.journalling.cover(self.epoch, covered, loaded.follower.time_ns)
+                self.journalling.cover(wal_bounds.covered_through(loaded, self.answers))
                 self._checked = False
-                self.lease.head, self.lease.tail = loaded.intake.head, loaded.intake.tail
+                self.lease.head, self.lease.tail = loaded.intake.head.sequence, loaded.intake.tail
                 self._witness()
                 return True
         raise DocumentLoadFailed("others keep storing snapshots of the document")
@@ -524,13 +525,12 @@ class Host:
 
     async def journalled(self) -> None:
         """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
-        loaded, epoch = self.loaded, self.epoch
-        through, time_ns = wal_bounds.covered_through(loaded, self.answers), loaded.follower.time_ns
+        covered = wal_bounds.covered_through(self.loaded, self.answers)
         # Else something is taken and not yet given to the journal, or will be judged again.
         settled = not (self._turning or self._reload or self._rewind)
         await self.answers.all_on_disk()
         if settled:
-            self.journalling.cover(epoch, through, time_ns)
+            self.journalling.cover(covered)
 
     async def _finish_answers(self) -> None:
         """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""
@@ -647,7 +647,7 @@ class Host:
     async def _take(self, heard: QueuedMessage, now: float) -> bool:
         copy, loaded = heard.copy, self.loaded
         stored, follower = copy.stored, loaded.follower
-        match follower.classify(stored.sequence, copy.previous, stored.time_ns):
+        match follower.classify(stored, copy.previous):
             case AlreadyRead():
                 return True
             case MessageGap() if self._read_for == stored.sequence:
@@ -664,8 +664,8 @@ class Host:
                 except CrdtPanic as error:
                     self.broken(str(error))
                     return True  # the load reads it again
-                follower.took(stored.sequence, stored.time_ns)
-                self.context.epochs.saw(stored.sequence, stored.time_ns)
+                follower.took(follower.at(stored))
+                self.context.epochs.saw(follower.position)
                 self._heard_at = heard.at
                 for effect in effects:
                     await self._carry_out(effect)
@@ -677,7 +677,7 @@ class Host:
             if await self.context.check_epoch():
                 return False  # everything is read again, this copy included
             follower = self.loaded.follower
-            if copy.stored.sequence <= follower.position:
+            if copy.stored.sequence <= follower.position.sequence:
                 return True  # an old copy
             there = await self.context.wal.get(copy.stored.sequence)
             told = copy.stored
@@ -707,7 +707,6 @@ class Host:
                 self.loaded,
                 self.context.clock,
                 self._carry_out_read,
-                epoch=self.epoch,
                 validate=self.context.validate,
                 batch_validation=self.context.batch_validation,
                 bytes_max=bytes_max,
@@ -740,36 +739,35 @@ class Host:
         except LorogoError as error:
             self.log.warning("could not read the WAL", problem=str(error))
             await self._pause_then_catch_up()
-        self._backlog.drop_through(self.loaded.follower.position)
+        self._backlog.drop_through(self.loaded.follower.position.sequence)
 
     def _witness(self) -> None:
         """What was read is a witness of the epoch like what was heard: we will not take it a second time."""
-        follower, epochs = self.loaded.follower, self.context.epochs
-        if follower.position and self.epoch == epochs.current:
-            epochs.saw(follower.position, follower.time_ns)
+        self.context.epochs.saw(self.loaded.follower.position)
 
     def lost_connection(self) -> None:
         """Whatever we knew may be the past; what was heard and waits for its turn is told of, too."""
         self.lease.suspended = self.lease.interrupted = self.doubts_snapshot = True
-        if self._loaded is not None and self.epoch == self.context.epochs.current:
+        if self._loaded is not None:
             self._witness()
-            if self._backlog.newest:
-                self.context.epochs.saw(self._backlog.newest, self._backlog.newest_ns)
+            if (newest := self._backlog.last) is not None:
+                self.context.epochs.saw(self._loaded.follower.at(newest.copy.stored))
 
     async def _read_again(self) -> None:
         """After a loss in the stream: read all that it has, and keep what only we have in a snapshot."""
         self._rewind = False
-        head = self.loaded.intake.head if self.epoch == self.context.epochs.current else 0
-        self.epoch = self.context.epochs.current
-        self.loaded.follower.rewind()
+        epoch, head = self.context.epochs.current, self.loaded.intake.head
+        self.loaded.follower.rewind(epoch)
         self.answers.forget_quarantine()  # sequences of the past; what is still bad is found again
-        self.loaded.intake.begin_again()
+        self.loaded.intake.begin_again(epoch)
         self._backlog.clear()
         self.must_store = not self.loaded.intake.deleted  # a lost tombstone is brought back from the journal
         await self._read_missing()
         self.loaded.intake.go_live()
-        self.loaded.intake.head = max(self.loaded.intake.head, head)
-        self.lease.head, self.lease.tail = self.loaded.intake.head, self.loaded.intake.tail
+        intake = self.loaded.intake
+        if head.epoch == epoch and head.sequence > intake.head.sequence:
+            intake.head = head
+        self.lease.head, self.lease.tail = intake.head.sequence, intake.tail
 
     async def settle_epoch(self) -> None:
         """For those who hold `busy`: if the stream is not what it was, read it again before going on."""
@@ -839,16 +837,14 @@ class Host:
                 case Accepted(update=update, new=new):
                     intake, lease, counters = self.loaded.intake, self.lease, self.context.counters
                     self.touch()
-                    lease.head, lease.tail = intake.head, intake.tail
+                    lease.head, lease.tail = intake.head.sequence, intake.tail
                     safe = answers.last  # what is replayed or changes nothing is as safe as what came before
                     if announce and new:
                         safe = await self._journal(effect)
                         if not lease.ended:  # else it is another's to show, or to refuse
                             await answers.announce(effect)
                     if self.context.tracing is not None:
-                        self.context.tracing.accepted(
-                            self.log, self.document_id, effect, self.epoch, self._heard_at
-                        )
+                        self.context.tracing.accepted(self.log, self.document_id, effect, self._heard_at)
                     answers.ack_when_safe(
                         safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
                     )
@@ -878,7 +874,7 @@ class Host:
     async def _journal(self, accepted: Accepted) -> Awaitable[object]:
         """Queue it for the disk; from here on nothing counts as safe before it is."""
         try:
-            safe = await self.journalling.accepted(accepted, self.epoch, self.loaded.facts.generation)
+            safe = await self.journalling.accepted(accepted, self.loaded.facts.generation)
         except JournalStopped:
             self._answering = False  # the document holds what no disk holds: nothing more is said of it
             raise

@@ -31,6 +31,7 @@ from lorogo_protocol.messages.chunks import (
     Repeated,
 )
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.position import Position
 from lorogo_server.document.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import StoredMessage
@@ -43,7 +44,7 @@ class Accepted(NamedTuple):
 
     update: Assembled
     previous: int
-    time_ns: int
+    position: Position
     new: bool
     spans: tuple[Span, ...]  # what it added
 
@@ -116,14 +117,14 @@ class Intake:
         history: History,
         settings: ServerSettings,
         *,
-        head: int,
+        head: Position,
         deleted: bool,
         sandboxed: bool = False,
     ) -> None:
         """`sandboxed`: `take` returns each update as Unvalidated that the sandbox has not decoded yet."""
         self.replica = replica
         self.history = history
-        self.head = head  # the sequence of the last update that changed something
+        self.head = head  # of the last update that changed something
         self.tail = 0  # the sequence of the last that changed something, if it had waited; 0: it is the head
         self.deleted = deleted
         self.erased = False
@@ -194,12 +195,12 @@ class Intake:
 
     def forget_content(self) -> None:
         """The document is erased: nothing of it stays in memory."""
-        self.begin_again()
+        self.begin_again(self.head.epoch)
         self.go_live()
         self.replica, self.history, self.deleted = Replica(lazy=True), History(), True
         self.erased = True
 
-    def begin_again(self) -> None:
+    def begin_again(self, epoch: int) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
         self._live = False
         self._assembler.share(None)  # what a load finds is taken, however much others hold
@@ -209,7 +210,7 @@ class Intake:
         self._pending_bytes = 0
         self._in_hand = ()
         self._dropped = range(0)  # judged again
-        self.head = self.tail = 0
+        self.head, self.tail = Position(epoch), 0
 
     def first_needed(self) -> int | None:
         """The lowest sequence that must stay in the WAL: of an unfinished or a pending update."""
@@ -351,11 +352,12 @@ class Intake:
             self.history.after_apply(ended, time_ns, update.sequence)
             self.new_bytes += len(update.payload)
         self._drop(self._assembler.acked(update.log_id, update.digest, update.sequence, now=now))
-        accepted = Accepted(update, self.tail or self.head, time_ns, new, spans)
+        position = Position(self.head.epoch, update.sequence, time_ns)
+        accepted = Accepted(update, self.tail or self.head.sequence, position, new, spans)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers
             # One that waited is older than the head: only its place in the chain tells who missed it.
-            self.tail = update.sequence if update.sequence < self.head else 0
-            self.head = max(self.head, update.sequence)
+            self.tail = update.sequence if update.sequence < self.head.sequence else 0
+            self.head = self.head if self.tail else position
         self.updates += 1
         return accepted
 

@@ -13,12 +13,12 @@ from lorogo_protocol.loro.crdt import CrdtPanic, Replica, Version
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.document import history
 from lorogo_server.document.admission import admit
 from lorogo_server.document.follower import WalFollower
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
-from lorogo_server.journal.coverage import NOTHING, CoverageEntry
 from lorogo_server.sandbox.batch_validation import BatchValidation, validate_ahead
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
 from lorogo_server.settings import ServerSettings
@@ -83,8 +83,8 @@ async def load(
     *,
     epoch: int,
     checked: bool = False,
-    covered: CoverageEntry = NOTHING,
-    accepted: CoverageEntry = NOTHING,
+    covered: Position = NOWHERE,
+    accepted: Position = NOWHERE,
     validate: ValidateUpdate = skip_validation,
     batch_validation: BatchValidation | None = None,
     until_ns: int | None = None,
@@ -145,8 +145,8 @@ async def _load_once(
     *,
     epoch: int,
     checked: bool,
-    covered: CoverageEntry,
-    accepted: CoverageEntry,
+    covered: Position,
+    accepted: Position,
     validate: ValidateUpdate,
     batch_validation: BatchValidation | None,
     until_ns: int | None,
@@ -168,21 +168,17 @@ async def _load_once(
         replica,
         History(history.decode(facts.dated)),
         settings,
-        head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
+        head=facts.position if facts.position.epoch == epoch else Position(epoch),  # else of a lost stream
         deleted=facts.deleted,
         sandboxed=validate is not skip_validation,
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
-    loaded = Loaded(intake, WalFollower(), head, facts, base=base)
+    loaded = Loaded(intake, WalFollower(epoch), head, facts, base=base)
     young_ns = clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
-        if (
-            isinstance(effect, Accepted)
-            and effect.new
-            and not covered.has(epoch, effect.update.sequence, effect.time_ns)
-        ):
+        if isinstance(effect, Accepted) and effect.new and not covered.includes(effect.position):
             loaded.replayed.append(effect)
         match effect:
             case Poisoned():
@@ -194,9 +190,6 @@ async def _load_once(
             case _:
                 pass
 
-    def known(stored: StoredMessage) -> bool:
-        return accepted.has(epoch, stored.sequence, stored.time_ns)
-
     if newest is not None:
         await _read_through(
             newest,
@@ -206,9 +199,8 @@ async def _load_once(
             clock,
             note,
             skip,
-            epoch=epoch,
             checked=checked,
-            known=known,
+            accepted=accepted,
             validate=validate,
             batch_validation=batch_validation,
             until_ns=until_ns,
@@ -243,9 +235,8 @@ async def read_on(
     act: Callable[[Effect, int], Awaitable[None]],
     skip: set[int] | None = None,
     *,
-    epoch: int,
     checked: bool = False,
-    known: Callable[[StoredMessage], bool] | None = None,
+    accepted: Position = NOWHERE,
     validate: ValidateUpdate = skip_validation,
     batch_validation: BatchValidation | None = None,
     bytes_max: int | None = None,
@@ -255,8 +246,8 @@ async def read_on(
     `bytes_max`: or until about so many bytes are taken.
 
     `act` is told every effect, with the time at which the stream stored its message. Ends early
-    after a Poisoned effect: the replica must not be used any more. `known` says of which messages a
-    journal has the update.
+    after a Poisoned effect: the replica must not be used any more. A journal has the updates up to
+    `accepted`.
     """
     newest = await wal.last(subjects.wal(document_id))
     if newest is not None:
@@ -268,9 +259,8 @@ async def read_on(
             clock,
             act,
             skip,
-            epoch=epoch,
             checked=checked,
-            known=known,
+            accepted=accepted,
             validate=validate,
             batch_validation=batch_validation,
             bytes_max=bytes_max,
@@ -286,9 +276,8 @@ async def _read_through(
     act: Callable[[Effect, int], Awaitable[None]],
     skip: set[int] | None,
     *,
-    epoch: int,
     checked: bool,
-    known: Callable[[StoredMessage], bool] | None,
+    accepted: Position,
     validate: ValidateUpdate,
     batch_validation: BatchValidation | None,
     bytes_max: int | None = None,
@@ -303,35 +292,34 @@ async def _read_through(
     # what is younger than that is given its time anew, or chunks that have just come would be too late.
     early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
-        unread = wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence)
+        unread = wal.read(subject, first=loaded.follower.position.sequence + 1, last=newest.sequence)
         async for stored, fine in validate_ahead(unread, batch_validation):
             if until_ns is not None and stored.time_ns > until_ns:
                 return
             if through is not None and stored.sequence > through:
                 return
-            past = loaded.facts.cutoff.below(epoch, stored.sequence, stored.time_ns)
-            if not past and (skip is None or stored.sequence not in skip):
+            here = loaded.follower.at(stored)
+            if not loaded.facts.cutoff.includes(here) and (skip is None or stored.sequence not in skip):
                 when = min(clock.now(), stored.time_ns / 1e9 - early)
-                accepted = known is not None and known(stored)
-                intake = loaded.intake
+                known, intake = accepted.includes(here), loaded.intake
                 for taken in await admit(
-                    intake, stored, when, validate=validate, accepted=accepted, validated=fine
+                    intake, stored, when, validate=validate, accepted=known, validated=fine
                 ):
                     effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):
                         return
-            loaded.follower.took(stored.sequence, stored.time_ns)
+            loaded.follower.took(here)
             if seen_max is not None and loaded.intake.seen_bytes >= seen_max:
                 return
             if clock.now() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = clock.now() + _SLICE_SECONDS
-        if loaded.follower.position >= newest.sequence:
+        if loaded.follower.position.sequence >= newest.sequence:
             return
         if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile; others may be before it
             again = await wal.last(subject)
-            if again is None or again.sequence <= loaded.follower.position:
+            if again is None or again.sequence <= loaded.follower.position.sequence:
                 return
             newest = again
         await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again

@@ -3,6 +3,9 @@
 Messages that a later load could still turn into an accepted update limit both.
 """
 
+from dataclasses import replace
+
+from lorogo_protocol.position import Position
 from lorogo_server.document.answers import Answers
 from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.document.loading import Loaded
@@ -13,14 +16,14 @@ def first_needed(loaded: Loaded, answers: Answers) -> int:
 
     Kept: messages of unfinished or pending updates, and refused messages that are not in `loro-rejected` yet.
     """
-    needed = [loaded.follower.position + 1, *answers.to_quarantine, *answers.left]
+    needed = [loaded.follower.position.sequence + 1, *answers.to_quarantine, *answers.left]
     if (first := loaded.intake.first_needed()) is not None:
         needed.append(first)
     return min(needed)
 
 
-def covered_through(loaded: Loaded, answers: Answers) -> int:
-    """Return the last sequence up to which the journal accounts for every WAL message.
+def covered_through(loaded: Loaded, answers: Answers) -> Position:
+    """Return the position up to which the journal accounts for every WAL message.
 
     A message counts once its update is accepted or quarantined. Dropped chunks do not count: a later load may
     find their update complete, accept it, and must then journal it.
@@ -31,4 +34,4 @@ def covered_through(loaded: Loaded, answers: Answers) -> int:
     for effect in loaded.unanswered:  # refused during the load, not quarantined yet
         if isinstance(effect, RefusedUpdate):
             bounds += effect.sequences
-    return min(bounds) - 1
+    return replace(loaded.follower.position, sequence=min(bounds) - 1)

@@ -4,12 +4,13 @@ It may be old or missing. It is never ahead of the disk, and never beyond an upd
 pending (docs/JOURNAL.md, "The ledger").
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import msgpack
 import xxhash
 
 from lorogo_log import Directory, LogError, read_file, replace_file
+from lorogo_protocol.position import NOWHERE, Position
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -24,13 +25,7 @@ class CoverageEntry:
     """Coverage of one document."""
 
     base: str = ""  # digest of a snapshot whose content is covered, or id of a covered tombstone; "": none
-    epoch: int = 0
-    sequence: int = 0  # the journal has every accepted update up to this WAL sequence of that epoch,
-    time_ns: int = 0  # if the WAL stored it by then: a recreated WAL starts at sequence 1 again
-
-    def has(self, epoch: int, sequence: int, time_ns: int) -> bool:
-        """Return True if the journal has the update with that WAL position and time."""
-        return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
+    position: Position = NOWHERE  # the journal has every accepted update up to it
 
 
 NOTHING = CoverageEntry()
@@ -65,7 +60,7 @@ class JournalCoverage:
 
     def encode(self) -> bytes:
         """Encode as a checksum followed by msgpack."""
-        rows = [(name, one.base, one.epoch, one.sequence, one.time_ns) for name, one in self._entries.items()]
+        rows = [(name, one.base, *astuple(one.position)) for name, one in self._entries.items()]
         body: bytes = msgpack.packb([_FORMAT, list(self.log_ids), rows])
         return bytes(xxhash.xxh64(body).digest()) + body
 
@@ -76,7 +71,9 @@ def decode(data: bytes, log_ids: tuple[bytes, ...]) -> JournalCoverage:
     if len(check) == _CHECK_BYTES and xxhash.xxh64(body).digest() == check:
         form, of, rows = msgpack.unpackb(body)
         if form == _FORMAT and tuple(of) == log_ids:
-            return JournalCoverage(log_ids, {name: CoverageEntry(*covered) for name, *covered in rows})
+            return JournalCoverage(
+                log_ids, {name: CoverageEntry(base, Position(*position)) for name, base, *position in rows}
+            )
     return JournalCoverage(log_ids)
 
 

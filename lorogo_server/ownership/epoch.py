@@ -7,11 +7,12 @@ stream contradicts the position raises the counter, and every host then reads it
 
 import asyncio
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.wire import LaterWire, later
+from lorogo_protocol.position import Position
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.ports import StoredMessage, StreamState, Transport
 from lorogo_transport.telemetry.logs import get_logger
@@ -24,12 +25,10 @@ _HELD_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPosition:
-    """A position of the stream in an epoch."""
+class EpochWitness:
+    """A position that a stream had; a stream that contradicts it lost messages."""
 
-    epoch: int
-    sequence: int
-    time_ns: int  # 0: unknown
+    position: Position
     created_ns: int = 0  # creation time of that stream; 0: unknown
 
 
@@ -39,27 +38,27 @@ class EpochTracker:
     def __init__(self, transport: Transport) -> None:
         self._wal = transport.stream(subjects.WAL_STREAM)
         self._statuses = transport.stream(subjects.STATUS_STREAM)
-        self._known = KnownPosition(1, 0, 0)
+        self._known = EpochWitness(Position(1))
         self._checking = asyncio.Lock()
         self._doubts = self._settled = 0
-        self._held: list[KnownPosition] = []  # positions from lost connections, not compared since
+        self._held: list[EpochWitness] = []  # of lost connections, not compared since
 
     @property
     def current(self) -> int:
-        return self._known.epoch
+        return self._known.position.epoch
 
     @property
-    def known(self) -> KnownPosition:
-        """The position to `recall()` after a restart."""
+    def known(self) -> EpochWitness:
+        """The witness to `recall()` after a restart."""
         return self._known
 
-    def recall(self, known: KnownPosition) -> None:
-        """Set the position that this server knew before its restart.
+    def recall(self, known: EpochWitness) -> None:
+        """Set the witness that this server had before its restart.
 
         NATS may have lost the epoch record as well: then the next epoch is above all epochs in the journal,
         instead of the first one again.
         """
-        if (known.epoch, known.sequence) > (self._known.epoch, self._known.sequence):
+        if _is_later(known.position, self._known.position):
             self._known = known
 
     def doubt(self) -> None:
@@ -68,7 +67,7 @@ class EpochTracker:
         A stream that lost messages may grow beyond the position meanwhile, and later positions would hide it.
         """
         self._doubts += 1
-        if self._known.sequence and self._known not in self._held:
+        if self._known.position.sequence and self._known not in self._held:
             self._held.append(self._known)
             del self._held[_HELD_MAX // 2 : -_HELD_MAX // 2]  # keep the oldest and the newest
 
@@ -77,16 +76,16 @@ class EpochTracker:
         """True until the stream is compared after a lost connection: sequences may be reused."""
         return self._doubts != self._settled
 
-    def saw(self, sequence: int, time_ns: int) -> None:
-        """Note a processed WAL message; the newest one is the known position."""
-        if sequence > self._known.sequence:
-            known = self._known
-            self._known = KnownPosition(known.epoch, sequence, time_ns, known.created_ns)
+    def saw(self, position: Position) -> None:
+        """Note a processed WAL message of this epoch; the newest one is the known position."""
+        known = self._known
+        if position.epoch == known.position.epoch and position.sequence > known.position.sequence:
+            self._known = EpochWitness(position, known.created_ns)
 
     async def check(self) -> bool:
         """Compare with the stream and the epoch record; return True if the epoch changed for this server."""
         async with self._checking:
-            known, before = self._known, self._known.epoch
+            known, before = self._known, self.current
             doubts, held = self._doubts, tuple(self._held)
             for _ in range(_TRIES):
                 stored = await self._statuses.last(subjects.EPOCH_KEY)
@@ -102,14 +101,17 @@ class EpochTracker:
                     continue
             else:
                 raise OutcomeUnknown("cannot determine the epoch")
-            if wanted.epoch != before:
+            after = wanted.position
+            if after.epoch != before:
                 # No loss if this server is new, or if the stream still has the known position.
-                lost = bool(known.sequence) and await self._contradicts(known, await self._wal.state())
+                lost = bool(known.position.sequence) and await self._contradicts(
+                    known, await self._wal.state()
+                )
                 tell = log.warning if lost else log.info
-                tell("epoch changed", before=before, now=wanted.epoch, sequence=wanted.sequence)
+                tell("epoch changed", before=before, now=after.epoch, sequence=after.sequence)
             self._known, self._settled = wanted, doubts
             self._held = [witness for witness in self._held if witness not in held]
-            return wanted.epoch != before
+            return after.epoch != before
 
     async def raise_above(self, epoch: int) -> None:
         """Start an epoch above all epochs in journals, for a stream recreated after a loss."""
@@ -117,10 +119,10 @@ class EpochTracker:
             for _ in range(_TRIES):
                 stored = await self._statuses.last(subjects.EPOCH_KEY)
                 recorded = _decode(stored) or self._known
-                if recorded.epoch > epoch:
+                if recorded.position.epoch > epoch:
                     self._known = recorded
                     return
-                wanted = KnownPosition(epoch + 1, recorded.sequence, recorded.time_ns)
+                wanted = EpochWitness(replace(recorded.position, epoch=epoch + 1))
                 revision = 0 if stored is None else stored.sequence
                 try:
                     await self._statuses.append(subjects.EPOCH_KEY, _encode(wanted), expected_last=revision)
@@ -130,37 +132,42 @@ class EpochTracker:
                 return
             raise OutcomeUnknown("cannot raise the epoch")
 
-    async def _judge(self, recorded: KnownPosition | None) -> KnownPosition:
+    async def _judge(self, recorded: EpochWitness | None) -> EpochWitness:
         """Return the wanted epoch record: the highest epoch, one higher if the stream lost messages."""
-        mine = self._known
-        known = [mine, *self._held] if recorded is None else [mine, *self._held, recorded]
-        newest = max(one.epoch for one in known)  # positions of older epochs are void
-        witnesses = {one for one in known if one.epoch == newest}
-        mine = max(witnesses, key=lambda one: (one.sequence, one.time_ns))
+        known = [self._known, *self._held, *([] if recorded is None else [recorded])]
+        epoch = max(one.position.epoch for one in known)  # positions of older epochs are void
+        witnesses = {one for one in known if one.position.epoch == epoch}
+        mine = max(witnesses, key=lambda one: (one.position.sequence, one.position.time_ns))
         state = await self._wal.state()
         last = await self._wal.get(state.last_sequence) if state.last_sequence else None
         if any([await self._contradicts(witness, state) for witness in witnesses]):
             log.error(
                 "JetStream lost acknowledged messages of the WAL",
-                known_sequence=mine.sequence,
+                known_sequence=mine.position.sequence,
                 last_sequence=state.last_sequence,
-                epoch=mine.epoch + 1,
+                epoch=epoch + 1,
             )
             time_ns = 0 if last is None else last.time_ns
-            return KnownPosition(mine.epoch + 1, state.last_sequence, time_ns, state.created_ns)
-        if last is not None and last.sequence > mine.sequence:
-            return KnownPosition(mine.epoch, last.sequence, last.time_ns, state.created_ns)
+            return EpochWitness(Position(epoch + 1, state.last_sequence, time_ns), state.created_ns)
+        if last is not None and last.sequence > mine.position.sequence:
+            return EpochWitness(Position(epoch, last.sequence, last.time_ns), state.created_ns)
         return replace(mine, created_ns=state.created_ns)
 
-    async def _contradicts(self, known: KnownPosition, state: StreamState) -> bool:
-        if state.last_sequence < known.sequence:
+    async def _contradicts(self, known: EpochWitness, state: StreamState) -> bool:
+        sequence, time_ns = known.position.sequence, known.position.time_ns
+        if state.last_sequence < sequence:
             return True
-        if known.sequence and known.created_ns and state.created_ns and known.created_ns != state.created_ns:
+        if sequence and known.created_ns and state.created_ns and known.created_ns != state.created_ns:
             return True
-        if not known.sequence or not known.time_ns:
+        if not sequence or not time_ns:
             return False
-        there = await self._wal.get(known.sequence)
-        return there is not None and there.time_ns != known.time_ns
+        there = await self._wal.get(sequence)
+        return there is not None and there.time_ns != time_ns
+
+
+def _is_later(one: Position, other: Position) -> bool:
+    """Return True for a later epoch, or a later position in the same epoch."""
+    return (one.epoch, one.sequence) > (other.epoch, other.sequence)
 
 
 async def recorded(transport: Transport) -> int:
@@ -169,38 +176,31 @@ async def recorded(transport: Transport) -> int:
         known = _decode(await transport.stream(subjects.STATUS_STREAM).last(subjects.EPOCH_KEY))
     except StreamMissing:
         return 1
-    return 1 if known is None else known.epoch
+    return 1 if known is None else known.position.epoch
 
 
-def remember(directory: Directory, known: KnownPosition) -> None:
-    """Write the position for `recalled()` atomically, unless the stored one is higher."""
+def remember(directory: Directory, known: EpochWitness) -> None:
+    """Write the witness for `recalled()` atomically, unless the stored one is higher."""
     old = recalled(directory)
-    if old is not None and (old.epoch, old.sequence) > (known.epoch, known.sequence):
+    if old is not None and _is_later(old.position, known.position):
         return
     replace_file(directory, _WITNESS, _encode(known))
 
 
-def recalled(directory: Directory) -> KnownPosition | None:
-    """Return the stored position; None if it is missing or unreadable."""
+def recalled(directory: Directory) -> EpochWitness | None:
+    """Return the stored witness; None if it is missing or unreadable."""
     try:
         return _parsed(read_file(directory, _WITNESS))
     except (OSError, LogError):
         return None
 
 
-def _encode(known: KnownPosition) -> bytes:
-    return json.dumps(
-        {
-            "epoch": known.epoch,
-            "sequence": known.sequence,
-            "time_ns": known.time_ns,
-            "created_ns": known.created_ns,
-        },
-        separators=(",", ":"),
-    ).encode()
+def _encode(known: EpochWitness) -> bytes:
+    record = {**asdict(known.position), "created_ns": known.created_ns}
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
-def _decode(stored: StoredMessage | None) -> KnownPosition | None:
+def _decode(stored: StoredMessage | None) -> EpochWitness | None:
     if stored is None:
         return None
     _check_wire(stored.data)
@@ -220,10 +220,10 @@ def _check_wire(data: bytes) -> None:
         raise LaterWire(problem)
 
 
-def _parsed(data: bytes) -> KnownPosition | None:
+def _parsed(data: bytes) -> EpochWitness | None:
     try:
         body = json.loads(data)
         numbers = int(body["epoch"]), int(body["sequence"]), int(body["time_ns"])
-        return KnownPosition(*numbers, int(body.get("created_ns", 0)))
+        return EpochWitness(Position(*numbers), int(body.get("created_ns", 0)))
     except (ValueError, KeyError, TypeError):
         return None

@@ -29,7 +29,7 @@ from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.journal_scan import JournalFolder, ScannedRecord
 from lorogo_server.ownership import epoch
-from lorogo_server.ownership.epoch import KnownPosition
+from lorogo_server.ownership.epoch import EpochWitness
 from lorogo_server.recovery import reconcile_table
 from lorogo_server.recovery.reconcile_lives import Lives, behind, lies_below, outlives
 from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair, keeps_content
@@ -133,7 +133,7 @@ class Reconciler:
         self._quiet = asyncio.Event()  # no load waits for a document: a pass may go on
         self._quiet.set()
         self._written = b""
-        self._remembered: KnownPosition | None = None
+        self._remembered: EpochWitness | None = None
         self._opened = self._read_before = False
         self._log = log.bind(server=context.server_id)
         self._repair = Repair(context, self.found, self._note_rejected)

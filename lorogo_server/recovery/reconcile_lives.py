@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from lorogo_log import LogError
 from lorogo_protocol.messages import subjects
+from lorogo_protocol.position import Position
 from lorogo_server.context import ServerContext
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.journal_scan import JournalFolder
 from lorogo_server.recovery.reconcile_table import JournalledDocument, JournalTable
-from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.stores.snapshots import SnapshotHead
 from lorogo_transport.telemetry.logs import get_logger
@@ -102,18 +103,17 @@ class Lives:
         facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
         if head is None or not outlives(row, facts):
             return None
-        floor = await self._refused(name, facts)
+        cutoff = await self._refused(name, facts)
         told = "a lost life is stored again"
         if row.generation > facts.generation:  # restored: with what the tombstone kept
-            alive = replace(facts, deleted_ns=0, deleted_by=0, generation=row.generation, cutoff=floor)
+            alive = replace(facts, deleted_ns=0, deleted_by=0, generation=row.generation, cutoff=cutoff)
             return await self._stored(name, head, alive, told)
         if not row.ends:
             return None
         anew = SnapshotMetadata(
-            epoch=self._context.epochs.current,
             lease=max(row.edited, facts.lease),
             generation=facts.generation + 1,  # whoever knows it as deleted must hear that it is not
-            cutoff=floor,
+            cutoff=cutoff,
             past=facts.deleted_by,
             past_ns=facts.deleted_ns,
         )
@@ -140,12 +140,12 @@ class Lives:
         facts = replace(facts, generation=row.generation)
         return await self._stored(name, head, facts, "a lost restore is stored again")
 
-    async def _refused(self, name: str, facts: SnapshotMetadata) -> IncarnationCutoff:
+    async def _refused(self, name: str, facts: SnapshotMetadata) -> Position:
         """What the WAL holds was refused as deleted, or is in a journal: it must not come back by itself."""
         newest = await self._context.wal.last(subjects.wal(name))
         if newest is None:
             return facts.cutoff
-        return IncarnationCutoff(self._context.epochs.current, newest.sequence, newest.time_ns)
+        return Position(self._context.epochs.current, newest.sequence, newest.time_ns)
 
     async def _stored(
         self,

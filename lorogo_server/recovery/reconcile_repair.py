@@ -18,17 +18,17 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
+from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.context import ServerContext
 from lorogo_server.document.admission import admit
 from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
-from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.reconcile_publish import Publisher
 from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
 from lorogo_server.sandbox.batch_validation import validate_ahead
 from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate
-from lorogo_server.snapshot_metadata import IncarnationCutoff, SnapshotMetadata
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
@@ -147,8 +147,8 @@ class Repair:
                     settings,
                     context.clock,
                     epoch=epoch,
-                    covered=CoverageEntry("", epoch, _ALL, _ALL),
-                    accepted=context.journal.covered(document_id),
+                    covered=Position(epoch, _ALL, _ALL),
+                    accepted=context.journal.covered(document_id).position,
                     validate=context.validate,
                     batch_validation=context.batch_validation,
                     checked=checked,
@@ -234,7 +234,7 @@ class Repair:
             loaded.intake.replica.lazy = False
         refused = await self._refused(document_id)
         publisher.begin(loaded.intake.replica, refused.keys())
-        return _Scratch(document_id, loaded, loaded.follower.position, refused, publisher)
+        return _Scratch(document_id, loaded, loaded.follower.position.sequence, refused, publisher)
 
     async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
         """What was moved out of the WAL because it can never be accepted.
@@ -435,8 +435,7 @@ class Repair:
         version = whole.version()
         facts = replace(
             loaded.facts,
-            sequence=0,
-            epoch=self._context.epochs.current,
+            position=NOWHERE,
             frontiers=version.frontiers,
             trim=whole.trimmed(),
             generation=max(loaded.facts.generation, base.generation, row.generation),
@@ -494,7 +493,6 @@ class Repair:
         """Bury what was erased: nothing of it stays, neither in the bucket nor in the WAL."""
         context, subject = self._context, subjects.wal(document_id)
         facts = SnapshotMetadata(
-            epoch=context.epochs.current,
             lease=lease,
             generation=max(facts.generation, row.generation),
             deleted_ns=row.deleted_ns,
@@ -538,14 +536,12 @@ class Repair:
         replica, follower = loaded.intake.replica, loaded.follower
         if loaded.facts.deleted or not follower.taken:
             return await self._store_facts(document_id, head, facts)
-        epoch = self._context.epochs.current
         facts = replace(
             facts,
-            sequence=loaded.intake.head,
-            epoch=epoch,
+            position=loaded.intake.head,
             frontiers=replica.frontiers(),
             trim=replica.trimmed(),
-            cutoff=IncarnationCutoff(epoch, follower.position, follower.time_ns),
+            cutoff=follower.position,
         )
         revision = 0 if head is None else head.revision
         try:

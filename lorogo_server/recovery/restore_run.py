@@ -353,7 +353,6 @@ class _Storing:
         outcome, found, rebuilt = document.outcome, document.found, document.rebuilt
         target = outcome.stored_as
         facts = SnapshotMetadata(
-            epoch=self.epoch,
             generation=0 if wanted.to else found.generation,
             deleted_ns=found.erased_ns or (0 if wanted.to else found.deleted_ns),
             deleted_by=0 if wanted.to else found.deleted_by,

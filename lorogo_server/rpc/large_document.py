@@ -129,12 +129,12 @@ async def export(host: Host) -> Export:
         with measured(host, Call.EXPORT):
             known = endpoint.snapshot_of(intake.replica)
     if known is not None:
-        return Export(known, intake.replica.version(), intake.head)
-    as_of = intake.replica.version(), intake.head
+        return Export(known, intake.replica.version(), intake.head.sequence)
+    as_of = intake.replica.version(), intake.head.sequence
 
     def begin(replica: Replica) -> Work:
         nonlocal as_of
-        as_of = replica.version(), host.loaded.intake.head
+        as_of = replica.version(), host.loaded.intake.head.sequence
         if (known := endpoint.exported(as_of[0].vector)) is not None:
             raise _Exported(known)
         return replica.snapshot
@@ -159,13 +159,13 @@ async def export_at(host: Host, wanted: bytes) -> tuple[bytes, bytes]:
 
 async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]:
     """Return the updates missing in the vector, and the version and WAL sequence that they lead to."""
-    as_of = host.loaded.intake.replica.version(), host.loaded.intake.head
+    as_of = host.loaded.intake.replica.version(), host.loaded.intake.head.sequence
 
     def begin(replica: Replica) -> Work:
         nonlocal as_of
         if not replica.can_serve_since(vector):
             raise Refused(Reason.BUSY, "the history that the client needs was trimmed meanwhile; retry")
-        as_of = replica.version(), host.loaded.intake.head
+        as_of = replica.version(), host.loaded.intake.head.sequence
         return partial(replica.updates_since, vector)
 
     return await run(host, begin, exports=True), *as_of

@@ -85,7 +85,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
     generation = maybe(arguments, "generation", int)
     here = replica.version()
     facts: dict[str, object] = {
-        **_version_facts(here, intake.head),
+        **_version_facts(here, intake.head.sequence),
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
         "presence": host.endpoint.presence.encode_all(),
@@ -132,7 +132,7 @@ async def _version(host: Host, arguments: Arguments) -> Answer:
         **wal,
         "frontiers": here.frontiers,
         "vector": here.vector,
-        "sequence": host.loaded.intake.head,
+        "sequence": host.loaded.intake.head.sequence,
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
     }
@@ -149,7 +149,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "server": host.context.server_id,
         "lease": host.lease.token,
         "since_ns": host.since_ns,
-        "sequence": intake.head,
+        "sequence": intake.head.sequence,
         "epoch": host.epoch,
         "generation": loaded.facts.generation,
         "deleted": intake.deleted,
@@ -261,7 +261,7 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
 async def _submit(host: Host, update: bytes | None) -> Answer:
     """Send the update through the WAL, and return the facts of its ACK."""
     if update is None:
-        head = host.loaded.intake.head
+        head = host.loaded.intake.head.sequence
         return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
     return _receipt(host, await host.answers.submit(update, _SUBMIT_SECONDS))
 
@@ -312,7 +312,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     # The token marks a new incarnation: a journal may have a tombstone of this id that NATS lost.
-    facts = SnapshotMetadata(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
+    facts = SnapshotMetadata(frontiers=frontiers, lease=host.lease.token)
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:

@@ -11,8 +11,8 @@ from tests.fuzz.target import Target
 
 _NAMES = (
     "format",
-    "sequence",
-    "epoch",
+    "position",
+    "cutoff",
     "frontiers",
     "trim",
     "dated",

@@ -69,7 +69,7 @@ OWNER: tuple[Mutation, ...] = (
         "Journalling.loaded",
         """
             for accepted in loaded.replayed:
-                last = await self.accepted(accepted, epoch, loaded.facts.generation)
+                last = await self.accepted(accepted, facts.generation)
         """,
         "",
         "what the WAL replays is journalled before the document is UP",
@@ -79,8 +79,8 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "load-stops-early",
         "_read_through",
-        "loaded.follower.position >= newest.sequence",
-        "loaded.follower.position <= newest.sequence",
+        "loaded.follower.position.sequence >= newest.sequence",
+        "loaded.follower.position.sequence <= newest.sequence",
         "a load reads up to the leader's last message, though a replica lags",
         Wish(kinds=("stale-reads", "server-kill", "server-pause"), every=2.0, others={"think_seconds": 0.3}),
         begin=55,
@@ -154,9 +154,9 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "ledger-believes-too-much",
-        "CoverageEntry.has",
-        "return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns",
-        "return epoch == self.epoch",
+        "Position.includes",
+        "other.epoch == self.epoch and other.sequence <= self.sequence and other.time_ns <= self.time_ns",
+        "other.epoch == self.epoch",
         "what another server accepted meanwhile is not taken to be in our journal",
         _OWNERS,
         begin=15,
@@ -181,8 +181,11 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "position-kept-after-rewind",
         "Host._read_again",
-        "self.loaded.follower.rewind()",
-        "",
+        "self.loaded.follower.rewind(epoch)",
+        """
+            position = self.loaded.follower.position
+            self.loaded.follower.position = type(position)(epoch, position.sequence, position.time_ns)
+        """,
         "after the stream went back, everything in it is read again",
         Wish(kinds=("stream-rewind", "stream-gone"), every=8.0),
         begin=9,

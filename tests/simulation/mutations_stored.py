@@ -96,7 +96,7 @@ STORED: tuple[Mutation, ...] = (
         "purged-though-needed",
         "_mark",
         "needed = first_needed(loaded, host.answers)",
-        "needed = loaded.follower.position + 1",
+        "needed = loaded.follower.position.sequence + 1",
         "a purge leaves what is unfinished, pending, or not moved yet",
         _COMPACTED,
         begin=6,
@@ -133,7 +133,7 @@ STORED: tuple[Mutation, ...] = (
         "loaded.intake.history.thin(context.clock.wall_ns())",
         """
             loaded.intake.history.thin(context.clock.wall_ns())
-            await purge(host, loaded.follower.position + 1, host.epoch)
+            await purge(host, loaded.follower.position.sequence + 1, host.epoch)
         """,
         "a tombstone is stored before the WAL is purged",
         _DELETED,
@@ -177,7 +177,7 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "refused-comes-back",
         "restore",
-        "await context.wal.purge(subjects.wal(host.document_id), before=loaded.follower.position + 1)",
+        "await context.wal.purge(subjects.wal(host.document_id), before=before)",
         "pass",
         "what was refused because the document was deleted does not come back with it",
         Wish(

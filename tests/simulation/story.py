@@ -18,6 +18,7 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
+from lorogo_protocol.position import Position
 from lorogo_protocol.status import Starting, Status, Up
 from lorogo_server import ServerSettings
 from lorogo_server.document.follower import WalFollower
@@ -100,8 +101,8 @@ def fresh(doc: LoroDoc | None = None, **facts: Any) -> Loaded:
     """What a load finds: that document, or a deleted one."""
     known = SnapshotMetadata(**facts)
     replica = Replica(LoroDoc() if doc is None else doc)
-    intake = Intake(replica, History(), ServerSettings(), head=0, deleted=known.deleted)
-    return Loaded(intake, WalFollower(), None, known)
+    intake = Intake(replica, History(), ServerSettings(), head=Position(1), deleted=known.deleted)
+    return Loaded(intake, WalFollower(1), None, known)
 
 
 class Story:

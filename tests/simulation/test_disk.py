@@ -306,10 +306,10 @@ def test_a_server_and_a_client_keep_everything_on_it(tmp_path: Path) -> None:
         assert names == {"ledger", "epoch", "journals", "loads", "reconciled"}
         async with Server(nats.connect("again"), data=data, storage=disk) as server:
             assert server.journal is not None
-            assert server.journal.covered("doc").sequence == 1
+            assert server.journal.covered("doc").position.sequence == 1
             assert server.reconciler is not None
             assert "doc" in server.reconciler.table.rows
-            assert server.context.epochs.known.sequence == 1
+            assert server.context.epochs.known.position.sequence == 1
         theirs.crash()
         away = nats.connect("away")
         away.cut()

@@ -18,6 +18,7 @@ from lorogo_client.inspection.trace import (
     verdict,
 )
 from lorogo_protocol.messages import chunks, subjects
+from lorogo_protocol.position import Position
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from tests.journals import in_memory
@@ -29,6 +30,8 @@ WAL = InWal("doc", (41,), 0, 10, whole=True)
 JOURNAL = InJournal("server", "ab", 7, "doc", 1, 41, 0, 3, 0, "1", 10, ((1, 0, 5),))
 REFUSED = Quarantined("doc", "invalid-update", "it does not decode", 41, 0, 10)
 KNOWN = UpdateTrace("x", "doc")
+BEFORE = SnapshotCoverage(Position(1, 40), deleted=False)
+BEFORE = SnapshotCoverage(Position(1, 40), deleted=False)
 
 
 VERDICTS = [
@@ -42,12 +45,15 @@ VERDICTS = [
         "accepted: in the WAL at 41, in the journals of 2 servers",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 41, deleted=False)),
+        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(Position(1, 41), deleted=False)),
         "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
     ),
     (
         replace(
-            KNOWN, journals=(JOURNAL,), in_document=True, snapshot=SnapshotCoverage(1, 40, deleted=False)
+            KNOWN,
+            journals=(JOURNAL,),
+            in_document=True,
+            snapshot=BEFORE,
         ),
         "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
     ),
@@ -56,7 +62,7 @@ VERDICTS = [
         "accepted, but missing from the document: in the journal of 1 server; reconciliation restores it",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 40, deleted=False)),
+        replace(KNOWN, journals=(JOURNAL,), snapshot=BEFORE),
         "accepted: in the journal of 1 server; no server serves the document now, so its content is unknown",
     ),
     (replace(KNOWN, rejected=(REFUSED,)), "refused: invalid-update: it does not decode"),
@@ -76,7 +82,7 @@ VERDICTS = [
         "incomplete: some of its chunks are in the WAL, others are missing",
     ),
     (
-        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(1, 41, deleted=True)),
+        replace(KNOWN, journals=(JOURNAL,), snapshot=SnapshotCoverage(Position(1, 41), deleted=True)),
         "its document is deleted; the update is in the journal of 1 server",
     ),
 ]

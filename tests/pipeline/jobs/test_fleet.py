@@ -87,7 +87,7 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
             head = await server.context.snapshots.head(name)
             assert head is not None
             assert head.size > 0
-            assert SnapshotMetadata.parse(head.facts).epoch == server.context.epochs.current
+            assert SnapshotMetadata.parse(head.facts).position.epoch == server.context.epochs.current
         assert await world.texts(names) == expected(names)
         await world.write(names[:3], 1, first=5)
         assert await world.texts(names[:3]) == expected(names[:3], 6)

@@ -24,6 +24,7 @@ from lorogo_pipeline.sources.snapshot_rows import (
 )
 from lorogo_pipeline.tables.schemas import SNAPSHOTS, spark_schema
 from lorogo_protocol.messages.subjects import SNAPSHOT_STREAM
+from lorogo_protocol.position import Position
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.clock import SystemClock
@@ -33,7 +34,7 @@ from lorogo_transport.stores.snapshots import CHUNK_BYTES, SnapshotDamaged, Snap
 from lorogo_transport.stores.topology import specs
 
 AnyTransport = JetStreamTransport | MemoryTransport
-FACTS = SnapshotMetadata(sequence=7, epoch=2, frontiers=b"\x01", lease=5, generation=1)
+FACTS = SnapshotMetadata(position=Position(2, 7, 5), frontiers=b"\x01", lease=5, generation=1)
 BIG = os.urandom(3 * CHUNK_BYTES)
 
 

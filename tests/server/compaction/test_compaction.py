@@ -109,7 +109,7 @@ async def test_memory_is_kept_though_what_was_stored_is_gone_and_there_is_no_roo
     if lost:
         memory.nats.store(subjects.SNAPSHOT_STREAM).purge(">", 1 << 60)
     else:
-        newest = host.loaded.follower.position
+        newest = host.loaded.follower.position.sequence
         assert memory.nats.lose_messages(subjects.WAL_STREAM, [newest]) == 1
         host.stream_lost()
         await until(lambda: so(host.must_store))
@@ -146,7 +146,7 @@ async def test_what_is_accepted_and_lost_while_a_snapshot_is_stored_is_stored_by
     host = server.hosts["doc"]
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         await probe.accept("doc", writer.type("two "))
-        assert memory.nats.lose_messages(subjects.WAL_STREAM, [host.loaded.follower.position]) == 1
+        assert memory.nats.lose_messages(subjects.WAL_STREAM, [host.loaded.follower.position.sequence]) == 1
         host.stream_lost()
         await until(lambda: so(host.must_store))
     await storing

@@ -12,6 +12,7 @@ from loro import LoroDoc
 from lorogo_protocol.loro import operation_ids, steps
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_protocol.messages import chunks
+from lorogo_protocol.position import Position
 from lorogo_server import Server
 from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History
@@ -35,7 +36,7 @@ def long_update(monkeypatch: pytest.MonkeyPatch) -> StoredMessage:
 
 
 def _intake() -> Intake:
-    return Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    return Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
 
 
 async def test_others_run_between_two_steps_of_an_import(long_update: StoredMessage) -> None:

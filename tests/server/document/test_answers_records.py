@@ -345,8 +345,8 @@ async def test_the_ledger_covers_what_it_covered(world: World) -> None:
     async with world.serving() as server:
         assert server.journal is not None
         before = server.journal.logs[0].stats().durable_sequence
-        assert server.journal.covered("doc").sequence == 2
-        assert not server.journal.covered(ANSWERS_KEY.decode()).sequence
+        assert server.journal.covered("doc").position.sequence == 2
+        assert not server.journal.covered(ANSWERS_KEY.decode()).position.sequence
         await world.probe.start("doc")
         assert server.journal.logs[0].stats().durable_sequence == before
 

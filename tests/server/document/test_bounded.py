@@ -11,6 +11,7 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.position import Position
 from lorogo_server.document.history import DatedVersion, History, decode, encode
 from lorogo_server.document.intake import Accepted, Intake, RefusedUpdate
 from lorogo_server.rpc import methods
@@ -55,7 +56,7 @@ def test_refused_updates_leave_no_dated_versions() -> None:
     writer = Writer()
     good, needed, unready = writer.type("good"), writer.type("needed"), writer.type("unready")
     del needed  # it never comes
-    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
     sequence = 0
 
     def take(payload: bytes) -> None:
@@ -86,7 +87,7 @@ def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
     """What comes after it names it as the one before: else nobody who missed it would notice."""
     writer, other = Writer(), Writer()
     needed, waits = writer.type("needed"), writer.type("waits")
-    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
     chain: list[tuple[int, int]] = []
     tails: list[int] = []
     for sequence, payload in enumerate((waits, needed, other.type("more"), other.type("and more")), 1):
@@ -96,7 +97,7 @@ def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
         chain += [(one.previous, one.update.sequence) for one in effects if isinstance(one, Accepted)]
         tails.append(intake.tail)
     assert chain == [(0, 2), (2, 1), (1, 3), (3, 4)]
-    assert intake.head == 4
+    assert intake.head.sequence == 4
     assert tails == [0, 1, 0, 0]
 
 
@@ -104,7 +105,7 @@ def test_a_waiting_update_that_was_read_late_expires_in_its_own_time() -> None:
     """Whatever waits before it, it is given up at its deadline: else its owner turns in circles."""
     writer = Writer()
     writer.type("needed")  # it never comes
-    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
     for sequence, (payload, now) in enumerate(((writer.type("heard"), 10.0), (writer.type("read"), 5.0)), 1):
         headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
         intake.take(StoredMessage(subjects.wal("doc"), sequence, 1, payload, headers), now)
@@ -121,8 +122,7 @@ def test_metadata_fits_into_a_message(versions: int, heads: int) -> None:
     """What only informs is left out where it does not fit, oldest first; what decides always stays."""
     dated = [DatedVersion(number, b"f" * 100, number) for number in range(1, versions + 1)]
     facts = SnapshotMetadata(
-        sequence=7,
-        epoch=2,
+        position=Position(2, 7, 5),
         frontiers=b"h" * heads,
         trim=b"t" * heads,
         dated=encode(dated),

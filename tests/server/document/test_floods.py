@@ -16,6 +16,7 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.chunks import ChunkAssembler, MemoryBudget
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack
+from lorogo_protocol.position import Position
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Effect, Intake
 from lorogo_testing.memory_nats import MemoryNats
@@ -106,7 +107,7 @@ async def test_a_load_takes_what_is_stored_however_much_others_hold(tight: Close
 def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
     """As at a load, while the stream is read from its beginning; live the room counts again."""
     room = MemoryBudget(1)
-    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
     intake.go_live()
     intake.share(room, lambda digest: False)
     writer, sequences = Writer(), itertools.count(1)
@@ -121,7 +122,7 @@ def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
         return effects
 
     assert not any(isinstance(effect, Accepted) for effect in take(writer.type("x" * 100)))
-    intake.begin_again()
+    intake.begin_again(1)
     assert [type(effect) for effect in take(writer.everything())] == [Accepted]
     intake.go_live()
     assert not any(isinstance(effect, Accepted) for effect in take(writer.type("y" * 200)))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lorogo_protocol.position import Position
 from lorogo_server.document.follower import (
     AlreadyRead,
     MessageGap,
@@ -10,8 +11,13 @@ from lorogo_server.document.follower import (
     UnclearPosition,
     WalFollower,
 )
+from lorogo_transport.ports import StoredMessage
 
 HERE, TIME = 7, 1_000  # the message that was taken last
+
+
+def stored(sequence: int, time_ns: int) -> StoredMessage:
+    return StoredMessage("loro.wal.doc", sequence, time_ns, b"", {})
 
 
 @pytest.mark.parametrize(
@@ -33,15 +39,15 @@ HERE, TIME = 7, 1_000  # the message that was taken last
     ],
 )
 def test_a_copy(sequence: int, previous: int, time_ns: int, step: Step) -> None:
-    follower = WalFollower()
-    follower.took(HERE, TIME)
-    assert follower.classify(sequence, previous, time_ns) == step
+    follower = WalFollower(1)
+    follower.took(Position(1, HERE, TIME))
+    assert follower.classify(stored(sequence, time_ns), previous) == step
 
 
 def test_after_a_rewind_everything_is_new() -> None:
-    follower = WalFollower()
-    follower.took(HERE, TIME)
-    follower.rewind()
-    assert (follower.position, follower.taken, follower.time_ns) == (0, 0, 0)
-    assert follower.classify(3, 0, TIME - 5) == NextMessage()
-    assert follower.classify(HERE, 5, TIME) == MessageGap(1)
+    follower = WalFollower(1)
+    follower.took(Position(1, HERE, TIME))
+    follower.rewind(2)
+    assert (follower.position, follower.taken) == (Position(2), 0)
+    assert follower.classify(stored(3, TIME - 5), 0) == NextMessage()
+    assert follower.classify(stored(HERE, TIME), 5) == MessageGap(1)

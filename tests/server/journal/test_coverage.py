@@ -2,46 +2,27 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_log import FileStorage
+from lorogo_protocol.position import Position
 from lorogo_server.journal import coverage
 from lorogo_server.journal.coverage import NOTHING, CoverageEntry, JournalCoverage
 
 IDS = (b"a" * 16, b"b" * 16)
 
 
-@pytest.mark.parametrize(
-    ("epoch", "sequence", "time_ns", "known"),
-    [
-        (1, 5, 9, True),
-        (1, 1, 1, True),
-        (1, 6, 9, False),
-        (2, 5, 9, False),
-        (0, 1, 1, False),
-        (1, 1, 10, False),
-    ],
-)
-def test_covered_is_up_to_a_sequence_and_time_of_one_epoch(
-    epoch: int, sequence: int, time_ns: int, known: bool
-) -> None:
-    """Sequences of another epoch mean something else, and so do those of a WAL that was made anew."""
-    assert CoverageEntry("x", 1, 5, 9).has(epoch, sequence, time_ns) is known
-
-
 def test_what_is_not_known_is_nothing() -> None:
     """Nothing covers nothing, not even the first sequence."""
     assert JournalCoverage(IDS).of("doc") == NOTHING
-    assert not NOTHING.has(1, 1, 1)
+    assert not NOTHING.position.includes(Position(1, 1, 1))
 
 
-@given(
-    st.dictionaries(
-        st.text(max_size=10), st.builds(CoverageEntry, st.text(max_size=5), *[st.integers(0, 99)] * 3)
-    )
-)
+POSITIONS = st.builds(Position, *[st.integers(0, 99)] * 3)
+
+
+@given(st.dictionaries(st.text(max_size=10), st.builds(CoverageEntry, st.text(max_size=5), POSITIONS)))
 def test_it_comes_back_as_it_was_written(entries: dict[str, CoverageEntry]) -> None:
     """Every entry is there again."""
     back = coverage.decode(JournalCoverage(IDS, entries).encode(), IDS)
@@ -51,7 +32,7 @@ def test_it_comes_back_as_it_was_written(entries: dict[str, CoverageEntry]) -> N
 
 def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
     """Every flipped bit and every truncation gives an empty ledger, as does another journal's."""
-    good = JournalCoverage(IDS, {"doc": CoverageEntry("x", 1, 5)}).encode()
+    good = JournalCoverage(IDS, {"doc": CoverageEntry("x", Position(1, 5))}).encode()
     for place in range(len(good)):
         assert len(coverage.decode(good[:place], IDS)) == 0
         bad = bytearray(good)
@@ -62,13 +43,15 @@ def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
     assert len(coverage.read(directory, IDS)) == 0
     coverage.write(directory, good)
     assert (tmp_path / "ledger").read_bytes() == good
-    assert coverage.read(directory, IDS).of("doc") == CoverageEntry("x", 1, 5)
+    assert coverage.read(directory, IDS).of("doc") == CoverageEntry("x", Position(1, 5))
 
 
 def test_forgetting_one_or_all() -> None:
     """After records were removed, a document, or everything, is not covered any more."""
-    book = JournalCoverage(IDS, {"a": CoverageEntry("x", 1, 5), "b": CoverageEntry("y", 1, 5)})
+    book = JournalCoverage(
+        IDS, {"a": CoverageEntry("x", Position(1, 5)), "b": CoverageEntry("y", Position(1, 5))}
+    )
     book.forget("a")
-    assert (book.of("a"), book.of("b")) == (NOTHING, CoverageEntry("y", 1, 5))
+    assert (book.of("a"), book.of("b")) == (NOTHING, CoverageEntry("y", Position(1, 5)))
     book.forget()
     assert len(book) == 0

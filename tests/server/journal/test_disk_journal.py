@@ -29,6 +29,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
+from lorogo_protocol.position import Position
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document import intake as intake_module
@@ -37,7 +38,7 @@ from lorogo_server.journal.coverage import NOTHING, CoverageEntry
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, reason
 from lorogo_server.journal.journal_scan import JournalFolder
 from lorogo_server.ownership import epoch
-from lorogo_server.ownership.epoch import KnownPosition
+from lorogo_server.ownership.epoch import EpochWitness
 from lorogo_server.settings import InvalidSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
@@ -217,13 +218,14 @@ async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None
         await probe.accept("doc", Writer().type("behind "))
         await _unload(server)
         assert server.journal is not None
-        assert server.journal.covered("doc").sequence == 1
+        assert server.journal.covered("doc").position.sequence == 1
         await probe.start("doc")
         while (answer := await probe.answer()).log_id != parts[0].log_id:
             assert isinstance(answer, Ack)
         assert isinstance(answer, Ack)
         await _unload(server)
-        assert server.journal.covered("doc").sequence == len(parts) + 2  # a load that takes all covers all
+        # a load that takes all covers all
+        assert server.journal.covered("doc").position.sequence == len(parts) + 2
     journalled = [record.log_id for _, record in written(disk) if isinstance(record, UpdateRecord)]
     assert parts[0].log_id in journalled
 
@@ -313,7 +315,7 @@ async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
         ack = await probe.accept("doc", writer.type("two"))
         await _unload(server)
         assert server.journal is not None
-        assert server.journal.covered("doc").sequence == ack.sequence
+        assert server.journal.covered("doc").position.sequence == ack.sequence
 
 
 async def test_a_deletion_is_never_answered_without_its_record() -> None:
@@ -391,13 +393,13 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
 
     journal = DiskJournal(tmp_path / "journal")
     await journal.open()
-    journal.cover("doc", CoverageEntry("", 1, 5, 5))
+    journal.cover("doc", CoverageEntry("", Position(1, 5, 5)))
     with monkeypatch.context() as patch:
         patch.setattr(coverage, "write", full)
         assert not await journal.save_coverage()
     assert await journal.save_coverage()
     found = coverage.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
-    assert found.of("doc") == CoverageEntry("", 1, 5, 5)
+    assert found.of("doc") == CoverageEntry("", Position(1, 5, 5))
     await journal.close()
 
 
@@ -415,7 +417,7 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
 
     journal = DiskJournal(tmp_path / "journal")
     await journal.open()
-    journal.cover("doc", CoverageEntry("base", 1, 5, 5))
+    journal.cover("doc", CoverageEntry("base", Position(1, 5, 5)))
     monkeypatch.setattr(coverage, "write", first_late)
     timer = asyncio.create_task(journal.save_coverage())
     assert await asyncio.to_thread(begun.wait, 10)
@@ -432,11 +434,15 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
 def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
     """What is remembered is at least what was remembered before."""
     directory = FileStorage().directory(tmp_path, create=False)
-    for known in (KnownPosition(2, 5, 1), KnownPosition(2, 4, 1), KnownPosition(1, 9, 1)):
+    for known in (
+        EpochWitness(Position(2, 5, 1)),
+        EpochWitness(Position(2, 4, 1)),
+        EpochWitness(Position(1, 9, 1)),
+    ):
         epoch.remember(directory, known)
-        assert epoch.recalled(directory) == KnownPosition(2, 5, 1)
-    epoch.remember(directory, KnownPosition(3, 0, 0))
-    assert epoch.recalled(directory) == KnownPosition(3, 0, 0)
+        assert epoch.recalled(directory) == EpochWitness(Position(2, 5, 1))
+    epoch.remember(directory, EpochWitness(Position(3, 0, 0)))
+    assert epoch.recalled(directory) == EpochWitness(Position(3, 0, 0))
 
 
 async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) -> None:

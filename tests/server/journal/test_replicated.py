@@ -131,7 +131,7 @@ async def test_a_load_that_writes_nothing_waits_for_replicas_too(tmp_path: Path,
             host.stop("idle")
             await host.closed.wait()
         await probe.start("doc")
-        assert one.hosts["doc"].loaded.intake.head == 1
+        assert one.hosts["doc"].loaded.intake.head.sequence == 1
         await until(applied)
         await probe.put("doc", parts)  # and again
         assert (await probe.call("get", "doc"))["value"] == {"body": "hello"}

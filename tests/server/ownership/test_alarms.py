@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog, FileStorage
+from lorogo_protocol.position import Position
 from lorogo_server import InvalidSettings, Server, ServerSettings
 from lorogo_server.journal.disk_journal import JournalStopped
-from lorogo_server.ownership.epoch import KnownPosition, recalled, remember
+from lorogo_server.ownership.epoch import EpochWitness, recalled, remember
 from lorogo_testing.memory_nats import MemoryNats
 from tests.server.journal.test_replicated import fleet
 from tests.server.support import QUICK, Probe, Writer, until
@@ -61,7 +62,7 @@ async def test_damage_that_reconciliation_finds_is_in_the_statistics(tmp_path: P
 async def test_a_start_that_fails_forgets_nothing(tmp_path: Path) -> None:
     """Where the WAL stood is remembered as it was by a server that could not open its journal."""
     directory = FileStorage().directory(tmp_path / "journal", create=True)
-    known = KnownPosition(7, 4711, 5, 3)
+    known = EpochWitness(Position(7, 4711, 5), 3)
     remember(directory, known)
     with BlockingLog(tmp_path / "journal" / "00"), pytest.raises(JournalStopped):
         await Server(MemoryNats().connect(), QUICK, data=tmp_path).__aenter__()

@@ -1,6 +1,7 @@
 """The epoch of the WAL: a stream that went back is found out, also when it has grown since."""
 
 from lorogo_protocol.messages import subjects
+from lorogo_protocol.position import Position
 from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Stream, Transport
@@ -23,7 +24,7 @@ async def grow(wal: Stream, count: int) -> None:
 async def see(epochs: EpochTracker, wal: Stream, sequence: int) -> None:
     stored = await wal.get(sequence)
     assert stored is not None
-    epochs.saw(stored.sequence, stored.time_ns)
+    epochs.saw(Position(epochs.current, stored.sequence, stored.time_ns))
 
 
 async def test_what_is_heard_after_a_reconnect_does_not_hide_what_was_lost_before_it() -> None:
@@ -41,7 +42,7 @@ async def test_what_is_heard_after_a_reconnect_does_not_hide_what_was_lost_befor
     assert epochs.current == 2
     await grow(wal, 1)
     await see(epochs, wal, 11)
-    assert epochs.known.sequence == 11
+    assert epochs.known.position.sequence == 11
     assert not await epochs.check()  # what was compared is not held against it for ever
 
 
@@ -68,7 +69,11 @@ async def test_no_more_witnesses_are_held_than_can_be_asked() -> None:
     for sequence in range(1, 101):
         await see(epochs, wal, sequence)
         epochs.doubt()
-    assert [epochs._held[0].sequence, epochs._held[-1].sequence, len(epochs._held)] == [1, 100, 16]
+    assert [epochs._held[0].position.sequence, epochs._held[-1].position.sequence, len(epochs._held)] == [
+        1,
+        100,
+        16,
+    ]
     assert not await epochs.check()
     assert epochs._held == []
 
@@ -122,5 +127,5 @@ async def test_two_witnesses_of_one_sequence_are_both_asked() -> None:
     await nats.connect("other").stream(subjects.STATUS_STREAM).purge(subjects.EPOCH_KEY)
     await grow(wal, 3)
     await other.check()
-    assert other.known.sequence == ours.known.sequence == 5
+    assert other.known.position.sequence == ours.known.position.sequence == 5
     assert await ours.check()

@@ -10,6 +10,7 @@ import pytest
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import chunks
+from lorogo_protocol.position import Position
 from lorogo_server import ServerSettings
 from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History
@@ -155,7 +156,9 @@ async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> 
     """That the last chunk can be decoded says nothing about all of them together."""
     sandbox = Suspicious(suspects=False)
     lane = ValidationThread(sandbox)
-    intake = Intake(Replica(lazy=True), History(), ServerSettings(), head=0, deleted=False, sandboxed=True)
+    intake = Intake(
+        Replica(lazy=True), History(), ServerSettings(), head=Position(1), deleted=False, sandboxed=True
+    )
     update = Writer().type("a text")
     parts = chunks.split(update, "id", chunk_bytes_max=1000 if whole else 60, inbox="_INBOX.a")
     effects = [
