@@ -22,7 +22,7 @@ SECONDS = 30.0
 
 
 def found() -> str | None:
-    """Where a browser is; None if there is none."""
+    """The path of an installed browser; None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -42,12 +42,12 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 class Visitor:
-    """Somebody with a browser window of their own; what goes wrong in it is kept."""
+    """A user with a separate browser window, which records its errors."""
 
     def __init__(self, context: BrowserContext, page: Page, home: str) -> None:
         self.context = context
         self.page = page
-        self.strangers: list[str] = []  # addresses asked for that are not the gateway's
+        self.foreign: list[str] = []  # requested addresses that are not the gateway's
         self.errors: list[str] = []
         page.on("request", lambda request: self._asked(request.url, home))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -55,7 +55,7 @@ class Visitor:
 
     def _asked(self, url: str, home: str) -> None:
         if not url.startswith((home, "data:", "blob:")):
-            self.strangers.append(url)
+            self.foreign.append(url)
 
     def _said(self, message: ConsoleMessage) -> None:
         if "Content Security Policy" in message.text:

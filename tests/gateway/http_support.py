@@ -24,7 +24,7 @@ SETTINGS = GatewaySettings(call_seconds=5.0)
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Somebody with curl, and what is behind the gateway."""
+    """An HTTP client, and the NATS and the lorogo client behind the gateway."""
 
     http: httpx.AsyncClient
     client: Client
@@ -64,7 +64,7 @@ async def gate() -> AsyncIterator[Gate]:
 
 
 def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The response is a problem with that status and code; what it says."""
+    """Assert that the response is a problem with that status and code; return its body."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()

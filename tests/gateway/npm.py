@@ -22,7 +22,7 @@ _FETCHED = ROOT / "build" / "node" / "tools"  # where web/with-node.sh puts one
 
 
 class NpmError(Exception):
-    """What an npm client threw."""
+    """An error that an npm client threw."""
 
 
 def node() -> str:
@@ -47,7 +47,7 @@ class Npm:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
     async def call(self, do: str, **given: object) -> Any:
-        """What the command answers. Raises NpmError."""
+        """Send a command and return its answer. Raises NpmError."""
         assert self._process.stdin is not None
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -27,7 +27,7 @@ SETTINGS = GatewaySettings(call_seconds=5.0, sample_seconds=0.05, close_seconds=
 
 @dataclass(slots=True)
 class Gate:
-    """Somebody with curl, and what is behind the gateway."""
+    """An HTTP client, and the NATS and the lorogo client behind the gateway."""
 
     http: httpx.AsyncClient
     app: Starlette
@@ -45,7 +45,7 @@ class Gate:
         return await self._stack.enter_async_context(server)
 
     async def get(self, path: str) -> Any:
-        """What is there, as JSON."""
+        """Get a path with status 200; return its JSON."""
         response = await self.http.get(path)
         assert response.status_code == 200, response.text
         return response.json()
@@ -86,7 +86,7 @@ async def gate_of(
 
 
 class Reader:
-    """Somebody who reads a feed: an ASGI client that may be slow, or leave."""
+    """A reader of a feed: an ASGI client that may be slow, or disconnect."""
 
     def __init__(self, gate: Gate, path: str = "/v1/feed", query: str = "", **headers: str) -> None:
         self._app = gate.app
@@ -177,5 +177,5 @@ class Event:
 
 async def eventually(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE):
-        while not true():  # noqa: ASYNC110 - what tests look at has no event of its own
+        while not true():  # noqa: ASYNC110 - the tested conditions have no events
             await asyncio.sleep(0.005)

@@ -160,7 +160,7 @@ class Peer:
         return code, reason or ""
 
     async def quiet(self) -> list[frames.Frame | str]:
-        """What came before the answer to a ping that is sent now, and was not taken."""
+        """Return the untaken frames that arrived before the answer to a ping sent now."""
         await self.socket.send("ping")
         while "pong" not in self.waiting:
             self.waiting.append(await self._read())
@@ -189,7 +189,7 @@ def text_of(doc: LoroDoc) -> str:
 
 
 def since(doc: LoroDoc, vector: bytes) -> bytes:
-    """What the document has and the vector has not: what the npm client sends after a JoinOk."""
+    """Export the updates that the vector lacks, as the npm client does after a JoinOk."""
     return bytes(doc.export(ExportMode.Updates(VersionVector.decode(vector))))
 
 

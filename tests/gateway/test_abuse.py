@@ -110,7 +110,7 @@ class TestOversized:
         ],
         ids=["open", "nested lists", "nested maps", "lists", "numbers", "number", "surrogates", "no UTF-8"],
     )
-    async def test_json_that_is_too_much_is_told_so(self, body: bytes, status: int, code: str) -> None:
+    async def test_json_above_a_limit_is_refused(self, body: bytes, status: int, code: str) -> None:
         async with whole(SETTINGS) as served, neighbour(served), served.http() as http:
             kind = {"content-type": "application/json"}
             problem(await http.put("/v1/documents/a", content=body, headers=kind), status, code)
@@ -129,8 +129,8 @@ class TestOversized:
             one = b'{"op":"add","path":"","value":{}}'.replace(b'""', b'"/m"', 1)
             body = b"[" + b",".join([one] * 20_000) + b"]"
             answer = await http.patch("/v1/documents/a", content=body, headers=PATCH)
-            told = problem(answer, 400, "invalid-body")
-            assert str(PATCH_OPERATIONS_MAX) in told["detail"]
+            refusal = problem(answer, 400, "invalid-body")
+            assert str(PATCH_OPERATIONS_MAX) in refusal["detail"]
             small = [{"op": "test", "path": "/t", "value": "x"}] * 100_000
             body = json.dumps(small, separators=(",", ":")).encode()
             answer = await http.patch("/v1/documents/a", content=body, headers=PATCH)

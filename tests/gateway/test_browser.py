@@ -50,7 +50,7 @@ def editor(page: Page) -> Locator:
 
 
 async def state(page: Page, word: str) -> None:
-    """Until the mark says so."""
+    """Wait until the mark on the page has this state."""
     await expect(page.locator("#state")).to_have_attribute("data-state", word)
 
 
@@ -61,12 +61,12 @@ async def opened(browser: Browser, stack: Stack, document: str) -> Visitor:
 
 
 async def text(page: Page) -> str:
-    """What is written, without the names at others' cursors."""
+    """The text of the editor without the names at other users' cursors."""
     return str(await editor(page).evaluate(WRITTEN))
 
 
 async def same_text(*pages: Page) -> str:
-    """What all of them show, as soon as they show the same."""
+    """Wait until all pages show the same text; return it."""
 
     async def same() -> bool:
         return len({await text(page) for page in pages}) == 1
@@ -105,7 +105,7 @@ async def type_words(page: Page, name: str, count: int, *, here: bool = False) -
 
 
 async def test_two_who_type_at_once_see_the_same(browser: Browser, place: Stack) -> None:
-    """Both texts arrive whole, the mark says saved, and each sees the other's name and cursor."""
+    """Both texts arrive whole, the mark shows saved, and each user sees the other's name and cursor."""
     ana, ben = [await opened(browser, place, "together") for _ in range(2)]
     await to_the_end(ana.page)
     await to_the_end(ben.page)  # at one place, before either types
@@ -122,12 +122,14 @@ async def test_two_who_type_at_once_see_the_same(browser: Browser, place: Stack)
     fresh = await opened(browser, place, "together")
     assert await same_text(fresh.page, ana.page) == shown
     for visitor in (ana, ben, fresh):
-        assert (visitor.errors, visitor.strangers) == ([], [])
+        assert (visitor.errors, visitor.foreign) == ([], [])
 
 
 @pytest.mark.deep
 async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browser, place: Stack) -> None:
-    """In the first paragraph of a fresh document, and in a list item that was emptied and typed anew."""
+    """The caret is right in the first paragraph of a new document, and in a list item that was emptied and
+    typed again.
+    """
     ana, ben = [await opened(browser, place, "carets") for _ in range(2)]
     keys = ana.page.keyboard
     await editor(ana.page).click()
@@ -153,7 +155,7 @@ async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browse
 
 @pytest.mark.deep
 async def test_an_empty_code_block_takes_keys_beside_another(browser: Browser, place: Stack) -> None:
-    """What both type is kept, in lines as they were typed."""
+    """The text of both users is kept, in the lines in which they typed it."""
     ana, ben = [await opened(browser, place, "listing") for _ in range(2)]
     keys = ana.page.keyboard
     await editor(ana.page).click()
@@ -228,7 +230,9 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
 
 @pytest.mark.deep
 async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Browser, place: Stack) -> None:
-    """It says so, shows the text, and offers no tools; a document that is not there is not opened."""
+    """The page shows "Read only" and the text, and has no tools; it does not open a document that does not
+    exist.
+    """
     ana = await opened(browser, place, "printed")
     await type_words(ana.page, "ink", 2)
     await state(ana.page, "saved")
@@ -240,7 +244,7 @@ async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Bro
     await expect(editor(ben.page)).to_have_attribute("contenteditable", "false")
     await expect(editor(ben.page)).to_contain_text("ink1")
     await expect(ben.page.locator("#toolbar")).to_be_hidden()
-    lost = await visit(browser, f"{place.web}/d/nobody-made-it")
+    lost = await visit(browser, f"{place.web}/d/no-such-document")
     await expect(lost.page.locator("#banner")).to_contain_text("This document does not exist")
     await expect(lost.page.locator("#opening")).to_be_hidden()
 
@@ -264,7 +268,7 @@ async def test_a_deleted_document_says_what_is_left_of_it(browser: Browser, plac
 
 
 async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:
-    """The mark says offline, edits go on, and after the reconnect everybody has everything."""
+    """The mark shows offline, edits continue, and after the reconnect every page has every edit."""
     ana, ben = [await opened(browser, place, "train") for _ in range(2)]
     await expect(ana.page.locator("#others [data-testid=person]")).to_have_count(1)
     await ana.context.set_offline(True)
@@ -344,7 +348,7 @@ async def test_the_slider_shows_the_past_and_restores_it(browser: Browser, place
         await asyncio.sleep(0.1)  # the picture comes behind the slider: another step would go too far
     early = (await past.inner_text()).strip()
     assert "first0" in early and "second2" not in early
-    assert await text(ben.page) == late, "looking at the past changes nothing for others"
+    assert await text(ben.page) == late, "the view of the past changes nothing for others"
 
     await ana.page.locator("#history-restore").click()
     await expect(editor(ben.page)).not_to_contain_text("second2")
@@ -370,7 +374,7 @@ async def test_the_dashboard_shows_a_takeover(browser: Browser, place: Stack) ->
     await expect(operator.page.locator("#takeovers")).to_contain_text("moving")
     await operator.page.goto(f"{place.web}/dashboard#/documents")
     await expect(operator.page.locator("#documents")).to_contain_text("moving")
-    assert (operator.errors, operator.strangers) == ([], [])
+    assert (operator.errors, operator.foreign) == ([], [])
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.deep)])

@@ -1,4 +1,4 @@
-"""What people see of each other in the editor: names, selections, carets; on a desk and on a phone."""
+"""Presence in the editor: names, selections and carets of other people, on a desktop and on a phone."""
 
 from collections.abc import AsyncIterator
 
@@ -123,7 +123,7 @@ async def test_the_name_at_a_caret_leaves_the_line_above_readable(browser: Brows
 
 
 async def test_the_words_of_restore_have_one_space(browser: Browser, place: Stack) -> None:
-    """On a wide screen the button says "Restore this version", as wide as these words."""
+    """On a wide screen the button reads "Restore this version" and is as wide as these words."""
     ana = await opened(browser, place, "restore")
     await written(ana, "one line")
     await ana.page.locator("#history-toggle").click()

@@ -46,7 +46,7 @@ TILE_BOXES = """tiles => tiles.map(tile => {
 
 
 class Invented:
-    """A gateway that says what it is told to; paths that it was told nothing of are not there."""
+    """A gateway with answers that a test sets; all other paths are 404."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}  # by method and path
@@ -181,7 +181,7 @@ async def test_hostile_text_is_text(browser: Browser, gateway: Invented) -> None
 
 
 async def test_reset_is_asked_twice_and_done_once(browser: Browser, gateway: Invented) -> None:
-    """The first click only asks; after the second the page says what was done."""
+    """The first click opens a confirmation; after the second click the page reports the reset."""
     reset = "POST /v1/documents/broken/reset"
     gateway.says("/v1/overview", {"documents": {"ERROR": 1}, "errors": [FAILED]})
     gateway.says("/v1/documents/broken/reset", {"document": "broken", "reset": True}, method="POST")
@@ -200,18 +200,18 @@ async def test_reset_is_asked_twice_and_done_once(browser: Browser, gateway: Inv
 async def test_a_reset_that_is_refused_says_why(browser: Browser, gateway: Invented) -> None:
     """The document stays in the list, with the gateway's words."""
     gateway.says("/v1/overview", {"documents": {"ERROR": 1}, "errors": [FAILED]})
-    no = {"detail": "nobody may write here", "code": "read-only"}
+    no = {"detail": "this gateway is read-only", "code": "read-only"}
     gateway.says("/v1/documents/broken/reset", no, method="POST", status=403)
     page = await gateway.show(browser, "errors")
     await page.get_by_test_id("reset").click()
     await page.get_by_test_id("reset-confirm").click()
-    await expect(page.get_by_test_id("reset-result")).to_contain_text("nobody may write here")
+    await expect(page.get_by_test_id("reset-result")).to_contain_text("this gateway is read-only")
 
 
 async def test_a_look_at_a_document_that_is_down_does_not_start_it(
     browser: Browser, gateway: Invented
 ) -> None:
-    """History and sizes are asked of its owner only when somebody wants them."""
+    """The page requests history and sizes from the owner only when the user opens them."""
     gateway.says("/v1/documents/quiet/status", {"document": "quiet", "state": "DOWN", "owner": None})
     gateway.says("/v1/documents/quiet/history", {"versions": [{"version": "vAb", "sequence": 7}]})
     gateway.says("/v1/documents/quiet/sizes", {"time": [], "operations": [], "operations_now": 3})
@@ -226,7 +226,7 @@ async def test_a_look_at_a_document_that_is_down_does_not_start_it(
 
 
 async def test_a_gateway_that_is_gone_is_not_hidden(browser: Browser, gateway: Invented) -> None:
-    """The page says since when it has heard nothing, keeps what it has, asks less often, and comes back."""
+    """The page shows the time since the last answer, keeps its content, polls less often, and recovers."""
     gateway.says("/v1/overview", {"connected": True, "servers": {"total": 3, "ready": 2}})
     page = await gateway.show(browser, "overview")
     servers, connection = page.locator("#tile-servers .tile-value"), page.locator("#connection")

@@ -63,7 +63,7 @@ def update(payload: bytes, batch: bytes = bytes(8), magic: bytes = b"%LOR") -> b
 
 
 class Typed:
-    """A document that says what each edit sends."""
+    """A document that returns the update of each edit."""
 
     def __init__(self) -> None:
         self._doc = LoroDoc()
@@ -153,7 +153,7 @@ class Thrower:
             await self._line.close()
 
     async def _thrown(self, one: bytes | str) -> bool:
-        """Whether it went out; the connection may have been closed since the last."""
+        """Send one message; return False if the connection was already closed."""
         if self._line is None:
             self._line = await connect(self._url, compression=None, ping_interval=None, max_size=None)
             self.connections += 1
@@ -199,8 +199,8 @@ def resident_bytes(pid: int) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 
-async def serve_somebody(url: str, until: asyncio.Event) -> list[float]:
-    """One who behaves, meanwhile: how long each of its edits took to be Acked."""
+async def serve_a_client(url: str, until: asyncio.Event) -> list[float]:
+    """One well-behaved client: returns the time from each edit to its ACK."""
     typed, took = Typed(), []
     async with connect(url, compression=None, max_size=None) as line:
         await line.send(join(room=b"calm"))
@@ -220,13 +220,13 @@ async def serve_somebody(url: str, until: asyncio.Event) -> list[float]:
 
 @pytest.mark.deep
 async def test_ten_thousand_broken_frames_change_nothing(tmp_path: Path) -> None:
-    """The process lives, its memory stays, and somebody who behaves is served all the time."""
+    """The process survives, its memory does not grow, and a well-behaved client is served all the time."""
     async with gateway(tmp_path) as found:
         url = found.websocket
         await throw(url, WARM_UP_FRAMES, first_seed=1000)  # what is allocated once is there
         before = resident_bytes(found.pid)
         done = asyncio.Event()
-        calm = asyncio.create_task(serve_somebody(url, done))
+        calm = asyncio.create_task(serve_a_client(url, done))
         start = time.perf_counter()
         throwers = await throw(url, FRAMES, first_seed=0)
         seconds = time.perf_counter() - start

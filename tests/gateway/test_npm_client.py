@@ -50,7 +50,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 @pytest.fixture
 def room() -> str:
-    """A document that nobody else uses."""
+    """A document that no other test uses."""
     return str(nanoid.generate("abcdefghijkl", 12))
 
 
@@ -106,7 +106,7 @@ async def test_clients_of_two_gateways_share_a_document(place: Place, room: str)
 
 
 async def test_who_types_faster_than_allowed_loses_nothing(place: Place, room: str) -> None:
-    """What is above the rate is refused, and sent again when the client was asked to join again."""
+    """The gateway refuses updates above the rate; the client sends them again after the suggested rejoin."""
     bob = await place.joined(room)
     strict = GatewaySettings(port=0, updates_per_second=200, burst_seconds=0.5)
     async with running(place.world.nats.url, strict) as address:
@@ -121,9 +121,11 @@ async def test_who_types_faster_than_allowed_loses_nothing(place: Place, room: s
 
 
 async def test_a_join_tells_the_owners_version_and_the_client_reaches_it(place: Place, room: str) -> None:
-    """JoinResponseOk has the owner's version vector; what was missing is there when the client says so."""
+    """JoinResponseOk has the owner's version vector, and the client has all updates once it reports that
+    version.
+    """
     async with place.world.client.open(room) as session:
-        type_into(session, "before anybody came")
+        type_into(session, "before any client")
         await session.flush(timeout=20)
         peer = session.doc.peer_id
     ann = await place.client()
@@ -132,8 +134,8 @@ async def test_a_join_tells_the_owners_version_and_the_client_reaches_it(place: 
     vector = VersionVector.decode(bytes.fromhex(joined["version"]))
     owner = await place.world.client.document(room).version()
     assert vector == VersionVector.decode(owner["vector"])  # type: ignore[arg-type]  # it is bytes
-    assert await ann("text", room=room) == "before anybody came"
-    assert (await ann("facts", room=room))["version"] == {str(peer): len("before anybody came")}
+    assert await ann("text", room=room) == "before any client"
+    assert (await ann("facts", room=room))["version"] == {str(peer): len("before any client")}
 
 
 async def test_a_fresh_client_joins_a_document_of_5_mib(place: Place, room: str) -> None:
@@ -199,8 +201,8 @@ async def test_a_crdt_that_we_do_not_have_is_refused(place: Place, room: str, cr
     assert await ann("type", room=room, text="fine") == OK
 
 
-async def test_a_refused_update_is_seen_by_nobody_else(place: Place, room: str) -> None:
-    """Bytes that are no update: its sender is told, others never see them, and the document goes on."""
+async def test_a_refused_update_reaches_no_other_client(place: Place, room: str) -> None:
+    """The sender of invalid bytes gets the reason, others never see them, and the document continues."""
     ann, bob = await asyncio.gather(place.joined(room), place.joined(room))
     async with place.world.client.open(room) as session:
         assert await ann("type", room=room, text="one ") == OK
@@ -222,8 +224,10 @@ async def test_an_update_that_needs_one_which_is_missing_heals(place: Place, roo
     assert await bob("sees", room=room, words=["shown "]) == "known hidden shown "
 
 
-async def test_a_read_only_gateway_lets_nobody_write(place: Place, room: str) -> None:
-    """Its clients see what others write; what they write is refused and seen by nobody."""
+async def test_a_read_only_gateway_refuses_every_write(place: Place, room: str) -> None:
+    """Clients of a read-only gateway see others' edits; the gateway refuses their own, and no other client
+    sees those.
+    """
     gateway = await place.world.gateway("--read-only")
     reader = await place.world.npm.client(gateway.websocket)
     await refused(reader, "not_found", room=room)  # nor does it make documents
@@ -240,7 +244,7 @@ async def test_a_read_only_gateway_lets_nobody_write(place: Place, room: str) ->
 
 
 async def test_a_deleted_document_evicts_its_members(place: Place, room: str) -> None:
-    """They are told, and nobody can join until it is restored."""
+    """Members get a room error, and joins are refused until the document is restored."""
     ann = await place.joined(room)
     assert await ann("type", room=room, text="gone ") == OK
     document = place.world.client.document(room)

@@ -31,7 +31,7 @@ async def acked(clients: list[NpmClient]) -> list[str]:
 
 
 async def whole(found: World, clients: list[NpmClient]) -> None:
-    """Everybody stops; all have all words, each once, and so has a fresh client."""
+    """Assert that all clients and a new one have every typed word exactly once."""
     words = [word for client in clients for word in (await client("rest"))["typed"]]
     texts = await asyncio.gather(*(client("sees", room=ROOM, words=words) for client in clients))
     fresh = await found.npm.client(await clients[0]("url"))
@@ -50,7 +50,7 @@ async def more(clients: list[NpmClient]) -> None:
 
 
 async def test_a_server_is_killed_while_two_type_and_another_takes_over(tmp_path: Path) -> None:
-    """Nobody reloads: the clients heal by themselves, and every word is there."""
+    """The clients reconnect without a reload, and every word is there."""
     async with world(tmp_path) as found:
         first = await found.server()
         clients = await typing(found, await found.gateway(), "ann", "bob")
@@ -61,7 +61,7 @@ async def test_a_server_is_killed_while_two_type_and_another_takes_over(tmp_path
 
 
 async def test_who_joins_before_there_is_a_server_waits_for_it(tmp_path: Path) -> None:
-    """The join is answered when somebody serves the document."""
+    """The gateway answers the join once a server owns the document."""
     async with world(tmp_path) as found:
         ann = await found.npm.client((await found.gateway()).websocket)
         joining = asyncio.create_task(ann("join", room=ROOM))
@@ -83,7 +83,7 @@ async def test_a_server_that_stops_hands_its_documents_over(tmp_path: Path) -> N
         await whole(found, clients)
 
 
-async def test_what_was_acked_is_there_although_nobody_can_send_it_again(tmp_path: Path) -> None:
+async def test_acked_words_survive_although_no_client_can_resend_them(tmp_path: Path) -> None:
     """Server and gateway die together: the next server has every Acked word before a client is back."""
     async with world(tmp_path) as found:
         first, gateway = await found.server(), await found.gateway()
@@ -128,7 +128,7 @@ async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path) ->
 
 
 async def test_nats_is_killed_and_comes_back(tmp_path: Path) -> None:
-    """Also then nobody reloads and nothing is lost."""
+    """The clients need no reload and lose nothing after a NATS crash either."""
     async with world(tmp_path) as found:
         await found.server()
         clients = await typing(found, await found.gateway(), "ann", "bob")

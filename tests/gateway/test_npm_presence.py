@@ -12,7 +12,7 @@ from tests.gateway.processes import World, world
 
 pytestmark = [pytest.mark.nats, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
-AT_ONCE = 10.0  # seconds: far below what an entry lives when nobody renews it
+AT_ONCE = 10.0  # seconds: far below what an entry lives without a renewal
 OK = 0
 
 
@@ -38,28 +38,28 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 @pytest.fixture
 def room() -> str:
-    """A document that nobody else uses."""
+    """A document that no other test uses."""
     return str(nanoid.generate("abcdefghijkl", 12))
 
 
 async def test_npm_clients_and_a_python_session_see_each_other(place: Place, room: str) -> None:
-    """Who comes later sees those who were there."""
+    """A later client sees the entries of earlier ones."""
     async with place.world.client.open(room) as session:
         session.presence.set({"name": "Py"})
         ann = await place.joined(room, "%EPH")
         await ann("set", room=room, key="ann", value={"name": "Ann", "at": 3})
         bob = await place.joined(room, "%EPH")
         await bob("set", room=room, key="bob", value={"name": "Bob"})
-        everybody = {
+        everyone = {
             session.presence.key: {"name": "Py"},
             "ann": {"name": "Ann", "at": 3},
             "bob": {"name": "Bob"},
         }
-        await ann("presence", room=room, states=everybody)
-        await bob("presence", room=room, states=everybody)
-        await eventually(lambda: session.presence.all() == everybody, AT_ONCE)
+        await ann("presence", room=room, states=everyone)
+        await bob("presence", room=room, states=everyone)
+        await eventually(lambda: session.presence.all() == everyone, AT_ONCE)
         key = session.presence.key
-    await ann("presence", room=room, states={name: it for name, it in everybody.items() if name != key})
+    await ann("presence", room=room, states={name: it for name, it in everyone.items() if name != key})
 
 
 async def test_a_presence_update_is_acked(place: Place, room: str) -> None:
@@ -92,8 +92,8 @@ async def test_presence_goes_with_leaving_the_room(place: Place, room: str) -> N
     await bob("presence", room=room, states={}, seconds=AT_ONCE)
 
 
-async def test_kept_presence_survives_that_everybody_leaves(place: Place, room: str) -> None:
-    """Who comes back sees what was kept, also through another gateway."""
+async def test_kept_presence_survives_the_last_member(place: Place, room: str) -> None:
+    """A client that returns sees the kept entries, also through another gateway."""
     ann, bob = await place.joined(room, "%EPS"), await place.joined(room, "%EPS")
     batch = await ann("set", room=room, crdt="%EPS", key="ann", value={"read": 7})
     assert await ann("acked", batch=batch) == OK
@@ -110,8 +110,8 @@ async def test_kept_presence_survives_that_everybody_leaves(place: Place, room: 
     assert await other.stop() == 0
 
 
-async def test_bytes_that_are_no_presence_reach_nobody(place: Place, room: str) -> None:
-    """Their sender is told, or they are passed over; those of others go on."""
+async def test_bytes_that_are_no_presence_reach_no_client(place: Place, room: str) -> None:
+    """The sender gets an error status, or the gateway drops the bytes; the entries of others still arrive."""
     ann, bob = await place.joined(room, "%EPH"), await place.joined(room, "%EPH")
     batch = await ann("sendBytes", room=room, crdt="%EPH", hex="ff" * 40)
     assert await ann("acked", batch=batch) != OK

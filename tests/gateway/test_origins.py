@@ -86,7 +86,7 @@ def test_what_is_no_origin_is_refused(wrong: str) -> None:
     ],
 )
 def test_on_loopback_only_its_own_names_are_taken(bound: str, host: str, expected: bool) -> None:
-    """A name that anybody can point at 127.0.0.1 is not ours unless we were told so."""
+    """Any DNS zone can point a name at 127.0.0.1, so the gateway accepts only configured names."""
     assert origins.host_allowed(host, bound, {"docs.example.org"}, {APP}) is expected
     if "docs" in host:
         assert not origins.host_allowed(host, bound, (), {APP})

@@ -74,7 +74,7 @@ async def whole(settings: GatewaySettings, authority: TokenVerifier | None = Non
 
 
 class Neighbour:
-    """Somebody decent on the same gateway, who must notice nothing."""
+    """A well-behaved client of the same gateway, which must be unaffected."""
 
     def __init__(self, served: Whole, peer: Peer) -> None:
         self._served = served

@@ -1,4 +1,4 @@
-"""Who asks: where a token is found, what an operation needs, and when a token has ended."""
+"""Token lookup in a request, the rights that an operation needs, and the end of a token."""
 
 import asyncio
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def test_where_a_token_is_found(sent: list[tuple[str, str]], expected: tuple[str
     ],
 )
 def test_two_different_tokens_are_none(sent: list[tuple[str, str]]) -> None:
-    """It cannot be said which of them counts."""
+    """A request with two different tokens is refused, because the gateway cannot choose between them."""
     with pytest.raises(NotSignedIn, match="different tokens"):
         presented(headers(*sent))
 
@@ -88,7 +88,9 @@ def test_two_different_tokens_are_none(sent: list[tuple[str, str]]) -> None:
     ids=lambda text: repr(text)[:20],
 )
 def test_what_is_not_shaped_like_a_token_is_refused(text: str) -> None:
-    """Before anybody computes a signature, and without being told again."""
+    """The gateway refuses a malformed token before it computes a signature, and the error does not repeat the
+    token.
+    """
     with pytest.raises(TokenRefused) as no:
         shaped(text)
     assert no.value.code == "token-invalid"
@@ -131,7 +133,7 @@ CHECKS: list[tuple[Need, dict[str, str], dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("need", "documents", "values", "may"), CHECKS)
 def test_who_may(need: Need, documents: dict[str, str], values: dict[str, Any], may: bool) -> None:
-    """By what the token grants; where there are no keys everybody may."""
+    """The grants of the token decide; without keys every request has access."""
     check(need, OPEN, values)
     if may:
         check(need, who(documents), values)
@@ -153,11 +155,11 @@ def test_documents_that_a_body_names_are_asked_for_too() -> None:
 
 
 class Keys:
-    """A verifier that says what a test tells it to say."""
+    """A verifier whose verdicts a test sets."""
 
     def __init__(self) -> None:
         self.good = self.ready = True
-        self.told: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
 
     def verify(self, text: str) -> Token:
         if not self.good:
@@ -168,8 +170,8 @@ class Keys:
         return self.good
 
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
-        self.told.append(listener)
-        return lambda: self.told.remove(listener)
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
 
 
 class Clock:
@@ -182,34 +184,38 @@ class Clock:
         return self.at
 
 
-async def test_each_who_follows_is_told_once() -> None:
-    """Whoever stopped before is not; one that fails does not keep the others from hearing it."""
+async def test_each_follower_is_notified_once() -> None:
+    """A stopped follower is not notified; an exception in one follower does not prevent the notification of
+    the others.
+    """
     keys = Keys()
     guard = TokenGuard(keys, Clock())
     principal = guard.verified(PresentedToken("a.b.c", "bearer"))
-    heard: list[str] = []
+    ends: list[str] = []
 
     def fails(_: TokenRefused) -> None:
         raise RuntimeError("a mistake")
 
     guard.follow(principal, fails)
-    guard.follow(principal, lambda error: heard.append(f"one {error.code}"))
-    stop = guard.follow(principal, lambda _: heard.append("stopped"))
+    guard.follow(principal, lambda error: ends.append(f"one {error.code}"))
+    stop = guard.follow(principal, lambda _: ends.append("stopped"))
     stop()
     stop()
-    for tell in list(keys.told):
+    for tell in list(keys.listeners):
         tell()
-    assert (heard, guard.followed) == ([], 1)
+    assert (ends, guard.followed) == ([], 1)
     keys.good = False
-    for tell in list(keys.told) * 2:
+    for tell in list(keys.listeners) * 2:
         tell()
-    assert (heard, guard.followed) == (["one token-revoked"], 0)
+    assert (ends, guard.followed) == (["one token-revoked"], 0)
     guard.close()
-    assert not keys.told
+    assert not keys.listeners
 
 
 async def test_a_token_that_ends_by_itself_is_noticed_by_its_time() -> None:
-    """Nobody has to tell: the timer looks, again if clocks allow it a moment more."""
+    """The expiry timer of the guard ends the token without a notification, also when the clock lags by a
+    moment.
+    """
     keys, clock = Keys(), Clock()
     guard = TokenGuard(keys, clock)
     principal = guard.verified(PresentedToken("a.b.c", "bearer"))
@@ -223,7 +229,7 @@ async def test_a_token_that_ends_by_itself_is_noticed_by_its_time() -> None:
 
 
 async def test_where_there_are_no_keys_nothing_is_asked_or_followed() -> None:
-    """Whatever is sent as a token is not looked at."""
+    """Without keys, the guard ignores any token in the request."""
     guard = TokenGuard()
     for sent in ([], [("authorization", "Bearer garbage")], [("cookie", "lorogo_token=garbage")]):
         assert guard.needed(headers(*sent)) is OPEN

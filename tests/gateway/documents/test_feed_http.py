@@ -55,13 +55,13 @@ def update(**other: object) -> Update:
 )
 def test_an_item_as_an_event(item: FeedItem, name: str, data: dict[str, object]) -> None:
     """Document and time are in all; peers are text, because JSON's numbers end before theirs."""
-    told_name, facts = event_data(item)
-    assert told_name == name
+    event_name, facts = event_data(item)
+    assert event_name == name
     assert facts == {"document": "doc", "time": "1970-01-01T00:00:01.000+00:00", **data}
 
 
 def test_a_gap_says_how_much_is_missing_and_why() -> None:
-    """So that nobody takes what follows for complete."""
+    """The gap event counts the missing operations, so that a reader does not take the feed for complete."""
     name, facts = event_data(Gap("doc", 1, 0, ((5, 2, 4), (6, 0, 7))))
     assert name == "gap"
     assert (facts["operations"], facts["missing"]) == (9, [["5", 2, 4], ["6", 0, 7]])
@@ -100,7 +100,7 @@ async def test_what_was_before_is_replayed_from_where_the_reader_says(gate: Gate
 
 
 async def test_the_last_event_id_goes_on_exactly_there_and_wins_over_since(gate: Gate) -> None:
-    """Nothing twice, nothing left out, whatever the address still says."""
+    """Last-Event-ID takes precedence over `since`: the feed repeats no event and omits none."""
     for number in range(3):
         await gate.type("doc", "x" * (number + 1))
     async with Reader(gate, query="since=0") as reader:
@@ -111,8 +111,8 @@ async def test_the_last_event_id_goes_on_exactly_there_and_wins_over_since(gate:
     assert [event.data["operations"] for event in seen] == [1, 2, 3, 10]
 
 
-async def test_a_reader_that_heard_nothing_yet_resumes_from_where_it_began(gate: Gate) -> None:
-    """The place is told before the first event."""
+async def test_a_reader_without_events_resumes_from_its_start(gate: Gate) -> None:
+    """The first block of a feed has the resume position, before the first event."""
     async with Reader(gate) as reader:
         begun = (await reader.block()).split("id: ")[1]
     await gate.type("doc", "missed")
@@ -200,7 +200,7 @@ async def test_a_position_with_journals_that_no_feed_of_ours_has_is_refused(gate
 
 
 async def test_a_quiet_feed_is_kept_open_with_comments() -> None:
-    """Proxies close what says nothing."""
+    """The gateway sends comments on an idle feed, because proxies close idle connections."""
     async with (
         gate_of(replace(SETTINGS, feed_comment_seconds=0.02)) as gate,
         Reader(gate) as reader,
@@ -237,7 +237,7 @@ async def test_more_feeds_than_allowed_are_sent_away_for_a_while() -> None:
             assert reader.status == 200
 
 
-async def test_a_reader_that_takes_nothing_is_ended_and_holds_nobody_up() -> None:
+async def test_a_stalled_reader_is_ended_and_blocks_no_other_reader() -> None:
     """It may resume; others are given everything meanwhile."""
     async with (
         gate_of(replace(SETTINGS, feed_stall_seconds=0.1)) as gate,
@@ -259,7 +259,9 @@ async def test_a_reader_that_takes_nothing_is_ended_and_holds_nobody_up() -> Non
 
 
 async def test_closing_the_gateway_ends_its_feeds(gate: Gate) -> None:
-    """Properly, so that readers resume elsewhere; nobody new is let in."""
+    """The gateway ends each open feed completely, so that readers resume elsewhere, and refuses new feeds
+    with 503.
+    """
     async with Reader(gate) as reader:
         await reader.block()
         await gate.feeds.close()
@@ -270,7 +272,7 @@ async def test_closing_the_gateway_ends_its_feeds(gate: Gate) -> None:
 
 
 async def test_a_client_that_is_closed_ends_its_feeds(gate: Gate) -> None:
-    """Whoever reads is not left waiting."""
+    """The reader receives the end of the response, and does not wait."""
     async with Reader(gate) as reader:
         await reader.block()
         await gate.client.close()
@@ -287,7 +289,7 @@ async def test_without_nats_there_is_no_feed(gate: Gate) -> None:
 
 
 async def test_a_feed_survives_a_lost_connection(gate: Gate) -> None:
-    """What was accepted meanwhile comes when NATS is back."""
+    """The feed continues after the reconnect with the updates that were accepted during the outage."""
     async with Reader(gate) as reader:
         await reader.block()
         gate.transport.cut()

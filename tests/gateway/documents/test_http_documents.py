@@ -211,7 +211,7 @@ async def test_the_past_can_be_read(gate: Gate) -> None:
     assert (await gate.http.get("/v1/documents/doc", params={"at": new})).json() == {"body": "new"}
     for now in ("now", "0s", "2069-01-01T00:00:00Z", "2069-01-01T00:00:00+01:00"):
         assert (await gate.http.get("/v1/documents/doc", params={"at": now})).json() == {"body": "new"}
-    raw = "/v1/documents/doc?at=2069-01-01T00:00:00+01:00"  # a plus that nobody encoded
+    raw = "/v1/documents/doc?at=2069-01-01T00:00:00+01:00"  # a plus without percent-encoding
     assert (await gate.http.get(raw)).json() == {"body": "new"}
     octets = {"accept": "application/octet-stream"}
     past = await gate.http.get("/v1/documents/doc", params={"at": old}, headers=octets)
@@ -276,8 +276,8 @@ async def test_if_match_guards_a_patch(gate: Gate) -> None:
     assert (
         await gate.http.patch("/v1/documents/doc", json=patch, headers={"if-match": "*"})
     ).status_code == 200
-    nobody = await gate.http.patch("/v1/documents/none", json=patch, headers={"if-match": "*"})
-    problem(nobody, 412, "precondition-failed")
+    refused = await gate.http.patch("/v1/documents/none", json=patch, headers={"if-match": "*"})
+    problem(refused, 412, "precondition-failed")
     assert (await gate.http.get("/v1/documents/none")).status_code == 404
     assert (await gate.http.get("/v1/documents/doc")).json() == {"body": "hello!!"}
 
@@ -345,7 +345,7 @@ async def test_fork_revert_history(gate: Gate) -> None:
 
 
 async def test_status_and_reset(gate: Gate) -> None:
-    """The status tells what is stored and what the owner says; reset takes a document out of ERROR."""
+    """The status has the stored and the live state of a document; reset takes a document out of ERROR."""
     await made(gate)
     status = (await gate.http.get("/v1/documents/doc/status")).json()
     assert status["state"] == "UP"
@@ -366,7 +366,7 @@ async def test_status_and_reset(gate: Gate) -> None:
     assert (await gate.http.get("/v1/documents/broken")).json() == {}
 
 
-async def test_nobody_serves() -> None:
+async def test_no_server_runs() -> None:
     """Without a server a document that is stored is 503 with Retry-After; one that is not is still 404."""
     async with gate_of(GatewaySettings(call_seconds=0.3), serving=False) as gate:
         wal = gate.world.connect().stream(subjects.WAL_STREAM)

@@ -28,7 +28,7 @@ OCTETS = "application/octet-stream"
 
 @asynccontextmanager
 async def listening(served: Starlette) -> AsyncIterator[tuple[str, int]]:
-    """Where the app can be reached, over TCP."""
+    """Serve the app over TCP; yields host and port."""
     config = uvicorn.Config(served, port=0, log_level="critical", lifespan="off")
     server = uvicorn.Server(config)
     task = asyncio.ensure_future(server.serve())

@@ -118,7 +118,9 @@ def test_a_batch_that_lies_is_refused_once_and_forgotten(
 
 
 def test_unfinished_bytes_and_batches_are_bounded() -> None:
-    """What was announced counts, not what came; a finished batch frees its share."""
+    """The announced bytes count against the limit, not the received ones; a finished batch frees
+    its share.
+    """
     whole = assembler(bytes_max=10_000)
     assert whole.begin(header(2, 6_000), now=0.0) is None
     refused = whole.begin(header(2, 6_000, b"batch-02"), now=0.0)

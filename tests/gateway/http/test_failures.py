@@ -102,7 +102,7 @@ STATUSES = {
 }
 
 
-#: the one sentence that is ours: a stream's name helps nobody who has never run a server
+#: the one sentence of lorogo: the name of a stream does not help a reader who has never run a server
 NO_SERVER_YET = (
     "this NATS has no lorogo streams (stream 'x' does not exist): start a server with `lorogo serve`"
 )
@@ -129,7 +129,7 @@ async def test_an_error_is_a_problem(error: LorogoError, status: int, code: str,
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_a_status(reason: Reason) -> None:
-    """What the owner refuses keeps its reason as the code."""
+    """The problem keeps the reason of an owner's refusal as its code."""
     found = problem_of(Refused(reason, "why"))
     assert found is not None
     assert (found.status, found.code, str(found)) == (STATUSES[reason.value], reason.value, "why")
@@ -159,7 +159,7 @@ def test_no_error_is_without_a_row() -> None:
     assert missing <= NEVER
 
 
-#: bases that nobody raises, and what never leaves the place where it is raised
+#: base classes that no code raises, and errors that the raising module catches
 NEVER = {
     "InvalidGrants",
     "InvalidKey",
@@ -187,8 +187,8 @@ class _Unlisted(LorogoError):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a secret"), _Unlisted("a secret"), TimeoutError("a secret")])
-async def test_a_mistake_is_logged_and_not_told(error: Exception) -> None:
-    """An error that nobody expected is 500 without its words, which are in the log."""
+async def test_an_unexpected_error_is_logged_and_not_sent(error: Exception) -> None:
+    """The response to an unexpected error is 500 without the error's text; the log has the text."""
     with structlog.testing.capture_logs() as logged:
         async with http_of([failing(error)]) as http:
             response = await http.post("/v1/fail")

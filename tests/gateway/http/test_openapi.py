@@ -1,4 +1,6 @@
-"""The description holds: Schemathesis asks for everything that it says, and for what it does not."""
+"""Schemathesis sends requests inside and outside the OpenAPI description; the gateway answers as
+described.
+"""
 
 import asyncio
 import json
@@ -102,7 +104,7 @@ def _config() -> SchemathesisConfig:
 @pytest.mark.deep
 @pytest.mark.filterwarnings("default")  # of Schemathesis and what it brings, not ours
 def test_every_answer_is_as_it_is_described() -> None:
-    """Good requests are answered, bad ones refused, and each answer has a status and shape that is told.
+    """The gateway answers valid requests and refuses invalid ones, with a described status and shape.
 
     Phases: examples, coverage (every border of every schema, and each violated), fuzzing, stateful.
     """
@@ -141,8 +143,8 @@ def _failures(recorder: ScenarioRecorder) -> Iterator[str]:
                 continue  # Schemathesis does not know that it was brought back
             if interaction is not None and len(interaction.request.uri) > _URI_CHARS_MAX:
                 continue  # uvicorn refuses it before we see it
-            said = f"{info.failure}\n{info.code_sample[:3000]}\n{answer[:1000]}"
-            yield f"{recorder.label}: {check.name}: {said}"
+            text = f"{info.failure}\n{info.code_sample[:3000]}\n{answer[:1000]}"
+            yield f"{recorder.label}: {check.name}: {text}"
 
 
 def _status(interaction: Interaction) -> int:

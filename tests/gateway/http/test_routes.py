@@ -1,4 +1,4 @@
-"""What every operation has in common: paths, methods, parameters, bodies, media types."""
+"""Rules that all operations share: paths, methods, parameters, bodies, media types."""
 
 import asyncio
 import json
@@ -95,8 +95,8 @@ async def test_an_unknown_path_is_a_problem(http: httpx.AsyncClient, path: str, 
     problem(await http.request(method, path), 404, "no-such-path")
 
 
-async def test_an_unknown_method_is_told_which_there_are(http: httpx.AsyncClient) -> None:
-    """405 with Allow; OPTIONS says the same; HEAD is a GET without its body."""
+async def test_an_unknown_method_gets_the_allowed_methods(http: httpx.AsyncClient) -> None:
+    """405 has an Allow header, as the response to OPTIONS has; HEAD is a GET without its body."""
     for method in ("DELETE", "PATCH", "TRACE", "BREW"):
         response = await http.request(method, "/v1/things/a")
         problem(response, 405, "method-not-allowed")
@@ -282,7 +282,7 @@ def test_body_types() -> None:
 
 
 class Upload:
-    """A request whose body comes as a test says, and what was answered."""
+    """A request whose body arrives as a test sets, and the gateway's response."""
 
     def __init__(
         self,
@@ -328,7 +328,9 @@ class Upload:
 
 
 async def test_a_body_is_cut_while_it_is_read() -> None:
-    """413 comes with the first byte above the limit: the rest is not read, whatever Content-Length says."""
+    """The gateway answers 413 at the first byte above the limit and stops reading, whatever Content-Length
+    announces.
+    """
     served = app([PUT], SMALL)
     for headers in ({}, {"content-length": "10"}, {"content-length": "ten"}):
         upload = Upload([b"x" * 400] * 100, headers=headers)
@@ -343,7 +345,9 @@ async def test_a_body_is_cut_while_it_is_read() -> None:
 
 
 async def test_bodies_together_have_a_bound() -> None:
-    """What is in memory at once is bounded: 503 for the one too many, and room again when others end."""
+    """Buffered bodies together have a limit: the request above it gets 503, and later ones fit when others
+    end.
+    """
     held, go_on = asyncio.Event(), asyncio.Event()
 
     async def hold(_: Request) -> Response:
@@ -411,7 +415,9 @@ async def test_large_answers_are_sent_in_parts_and_counted() -> None:
 
 
 async def test_a_body_that_does_not_come_is_408() -> None:
-    """A sender who stops in the middle is told, and its part of the bound is free again."""
+    """A sender that stops in the middle of a body gets 408, and its share of the memory limit is
+    free again.
+    """
     served = app([PUT], SMALL)
     for _ in range(3):
         status, body = await Upload([b"x" * 900], ending="silent").run(served)
@@ -419,7 +425,7 @@ async def test_a_body_that_does_not_come_is_408() -> None:
 
 
 async def test_a_client_that_leaves_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Half a body, then nobody: nothing is done, nothing is logged."""
+    """A client that disconnects in the middle of a body causes no call and no log line."""
     served = app([PUT], SMALL)
     for _ in range(3):
         assert (await Upload([b"x" * 900], ending="gone").run(served))[0] == 499
@@ -427,7 +433,9 @@ async def test_a_client_that_leaves_is_no_error(caplog: pytest.LogCaptureFixture
 
 
 async def test_a_handler_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes too long is 504; for a change the sentence says that it may have been made."""
+    """A slow handler is answered with 504; for a change the detail warns that the change may have
+    been made.
+    """
     monkeypatch.setattr("lorogo_gateway.http.routes._GRACE_SECONDS", 0.01)
 
     async def hang(_: Request) -> Response:
@@ -520,9 +528,9 @@ def test_schemas_are_checked(schema: dict[str, Any], good: list[object], bad: li
         assert "it" in str(schema_check.wrong(schema, value, "it")), value
 
 
-@pytest.mark.parametrize("kind", [JSON, None], ids=["JSON", "untold"])
+@pytest.mark.parametrize("kind", [JSON, None], ids=["JSON", "no type"])
 async def test_json_has_a_bound_of_bytes_of_its_own(kind: str | None) -> None:
-    """And so has a body that does not say what it is; what is no JSON may be larger."""
+    """The JSON limit also covers a body without a content type; a body of another type may be larger."""
     served = app([PUT], replace(SMALL, json_bytes_max=300))
     upload = Upload([b"1" * 200] * 3, kind=kind)
     status, body = await upload.run(served)
@@ -533,7 +541,7 @@ async def test_json_has_a_bound_of_bytes_of_its_own(kind: str | None) -> None:
 
 
 async def test_an_operation_may_take_less_than_others() -> None:
-    """Refused by what Content-Length says, or at the first byte above it; never after more was read."""
+    """The gateway refuses by Content-Length, or at the first byte above the limit; it never reads more."""
     served = app([replace(PUT, body_bytes_max=100)], SMALL)
     upload = Upload([b"x" * 80] * 10)
     assert (await upload.run(served))[0] == 413
@@ -562,7 +570,7 @@ async def test_an_operation_may_take_less_than_others() -> None:
     ],
 )
 async def test_values_are_counted_before_they_are_parsed(body: bytes, status: int) -> None:
-    """Those of JSON, not what looks like them in a text; 413 says how many are the most."""
+    """The gateway counts JSON values, not similar characters within strings; the 413 detail has the limit."""
     async with http_of([PUT], replace(SMALL, json_values_max=10, bodies_bytes_max=2_000)) as http:
         response = await http.put("/v1/things/a", content=body, headers={"content-type": JSON})
         assert response.status_code == status, response.text

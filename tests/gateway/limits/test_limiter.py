@@ -1,4 +1,4 @@
-"""What one address and one token may do, decided without a clock or a socket."""
+"""Limits of one address and one token, decided without a clock or a socket."""
 
 from dataclasses import replace
 
@@ -117,7 +117,7 @@ class TestProxies:
     @pytest.mark.parametrize(
         ("peer", "header", "address"),
         [
-            ("192.0.2.1", "198.51.100.9", "192.0.2.1"),  # nobody we trust says so
+            ("192.0.2.1", "198.51.100.9", "192.0.2.1"),  # the peer is no trusted proxy
             ("10.0.0.1", "198.51.100.9", "198.51.100.9"),
             ("::ffff:10.0.0.1", "198.51.100.9", "198.51.100.9"),
             ("10.0.0.1", "1.1.1.1, 198.51.100.9", "198.51.100.9"),  # the left one is an invention
@@ -176,7 +176,7 @@ class TestProxies:
         assert not came.local
 
     @pytest.mark.parametrize("wrong", ["", "proxy", "10.0.0.0/33", "10.0.0.0/8/8", "*"])
-    def test_what_is_no_network_is_told(self, wrong: str) -> None:
+    def test_an_invalid_network_is_refused(self, wrong: str) -> None:
         with pytest.raises(ValueError, match="is not a network"):
             check_network(wrong)
         with pytest.raises(ValueError, match="is not a network"):
@@ -200,13 +200,13 @@ class TestProxies:
     def test_what_a_client_writes_in_front_neither_costs_nor_counts(
         self, name: bytes, hostile: bytes
     ) -> None:
-        """Each of these is looked at once; two runs of spaces that met took half a minute."""
+        """The gateway scans each header once; a quadratic scan of two runs of spaces took half a minute."""
         nearest = b"for=198.51.100.9;proto=https" if name == b"forwarded" else b"198.51.100.9"
         assert self.PROXIES.origin("10.0.0.1", [(name, hostile)]) == RequestOrigin("10.0.0.1", forwarded=True)
         assert self.PROXIES.origin("10.0.0.1", [(name, hostile), (name, nearest)]).address == "198.51.100.9"
 
     @pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
-    def test_an_address_that_is_cut_is_nobody_s(self, name: bytes) -> None:
+    def test_a_truncated_address_does_not_count(self, name: bytes) -> None:
         """Only the end of a header is read, and the rest of 192.0.2.7 may be 2.0.2.7."""
         start = b"for=" if name == b"forwarded" else b""
         far, near = start + b"198.51.100.9,", start + b"10.0.0.2"
@@ -325,7 +325,7 @@ class TestVisits:
         shares = [
             RequestQuota(limiter, RequestOrigin("127.0.0.1", local=True)).for_connection() for _ in range(3)
         ]
-        assert [share.open() for share in shares] == [None] * 3  # nobody's yet, from this machine
+        assert [share.open() for share in shares] == [None] * 3  # without a token yet, from this machine
         assert [why(share.identify("user")) for share in shares] == [
             None,
             None,

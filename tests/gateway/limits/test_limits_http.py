@@ -1,4 +1,6 @@
-"""Limits of addresses at a whole gateway: what somebody above one is answered, and others are not."""
+"""Limits of addresses at a whole gateway: the responses above a limit, and other addresses that stay
+unaffected.
+"""
 
 import asyncio
 import socket
@@ -62,7 +64,7 @@ async def test_a_body_that_was_begun_is_read_and_the_next_is_refused() -> None:
 
 
 async def test_connections_of_an_address_have_a_bound_that_websockets_share() -> None:
-    """The next is told so at once; when one ends there is room."""
+    """The gateway answers the next connection with 429 at once; a connection that ends frees its place."""
     async with whole(replace(SETTINGS, address_connections_max=2)) as served:
         async with served.peer() as one, served.line() as (_, _):
             assert await one.quiet() == []

@@ -1,4 +1,6 @@
-"""Limits of tokens at a whole gateway that asks for them: each has its own, from wherever it comes."""
+"""Limits of tokens at a whole gateway with authentication: each token has its own limits, from any
+address.
+"""
 
 import asyncio
 import time
@@ -27,7 +29,7 @@ KEY = tokens.make_key("HS256", "k", b"x" * 32)
 
 
 class Keys:
-    """Who verifies, without a list of what is revoked."""
+    """A verifier of tokens without revocations."""
 
     def __init__(self) -> None:
         self._keys = tokens.Keys([KEY])
@@ -82,7 +84,9 @@ async def test_bytes_of_a_token_have_their_own_rate() -> None:
 
 
 async def test_guessing_tokens_is_slowed_for_its_address_alone() -> None:
-    """After too many bad ones no new one is looked at for a while; who has none or a known one is served."""
+    """Above the limit of bad tokens, the gateway refuses unknown tokens of that address for a while, but
+    serves known tokens and requests without a token.
+    """
     settings = replace(SETTINGS, auth_failures_per_minute=4.5, trusted_proxies=("127.0.0.1",))
     async with whole(settings, Keys()) as served, served.http() as http:
         here, there = {"X-Forwarded-For": "198.51.100.1"}, {"X-Forwarded-For": "198.51.100.2"}
@@ -109,7 +113,7 @@ async def test_guessing_tokens_is_slowed_for_its_address_alone() -> None:
 
 
 @pytest.mark.parametrize("way", ["sign in", "handshake", "join"])
-async def test_every_door_for_tokens_counts_bad_ones(way: str) -> None:
+async def test_every_kind_of_sign_in_counts_bad_tokens(way: str) -> None:
     settings = replace(STRICT, auth_failures_per_minute=0.5)
     async with whole(settings, Keys()) as served, served.http() as http:
         for number in range(2):
@@ -174,7 +178,7 @@ async def test_guesses_of_a_member_are_its_own() -> None:
         assert (await http.get("/v1/session", headers=BOB)).status_code == 200
 
 
-async def test_who_has_no_token_is_told_so_and_never_blocked() -> None:
+async def test_a_client_without_a_token_gets_401_and_is_never_blocked() -> None:
     settings = replace(STRICT, auth_failures_per_minute=1.0)
     async with whole(settings, Keys()) as served, served.http() as http:
         for _ in range(5):
@@ -231,7 +235,7 @@ async def test_updates_of_a_token_add_up_over_its_connections() -> None:
 
 
 async def test_feeds_of_a_token_have_a_bound() -> None:
-    """However many one asks for, others have theirs; a feed that ends makes room for the next."""
+    """The limit of one token does not affect the feeds of another; a feed that ends frees its place."""
     async with whole(replace(SETTINGS, token_feeds_max=2), Keys()) as served, served.http() as http:
         async with AsyncExitStack() as held:
             for _ in range(2):

@@ -1,4 +1,4 @@
-"""What the collector makes of servers' figures, and how often it looks."""
+"""The collector's sums of server figures, and its sampling interval."""
 
 import asyncio
 import random
@@ -40,8 +40,10 @@ def server(name: str = "s", started: str = "then", **stats: Any) -> ServerStats:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def test_differences_are_what_happened_between_two_looks() -> None:
-    """Of each server, added; what it did before it was first seen belongs to nobody."""
+def test_differences_are_what_happened_between_two_samples() -> None:
+    """The deltas of all servers are added; counts from before the first sample of a server belong to no
+    interval.
+    """
     progress = CounterDeltas()
     first = server(accepted=10, accepted_bytes=100, nacked={"deleted": 1}, ack_us_counts=[0, 5])
     assert progress.step([first]) == CounterTotals()
@@ -57,17 +59,19 @@ def test_differences_are_what_happened_between_two_looks() -> None:
         server(accepted=2, ack_us_counts=[0, 2]),
         server(accepted=30, ack_us_counts=[0, 0, 30]),
     ],
-    ids=["says so", "counters went back", "one counter went back"],
+    ids=["reports it", "counters went back", "one counter went back"],
 )
 def test_a_server_that_restarted_counts_from_nothing(again: ServerStats) -> None:
-    """All that it counts is new, whether it says that it was restarted or its counters do."""
+    """All counts of a restarted server are new, whether the server reports the restart or its counters show
+    it.
+    """
     progress = CounterDeltas()
     progress.step([server(accepted=10, ack_us_counts=[0, 10])])
     assert progress.step([again]).updates == again.stats["accepted"]
 
 
 def test_a_server_that_vanishes_counts_nothing_and_may_come_back() -> None:
-    """What it did meanwhile counts when it is heard of again."""
+    """The counts during its absence are added when the server appears again."""
     progress = CounterDeltas()
     progress.step([server(accepted=10)])
     assert progress.step([]) == CounterTotals()
@@ -104,7 +108,7 @@ NAMES = (
 
 @hypothesis.settings(
     max_examples=40,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # how quickly nonsense is made says nothing
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # the speed of generating nonsense is irrelevant
 )
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), nonsense), min_size=2, max_size=4))
 def test_nonsense_of_a_server_does_no_harm(all_stats: list[dict[str, Any]]) -> None:
@@ -162,16 +166,16 @@ def test_a_sample_has_the_rates_and_latencies_of_its_interval() -> None:
     ],
 )
 def test_who_is_ready(stats: dict[str, Any], ready: bool) -> None:
-    """It says so, and its journal, if it has one, is open."""
+    """A server is ready if it reports so and its journal, if any, is open."""
     assert is_ready(stats) is ready
 
 
 def test_takeovers_are_kept_once_the_newest_first() -> None:
     """Each server tells its last few every time; one that is gone is still remembered, within bounds."""
     recent = RecentTakeovers(most=3)
-    told = server("b", last_takeovers=[["doc", "a", 5], ["other", "a", 9], "nonsense", ["x", 1, 2]])
-    recent.add(takeovers([told]))
-    recent.add(takeovers([told]))
+    stats = server("b", last_takeovers=[["doc", "a", 5], ["other", "a", 9], "nonsense", ["x", 1, 2]])
+    recent.add(takeovers([stats]))
+    recent.add(takeovers([stats]))
     assert recent.all == [Takeover(9, "other", "a", "b"), Takeover(5, "doc", "a", "b")]
     recent.add(Takeover(time_ns, "doc", "b", "c") for time_ns in (20, 21))
     assert [one.time_ns for one in recent.all] == [21, 20, 9]
@@ -251,7 +255,7 @@ async def test_a_look_is_good_for_a_while_and_then_taken_again() -> None:
     await collector.close()
 
 
-async def test_nobody_looks_every_thirty_seconds_somebody_at_the_full_rate() -> None:
+async def test_the_interval_is_thirty_seconds_idle_and_shorter_when_watched() -> None:
     """A question counts for a minute."""
     world = await new_world()
     await announced(world)
@@ -269,8 +273,8 @@ async def test_nobody_looks_every_thirty_seconds_somebody_at_the_full_rate() -> 
     await collector.close()
 
 
-async def test_somebody_who_begins_to_look_waits_for_no_turn() -> None:
-    """The next look is not thirty seconds away any more."""
+async def test_the_first_watcher_triggers_a_sample_at_once() -> None:
+    """The collector does not finish its idle interval of thirty seconds first."""
     world = await new_world()
     figures = await announced(world)
     clock = Hand()
@@ -316,7 +320,7 @@ async def test_without_nats_nothing_is_known_and_nothing_fails() -> None:
 
 
 async def test_where_no_server_ever_ran_streams_are_unknown() -> None:
-    """Not an error: readiness and metrics say so."""
+    """It is no error: readiness and metrics report it."""
     collector = Collector(MemoryNats(rng=random.Random(1)).connect(), SETTINGS)
     look = await collector.newest()
     assert (look.connected, look.servers, look.streams.wal) == (True, (), None)
@@ -346,8 +350,8 @@ async def test_the_census_counts_documents_by_state_and_names_those_in_error() -
     assert found.top == (("-odd", 5), ("up", 3))
 
 
-async def test_documents_are_counted_only_for_somebody_who_asks() -> None:
-    """A probe, or nobody, costs no census."""
+async def test_documents_are_counted_only_on_request() -> None:
+    """A probe, or no request at all, costs no census."""
     world = await new_world()
     await announced(world)
     clock = Hand()

@@ -26,7 +26,7 @@ async def gate() -> AsyncIterator[Gate]:
 
 
 async def get(gate: Gate, path: str) -> Any:
-    """What is there, which is as its description says."""
+    """Return the response of that path, after checking it against its description."""
     body = await gate.get(path)
     for one in operations(gate.client, gate.collector):
         if one.path == path.partition("?")[0].replace("/doc/", "/{id}/"):
@@ -153,16 +153,16 @@ def test_the_messages_of_one_update_are_one_row() -> None:
 
 
 async def test_refused_updates_are_listed_newest_first(gate: Gate) -> None:
-    """With document, reason, time, bytes and log id, as many as asked for."""
+    """The list has the document, reason, time, bytes and log id of each update, up to `limit` rows."""
     rejected = gate.world.connect().stream(subjects.REJECTED_STREAM)
     for number in range(100):
-        said = {
+        rejection = {
             h.REASON: "invalid-update",
             h.MESSAGE: "why",
             h.SEQUENCE: str(number),
             h.LOG_ID: f"log-{number}",
         }
-        await rejected.append(subjects.rejected(f"doc-{number % 3}"), b"12345", headers=said)
+        await rejected.append(subjects.rejected(f"doc-{number % 3}"), b"12345", headers=rejection)
     rows = (await get(gate, "/v1/rejected"))["rejected"]
     assert [row["log_id"] for row in rows] == [f"log-{number}" for number in range(99, 49, -1)]
     assert rows[0] == {

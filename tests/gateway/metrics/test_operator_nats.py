@@ -107,10 +107,10 @@ async def test_a_killed_servers_documents_are_seen_to_move(fresh_nats: EmbeddedN
             (event,) = await gateway.events(stream.aiter_lines(), 1)
             assert event.data["operations"] == 5
 
-        async def told() -> Any:
+        async def reported() -> Any:
             return (await gateway.get("/v1/overview"))["takeovers"]
 
-        (takeover,) = await until(told)
+        (takeover,) = await until(reported)
         assert takeover["document"] == "doc"
         assert (takeover["from"], takeover["to"]) == (first.server_id, second.server_id)
 

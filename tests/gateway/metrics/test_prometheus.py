@@ -1,4 +1,4 @@
-"""What Prometheus is given: well formed, named by its rules, true, and bounded."""
+"""The metrics page: well formed, named by the rules of Prometheus, true, and bounded."""
 
 import math
 import re
@@ -91,7 +91,7 @@ def test_counters_and_gauges_of_servers_carry_their_name() -> None:
 
 
 def test_nacks_are_counted_by_reason_and_strange_reasons_together() -> None:
-    """Whoever makes up reasons makes up no series."""
+    """Invented reasons create no new series."""
     assert values(everything()["lorogo_nacks"]) == {
         ("_total", "s", "deleted"): 2,
         ("_total", "s", "invalid-update"): 1,
@@ -251,7 +251,7 @@ async def test_whatever_else_is_accepted_gets_text(accept: str) -> None:
 
 
 async def test_without_nats_there_are_still_metrics() -> None:
-    """They say so."""
+    """The metrics report that NATS is disconnected."""
     async with gate_of(servers=0) as gate:
         gate.transport.cut()
         response = await gate.http.get("/metrics")

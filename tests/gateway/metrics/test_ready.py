@@ -1,4 +1,4 @@
-"""Whether the gateway says that it lives, and that edits through it can be ACKed."""
+"""Health and readiness of the gateway: /healthz, and whether edits through it can be ACKed."""
 
 import asyncio
 from typing import Any
@@ -46,14 +46,14 @@ def look(
     ],
 )
 def test_what_is_in_the_way_of_an_ack(seen: ClusterSample, codes: list[str]) -> None:
-    """All of it is told, each with a code and a sentence."""
+    """Readiness lists every reason, each with a code and a sentence."""
     reasons = not_ready(seen, MIB)
     assert [reason.code for reason in reasons] == codes
     assert all(reason.detail for reason in reasons)
 
 
-def test_a_journal_that_stopped_is_told_with_its_reason() -> None:
-    """So that whoever is called need not look for it."""
+def test_a_stopped_journal_is_reported_with_its_reason() -> None:
+    """The operator reads the cause in the readiness response itself."""
     (reason,) = not_ready(look({"ready": False, "journal": "no space left on the disk"}), MIB)
     assert "no space left on the disk" in reason.detail
 
@@ -89,15 +89,15 @@ async def test_a_lost_connection_shows_at_once() -> None:
         gate.transport.heal()
 
 
-async def test_a_wal_that_is_gone_is_told() -> None:
-    """Its stream was removed by somebody."""
+async def test_a_missing_wal_is_reported() -> None:
+    """An operator deleted its stream."""
     async with gate_of() as gate:
         del gate.world.stores[subjects.WAL_STREAM]
         assert await ready(gate) == (503, ["wal-missing"])
 
 
 async def test_many_probes_ask_nats_once() -> None:
-    """Whoever probes in a tight loop loads nobody."""
+    """Probes in a tight loop load neither NATS nor the servers."""
     async with gate_of() as gate:
         asked = 0
         real = gate.collector._take

@@ -17,7 +17,7 @@ async def _answer(request: Request) -> PlainTextResponse:
 
 
 async def _fail(_: Request) -> PlainTextResponse:
-    raise RuntimeError("nobody expected this")
+    raise RuntimeError("an unexpected error")
 
 
 async def test_each_answer_is_in_one_class_and_a_crash_is_a_500() -> None:
@@ -46,11 +46,11 @@ async def test_a_gateway_tells_how_it_answered() -> None:
             assert (await http.get(path)).status_code == status, path
         shown = (await http.get("/metrics")).text
         again = (await http.get("/metrics")).text
-    told = [line for line in shown.splitlines() if line.startswith("lorogo_gateway_http_responses_total{")]
-    assert told == [
+    counted = [line for line in shown.splitlines() if line.startswith("lorogo_gateway_http_responses_total{")]
+    assert counted == [
         'lorogo_gateway_http_responses_total{status="2xx"} 1.0',
         'lorogo_gateway_http_responses_total{status="3xx"} 0.0',
         'lorogo_gateway_http_responses_total{status="4xx"} 1.0',
         'lorogo_gateway_http_responses_total{status="5xx"} 0.0',
     ]
-    assert all(line in again for line in told)
+    assert all(line in again for line in counted)

@@ -39,12 +39,12 @@ async def whole(peer: Peer) -> bytes:
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["own line", "plain ASGI"])
-async def test_an_update_above_what_may_be_unread_reaches_everybody(
+async def test_an_update_above_the_unread_limit_reaches_every_reader(
     world: MemoryNats, owner: FakeOwner, plain: bool
 ) -> None:
-    """Nobody who reads is too slow; what is accepted after it comes after it."""
+    """The gateway drops no client that reads; later updates arrive after the large one."""
     settings = replace(SETTINGS, unread_bytes_max=512 * 1024)
-    async with gate(world, settings, plain=plain) as door, door.peer() as one, door.peer() as two:
+    async with gate(world, settings, plain=plain) as served, served.peer() as one, served.peer() as two:
         await one.join()
         await two.join()
         large = await owner.edit(random.Random(1).randbytes(2_000_000).hex(), tell=False)
@@ -54,17 +54,17 @@ async def test_an_update_above_what_may_be_unread_reaches_everybody(
             assert await whole(peer) == large
             assert peer.waiting == []
             assert await peer.received() == (small,)
-        assert door.stat("slow_readers_dropped") == 0
-        await eventually(lambda: door.sockets._gateway.large.bytes == 0)
+        assert served.stat("slow_readers_dropped") == 0
+        await eventually(lambda: served.sockets._gateway.large.bytes == 0)
 
 
-async def test_a_newcomer_for_whom_there_is_no_room_is_asked_to_join_again(
+async def test_a_newcomer_without_backfill_budget_is_asked_to_join_again(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
-    """What others do not read holds it up for some seconds, not for as long as they like."""
+    """A full backfill budget delays a join for a limited time, then the gateway suggests a rejoin."""
     await owner.edit(random.Random(1).randbytes(300_000).hex(), tell=False)
-    async with gate(world) as door, door.peer() as one:
-        budget, empty = door.sockets._gateway.backfill, LoroDoc().oplog_vv.encode()
+    async with gate(world) as served, served.peer() as one:
+        budget, empty = served.sockets._gateway.backfill, LoroDoc().oplog_vv.encode()
         async with budget.holding(SETTINGS.backfill_bytes_max):
             await one.join()
             assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED
@@ -78,15 +78,15 @@ async def test_a_newcomer_for_whom_there_is_no_room_is_asked_to_join_again(
 
 
 async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, owner: FakeOwner) -> None:
-    """The other newcomers' are not asked for before."""
+    """The gateway does not request the states for the other newcomers before memory is free."""
     await owner.edit(random.Random(1).randbytes(200_000).hex(), tell=False)
-    async with gate(world, replace(SETTINGS, full_seconds=30.0)) as door, AsyncExitStack() as stack:
-        peers = [await stack.enter_async_context(door.peer()) for _ in range(12)]
-        gateway = door.sockets._gateway
+    async with gate(world, replace(SETTINGS, full_seconds=30.0)) as served, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(served.peer()) for _ in range(12)]
+        gateway = served.sockets._gateway
         async with gateway.backfill.holding(SETTINGS.backfill_bytes_max):
             for peer in peers:
                 await peer.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
-            await eventually(lambda: door.stat("joins") == 8)
+            await eventually(lambda: served.stat("joins") == 8)
             for peer in peers:
                 peer.waiting += await peer.quiet()
             assert len(owner.syncs) == 8
@@ -98,10 +98,10 @@ async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, o
 
 
 @pytest.mark.usefixtures("owner")
-async def test_a_document_that_nobody_serves_holds_up_no_other_join(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+async def test_a_document_without_an_owner_delays_no_other_join(world: MemoryNats) -> None:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         for number in range(12):
-            await one.send(frames.JoinRequest(Crdt.LORO, f"nobody-{number}", b"", b""))
+            await one.send(frames.JoinRequest(Crdt.LORO, f"ownerless-{number}", b"", b""))
         assert await one.quiet() == []
         await two.join()
 
@@ -147,7 +147,7 @@ class Reader:
         self.was_slow = True
 
     def updates(self) -> list[bytes]:
-        """What came, put together."""
+        """The updates that the frames carry, reassembled."""
         assembler = frames.FragmentAssembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=10.0)
         updates: list[bytes] = []
         for frame in map(frames.decode, self.frames):
@@ -241,7 +241,9 @@ class Full:
 
 
 async def test_nothing_is_written_to_a_connection_that_is_over(reader: Reader) -> None:
-    """Before the close frame is out, hundreds of frames may be told to it."""
+    """Until the close frame is out, the gateway may send hundreds of frames to the connection, which drops
+    them.
+    """
     line = Full()
     connection = WebSocketConnection(reader.gateway, cast("FrameWriter", line), now=0.0)
     for _ in range(50):

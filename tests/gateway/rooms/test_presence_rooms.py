@@ -52,8 +52,8 @@ async def test_a_newcomer_sees_who_is_there(world: MemoryNats) -> None:
         await one.join(crdt=EPH)
         for n in range(3):
             assert await one.save(presence(f"key-{n}", n), crdt=EPH) is Status.OK
-        for door in (here, there):
-            async with door.peer() as two:
+        for served in (here, there):
+            async with served.peer() as two:
                 await two.join(crdt=EPH)
                 assert states(*await two.received(crdt=EPH)) == {"key-0": 0, "key-1": 1, "key-2": 2}
 
@@ -62,7 +62,7 @@ async def test_a_newcomer_sees_who_is_there(world: MemoryNats) -> None:
 @pytest.mark.parametrize("how", ["leave", "close", "cut"])
 async def test_cursors_vanish_with_their_connection(world: MemoryNats, how: str) -> None:
     """Only its own: a client sends its whole store when it joins, with what others set in it."""
-    async with gate(world) as door, door.peer() as two, door.peer() as one:
+    async with gate(world) as served, served.peer() as two, served.peer() as one:
         await two.join(crdt=EPH)
         await one.join(crdt=EPH)
         bob = presence("bob", 1)
@@ -83,7 +83,7 @@ async def test_cursors_vanish_with_their_connection(world: MemoryNats, how: str)
 
 @pytest.mark.usefixtures("server")
 async def test_sessions_in_python_see_the_same_presence(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.client.open("doc") as session:
+    async with gate(world) as served, served.peer() as one, served.client.open("doc") as session:
         await one.join(crdt=EPH)
         session.presence.set({"name": "py"})
         seen = states(*await one.received(crdt=EPH))
@@ -93,7 +93,7 @@ async def test_sessions_in_python_see_the_same_presence(world: MemoryNats) -> No
 
 
 async def test_presence_joins_again_when_the_owner_was_lost(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one:
+    async with gate(world) as served, served.peer() as one:
         async with FakeOwner(world, name="first") as first:
             await one.join(crdt=EPH)
             await first.stop()
@@ -105,9 +105,9 @@ async def test_presence_joins_again_when_the_owner_was_lost(world: MemoryNats) -
 
 
 @pytest.mark.usefixtures("server")
-async def test_no_member_can_show_so_much_that_nobody_can_join(world: MemoryNats) -> None:
+async def test_no_member_can_show_so_much_that_joins_fail(world: MemoryNats) -> None:
     """One client shows 64 KiB in all; a newcomer gets what was taken, and its connection stays."""
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join(crdt=EPH)
         taken = [await one.save(presence(f"k{n}", "x" * 20_000), crdt=EPH) for n in range(6)]
         assert taken == [Status.OK] * 3 + [Status.PAYLOAD_TOO_LARGE] * 3
@@ -119,7 +119,7 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
     """In many rooms it may be more than may wait for a slow reader."""
 
     class Reader:
-        """A port and its writer: what is unread is taken when somebody waits for it."""
+        """A port and its writer: a wait for the writer takes everything unread."""
 
         unread = worst = 0
         writer = property(lambda self: self)
@@ -145,7 +145,7 @@ async def test_presence_that_was_not_passed_on_is_not_acked_ok(
     world: MemoryNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client is asked to join again, and sends all of it then."""
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join(crdt=EPH)
         await two.join(crdt=EPH)
         data = presence("k", 1)
@@ -176,7 +176,7 @@ async def test_kept_presence_is_there_for_those_who_come_later(world: MemoryNats
 
 
 async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join(crdt=EPS)
         await two.join(crdt=EPS)
         batches = [await one.update(presence(f"k{n}", n), crdt=EPS) for n in range(30)]
@@ -191,7 +191,7 @@ async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats
 
 async def test_a_room_of_kept_presence_leaves_no_task_behind(world: MemoryNats) -> None:
     """Merging ends when there is nothing to merge."""
-    async with gate(world) as door, door.peer() as one:
+    async with gate(world) as served, served.peer() as one:
         before = len(asyncio.all_tasks())
         for turn in range(5):
             await one.join(crdt=EPS)
@@ -203,39 +203,39 @@ async def test_a_room_of_kept_presence_leaves_no_task_behind(world: MemoryNats) 
 
 async def test_what_came_before_a_client_went_is_kept(world: MemoryNats) -> None:
     """It is given `close_seconds`, also when the connection is cut."""
-    async with gate(world) as door, door.peer() as one:
+    async with gate(world) as served, served.peer() as one:
         await one.join(crdt=EPS)
         for n in range(30):
             await one.update(presence(f"k{n}", n), crdt=EPS)
         await one.take(frames.AckFrame)
-        unacked = door.stat("updates_in")
+        unacked = served.stat("updates_in")
         one.socket.transport.abort()
-        await eventually(lambda: door.stat("connections") == 0)
+        await eventually(lambda: served.stat("connections") == 0)
         async with asyncio.timeout(5):
-            while len(states(await door.client.kept_presence.load("doc"))) < unacked:
+            while len(states(await served.client.kept_presence.load("doc"))) < unacked:
                 pass
 
 
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("purge", [False, True])
 async def test_a_deleted_document_keeps_no_presence_any_more(world: MemoryNats, purge: bool) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
-        async with door.client.open("doc"):
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
+        async with served.client.open("doc"):
             pass
         await one.join(crdt=EPS)
         assert await one.save(presence("k", 1), crdt=EPS) is Status.OK
-        await door.client.document("doc").delete(purge=purge)
+        await served.client.document("doc").delete(purge=purge)
         assert await one.save(presence("k", 2), crdt=EPS) is Status.APP_ERROR
         assert (await one.room_error(EPS)).error is RoomErrorCode.EVICTED
         for peer in (one, two):
             assert (await peer.join_error(crdt=EPS)).app_code == "deleted"
         assert await one.quiet() == []
-        kept = await door.client.kept_presence.load("doc")
+        kept = await served.client.kept_presence.load("doc")
         assert kept == b"" if purge else states(kept) == {"k": 1}
 
 
 async def test_when_the_bucket_is_full_the_client_tries_again(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one:
+    async with gate(world) as served, served.peer() as one:
         await one.join(crdt=EPS)
         config = world.store(subjects.PRESENCE_STREAM).config
         before, config["max_bytes"] = config["max_bytes"], 10
@@ -249,7 +249,7 @@ async def test_when_the_bucket_is_full_the_client_tries_again(world: MemoryNats)
 class TestCursors:
     """Which connection set which key."""
 
-    def test_a_key_belongs_to_whoever_set_it_last(self) -> None:
+    def test_a_key_belongs_to_its_last_writer(self) -> None:
         cursors = Cursors()
         ann, bob = object(), object()
         cursors.set_by(ann, presence("k", 1))

@@ -41,7 +41,9 @@ async def place(world: MemoryNats, server: Server) -> AsyncIterator[str]:
     ],
 )
 async def test_a_request_for_another_name_is_421(place: str, method: str, path: str) -> None:
-    """Whatever it asks for, though Origin and Host agree; the same under its own name is answered."""
+    """The gateway refuses a foreign host name with 421, even if Origin and Host agree, and answers its own
+    name.
+    """
     port = httpx.URL(place).port
     async with httpx.AsyncClient(base_url=place) as http:
         evil = {"host": f"evil.example:{port}", "origin": f"http://evil.example:{port}"}
@@ -54,7 +56,7 @@ async def test_a_request_for_another_name_is_421(place: str, method: str, path: 
 
 
 async def test_a_websocket_for_another_name_is_421(place: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody can fill our log with it."""
+    """Such requests leave no lines in the log."""
     address = httpx.URL(place)
     with pytest.raises(InvalidStatus) as caught:
         await connect("ws://evil.example/ws", host=address.host, port=address.port)

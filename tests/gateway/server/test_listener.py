@@ -36,7 +36,7 @@ async def test_after_it_nothing_listens() -> None:
             await web.get(address)
 
 
-async def test_a_taken_port_is_told_in_one_sentence() -> None:
+async def test_a_taken_port_is_an_error_of_one_sentence() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -46,7 +46,7 @@ async def test_a_taken_port_is_told_in_one_sentence() -> None:
                 pytest.fail("it listens")
 
 
-async def test_a_host_that_is_none_is_told() -> None:
+async def test_an_invalid_host_is_refused() -> None:
     with pytest.raises(CannotListen, match="cannot listen on no such host:0"):
         async with listening(APP, GatewaySettings(host="no such host", port=0)):
             pytest.fail("it listens")
@@ -61,7 +61,9 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_as_many_files_may_be_open_as_connections_are_allowed() -> None:
-    """The usual 1,024 would end long before the setting does; what the system forbids is not asked for."""
+    """The usual limit of 1,024 files is below the setting; the gateway does not exceed the hard limit of the
+    system.
+    """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))

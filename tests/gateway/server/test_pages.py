@@ -1,4 +1,6 @@
-"""The pages: served as built, with headers that keep strangers out; without a build, told how to make one."""
+"""The pages: served as built, with security headers; without a build, a page with the command that builds
+them.
+"""
 
 import gzip
 from pathlib import Path
@@ -70,7 +72,7 @@ async def test_what_is_not_a_page_is_not_there(built: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/d/bad%20id", "/d/%3Cscript%3E", "/d/a/b", "/nowhere"])
-async def test_people_who_got_lost_are_told_why_and_where_to_go(built: Path, path: str) -> None:
+async def test_an_unknown_page_has_a_reason_and_a_link(built: Path, path: str) -> None:
     """On a page that is not there still; programs get the reason in one line."""
     async with browser(built) as web:
         page = await web.get(path, headers={"accept": "text/html,*/*"})
@@ -105,7 +107,7 @@ async def test_assets_are_kept_for_ever_and_sent_compressed_to_those_who_take_it
         assert answer.headers["vary"] == "accept-encoding"
 
 
-async def test_what_has_no_hash_in_its_name_is_asked_for_anew(built: Path) -> None:
+async def test_an_asset_without_a_hash_is_revalidated(built: Path) -> None:
     (built / "assets" / "theme-boot.js").write_text("1;")
     async with browser(built) as web:
         assert (await web.get("/assets/theme-boot.js")).headers["cache-control"] == "no-cache"

@@ -69,7 +69,7 @@ async def test_http_and_websockets_go_over_tls(tmp_path: Path) -> None:
             assert await socket_.recv() == "a"
 
 
-async def test_browsers_are_told_to_stay_on_https_only_if_asked(tmp_path: Path) -> None:
+async def test_hsts_is_sent_only_if_set(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with (
         served(settings_of(authority.sign("web"), hsts_seconds=3600.0)) as address,
@@ -145,7 +145,7 @@ async def test_a_wrong_new_certificate_changes_nothing(tmp_path: Path) -> None:
     cert.write_bytes(other.read_bytes())
     with pytest.raises(TlsUnusable, match="does not belong"):
         made.refresh()
-    assert not made.refresh()  # it is told once
+    assert not made.refresh()  # the error is raised once
     assert made.expires == before
     cert.unlink()
     with pytest.raises(TlsUnusable, match="there is no"):
@@ -156,7 +156,7 @@ async def test_a_wrong_new_certificate_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_new_key_that_others_could_read_is_taken_after_the_chmod(tmp_path: Path) -> None:
-    """What the log asks for is enough: nothing but the mode changes."""
+    """The chmod from the log message is sufficient: the content of the file does not change."""
     authority = Authority(tmp_path)
     cert, key = authority.sign("web")
     made = Certificate(cert, key)
@@ -190,7 +190,7 @@ class TestWhatIsWrong:
         with pytest.raises(TlsUnusable, match="chmod 600"):
             Certificate(cert, key)
 
-    def test_a_key_with_a_passphrase_asks_nobody(self, tmp_path: Path) -> None:
+    def test_a_key_with_a_passphrase_prompts_no_one(self, tmp_path: Path) -> None:
         cert, key = Authority(tmp_path).sign("web", password=b"secret")
         with pytest.raises(TlsUnusable, match="has a passphrase"):
             Certificate(cert, key)
@@ -218,7 +218,7 @@ class TestWhatIsWrong:
         made = Certificate(*Authority(tmp_path).sign("web", days=-1))
         assert "expired on" in made.warning(datetime.now(UTC))
 
-    def test_one_that_soon_expires_is_told(self, tmp_path: Path) -> None:
+    def test_a_certificate_that_soon_expires_has_a_warning(self, tmp_path: Path) -> None:
         made = Certificate(*Authority(tmp_path).sign("web", days=20))
         assert made.warning(datetime.now(UTC)) == ""
         assert "expires on" in made.warning(datetime.now(UTC) + timedelta(days=7))

@@ -66,7 +66,7 @@ class Served:
                 await writer.wait_closed()
 
     async def answered(self, together: int, who: str = "127.0.0.1") -> bool:
-        """Whether so many connections of an address are served at the same time."""
+        """Return True if the gateway serves this many connections of an address at the same time."""
         async with AsyncExitStack() as stack:
             try:
                 for _ in range(together):
@@ -173,7 +173,7 @@ class TestFiles:
         return ConnectionCounter(settings, limiter), limiter
 
     def test_the_last_files_are_for_no_connection(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Somebody refused for that counts, and the log says so once a minute."""
+        """The gateway counts such a refusal and logs it at most once a minute."""
         entrance, limiter = self.entrance()
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         assert entrance.enter("192.0.2.1", file=soft - 51, now=0.0) is not None

@@ -79,7 +79,7 @@ async def test_who_sends_no_whole_request_is_cut_off(half: bytes) -> None:
 
 
 async def _unread(_: Request) -> Response:
-    """The answer of somebody who does not wait for the body."""
+    """A response that ignores the body of the request."""
     return PlainTextResponse("hello")
 
 
@@ -194,7 +194,7 @@ class Endless:
 
 @pytest.mark.parametrize("behind", [b"", HEAD + b"\r\n"])
 async def test_a_reader_who_takes_nothing_is_cut_off(behind: bytes) -> None:
-    """Also with a second request behind the first; whoever answers it learns of the end."""
+    """A second request behind the first changes nothing; the handler that answers is informed of the end."""
     endless = Endless()
     async with port_of(QUICK, Route("/endless", endless)) as port:
         with socket.socket() as slow:

@@ -1,4 +1,4 @@
-"""What a connection may not do, and what it may not cost."""
+"""Limits of a WebSocket connection, and of its cost to the gateway."""
 
 import asyncio
 import random
@@ -29,25 +29,25 @@ _UPGRADE = (
 
 
 async def test_a_frame_above_the_limit_closes_with_1009(world: MemoryNats) -> None:
-    async with gate(world, replace(SETTINGS, frame_bytes_max=260_000)) as door, door.peer() as one:
+    async with gate(world, replace(SETTINGS, frame_bytes_max=260_000)) as served, served.peer() as one:
         await one.socket.send(bytes(260_001))
         assert (await one.closed())[0] == 1009
-        await eventually(lambda: door.stat("closed") == {"too_large": 1})
+        await eventually(lambda: served.stat("closed") == {"too_large": 1})
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
 async def test_pages_of_other_origins_get_no_socket(world: MemoryNats, origin: str) -> None:
-    """Any page that somebody visits may try; a socket would let it read and write documents."""
-    async with gate(world) as door:
+    """Any visited web page may try; a socket would give it read and write access to documents."""
+    async with gate(world) as served:
         with pytest.raises(InvalidStatus) as caught:
-            async with door.peer(origin=Origin(origin)):
+            async with served.peer(origin=Origin(origin)):
                 pytest.fail("it was let in")
         assert caught.value.response.status_code == 403
-        assert door.stat("closed") == {"origin": 1}
-        async with door.peer(origin=Origin(door.url.replace("ws://", "http://").removesuffix("/ws"))):
+        assert served.stat("closed") == {"origin": 1}
+        async with served.peer(origin=Origin(served.url.replace("ws://", "http://").removesuffix("/ws"))):
             pass
     named = replace(SETTINGS, origins=("https://app.example",))
-    async with gate(world, named) as door, door.peer(origin=Origin("https://app.example")):
+    async with gate(world, named) as served, served.peer(origin=Origin("https://app.example")):
         pass
 
 
@@ -64,13 +64,13 @@ NO_FRAMES: list[bytes | str] = [
 
 
 async def test_what_is_no_frame_of_a_client_closes_with_4400_and_the_reason(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as other:
+    async with gate(world) as served, served.peer() as other:
         for data in NO_FRAMES:
-            async with door.peer() as one:
+            async with served.peer() as one:
                 await one.socket.send(data)
                 code, reason = await one.closed()
                 assert (code, bool(reason)) == (4400, True), data
-        await eventually(lambda: door.stat("closed") == {"malformed": len(NO_FRAMES)})
+        await eventually(lambda: served.stat("closed") == {"malformed": len(NO_FRAMES)})
         assert await other.quiet() == []
 
 
@@ -79,7 +79,7 @@ async def test_a_slow_reader_is_dropped_and_others_get_everything(
     world: MemoryNats, owner: FakeOwner, plain: bool
 ) -> None:
     settings = replace(SETTINGS, unread_bytes_max=512 * 1024)
-    async with gate(world, settings, plain=plain) as door, door.peer() as quick, door.peer() as slow:
+    async with gate(world, settings, plain=plain) as served, served.peer() as quick, served.peer() as slow:
         await quick.join()
         await slow.join()
         slow.socket.transport.pause_reading()
@@ -87,29 +87,29 @@ async def test_a_slow_reader_is_dropped_and_others_get_everything(
         for turn in range(200):
             sent.append(await owner.edit(str(turn % 10) + random.Random(turn).randbytes(50_000).hex()))
             assert await quick.received() == (sent[-1],)
-            unread = max(unread, door.stat("unread_bytes"), door.stat("unread_bytes_worst"))
-            if door.stat("slow_readers_dropped"):
+            unread = max(unread, served.stat("unread_bytes"), served.stat("unread_bytes_worst"))
+            if served.stat("slow_readers_dropped"):
                 break
         assert unread > 0
-        assert door.stat("slow_readers_dropped") == 1
+        assert served.stat("slow_readers_dropped") == 1
         update = await owner.edit("after")
         assert await quick.received() == (update,)
         slow.socket.transport.resume_reading()
         assert (await slow.closed())[0] == 1013
-        await eventually(lambda: door.stat("connections") == 1)
-        assert door.stat("closed") == {"slow_reader": 1}
+        await eventually(lambda: served.stat("connections") == 1)
+        assert served.stat("closed") == {"slow_reader": 1}
 
 
 @pytest.mark.parametrize(
     ("opcode", "payload"), [(9, b"x" * 125), (9, b""), (1, b"ping")], ids=["PING", "empty PING", "text"]
 )
 async def test_who_pings_and_does_not_read_is_dropped(world: MemoryNats, opcode: int, payload: bytes) -> None:
-    """Pongs that nobody reads are bounded as everything else is."""
+    """The gateway bounds unread pongs as it bounds every other frame."""
     settings = replace(SETTINGS, unread_bytes_max=100_000, close_seconds=0.1)
-    async with gate(world, settings, send_buffer_bytes=4096) as door, door.peer() as other:
+    async with gate(world, settings, send_buffer_bytes=4096) as served, served.peer() as other:
         with socket.socket() as line:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            line.connect(("127.0.0.1", door.port))
+            line.connect(("127.0.0.1", served.port))
             line.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_sendall(line, _UPGRADE)
@@ -119,24 +119,24 @@ async def test_who_pings_and_does_not_read_is_dropped(world: MemoryNats, opcode:
             async def ping_on() -> None:
                 while True:
                     await loop.sock_sendall(line, pings)
-                    assert door.stat("unread_bytes_worst") < 2 * settings.unread_bytes_max
+                    assert served.stat("unread_bytes_worst") < 2 * settings.unread_bytes_max
 
             with pytest.raises(ConnectionError):
                 await asyncio.wait_for(ping_on(), 20)
-        await eventually(lambda: door.stat("connections") == 1)
+        await eventually(lambda: served.stat("connections") == 1)
         assert await other.quiet() == []
 
 
 async def test_a_client_with_too_much_in_flight_is_not_read(world: MemoryNats, owner: FakeOwner) -> None:
     """It goes on where it was when the owner has answered."""
-    async with gate(world, replace(SETTINGS, unacked_updates_max=4)) as door, door.peer() as one:
+    async with gate(world, replace(SETTINGS, unacked_updates_max=4)) as served, served.peer() as one:
         await one.join()
         owner.mute = 12
         doc = LoroDoc()
         batches = [await one.update(type_in(doc, f"{n} ")) for n in range(10)]
         await eventually(lambda: len(owner.received) > 8)  # the first ones were sent again
         assert len({log_id for log_id, _ in owner.received}) == 4
-        assert door.stat("unacked") == 4
+        assert served.stat("unacked") == 4
         assert [await one.acked(batch) for batch in batches] == [Status.OK] * 10
         assert await one.quiet() == []
 
@@ -147,11 +147,11 @@ async def test_a_batch_of_too_many_updates_is_refused_before_any_is_sent(
 ) -> None:
     """One frame has room for 131,000 of one byte, and each would be a message."""
     settings = replace(SETTINGS, unacked_updates_max=4)
-    async with gate(world, settings) as door, door.peer() as one:
+    async with gate(world, settings) as served, served.peer() as one:
         await one.join(crdt=kind)
         assert await one.save(*[b"x"] * 120_000, crdt=kind) is Status.PAYLOAD_TOO_LARGE
         assert owner.received == []
-        assert door.stat("unacked") == 0
+        assert served.stat("unacked") == 0
         doc = LoroDoc()
         if kind is Crdt.LORO:
             assert await one.save(*[type_in(doc, "x") for _ in range(4)]) is Status.OK
@@ -161,7 +161,7 @@ async def test_a_batch_of_too_many_updates_is_refused_before_any_is_sent(
 
 async def test_batches_of_too_many_updates_use_up_the_rate(world: MemoryNats, owner: FakeOwner) -> None:
     settings = replace(SETTINGS, unacked_updates_max=4, updates_per_second=0.1, burst_seconds=70.0)
-    async with gate(world, settings) as door, door.peer() as one:
+    async with gate(world, settings) as served, served.peer() as one:
         await one.join()
         answers = [await one.save(*[b"x"] * 1000) for _ in range(3)]
         assert answers == [Status.PAYLOAD_TOO_LARGE] * 2 + [Status.RATE_LIMITED]
@@ -172,20 +172,20 @@ async def test_a_client_whose_updates_are_never_answered_is_sent_away(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
     settings = replace(SETTINGS, unacked_bytes_max=10, join_seconds=0.3, close_seconds=0.2)
-    async with gate(world, settings) as door, door.peer() as one:
+    async with gate(world, settings) as served, served.peer() as one:
         await one.join()
         owner.mute = 10**6
         await one.update(type_in(LoroDoc(), "x"))
         assert (await one.closed())[0] == 1013
-        await eventually(lambda: door.stat("connections") == 0)
+        await eventually(lambda: served.stat("connections") == 0)
 
 
 async def test_connections_are_bounded(world: MemoryNats) -> None:
-    async with gate(world, replace(SETTINGS, connections_max=2)) as door, door.peer() as one:
-        async with door.peer(), door.peer() as three:
+    async with gate(world, replace(SETTINGS, connections_max=2)) as served, served.peer() as one:
+        async with served.peer(), served.peer() as three:
             assert (await three.closed())[0] == 1013
-        await eventually(lambda: door.stat("connections") == 1)
-        async with door.peer() as four:
+        await eventually(lambda: served.stat("connections") == 1)
+        async with served.peer() as four:
             assert await four.quiet() == []
         assert await one.quiet() == []
 
@@ -193,42 +193,42 @@ async def test_connections_are_bounded(world: MemoryNats) -> None:
 async def test_a_client_that_does_not_answer_pings_is_cut(world: MemoryNats) -> None:
     """Without a close frame: to the npm client 1011 would be final."""
     async with (
-        gate(world, replace(SETTINGS, ping_seconds=0.1)) as door,
-        door.peer() as one,
-        door.peer() as two,
+        gate(world, replace(SETTINGS, ping_seconds=0.1)) as served,
+        served.peer() as one,
+        served.peer() as two,
     ):
         one.socket.transport.pause_reading()
-        await eventually(lambda: door.stat("connections") == 1)
+        await eventually(lambda: served.stat("connections") == 1)
         assert await two.quiet() == []
         one.socket.transport.resume_reading()
         assert (await one.closed())[0] == 1006
-        assert door.stat("closed") == {"lost": 1}
+        assert served.stat("closed") == {"lost": 1}
 
 
 async def test_at_shutdown_what_is_in_flight_is_acked_first(world: MemoryNats, owner: FakeOwner) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join()
         await two.join(crdt=Crdt.EPHEMERAL)
         owner.mute = 1
         batch = await one.update(type_in(LoroDoc(), "x"))
         await eventually(lambda: len(owner.received) == 1)
-        closing = asyncio.create_task(door.sockets.close())
+        closing = asyncio.create_task(served.sockets.close())
         assert await one.acked(batch) is Status.OK
         assert (await one.closed())[0] == 1001
         assert (await two.closed())[0] == 1001
         await closing
-        assert door.stat("connections") == 0
-        async with door.peer() as late:
+        assert served.stat("connections") == 0
+        async with served.peer() as late:
             assert (await late.closed())[0] == 1013
 
 
 async def test_a_shutdown_waits_only_so_long(world: MemoryNats, owner: FakeOwner) -> None:
-    async with gate(world, replace(SETTINGS, close_seconds=0.2)) as door, door.peer() as one:
+    async with gate(world, replace(SETTINGS, close_seconds=0.2)) as served, served.peer() as one:
         await one.join()
         owner.mute = 10**6
         await one.update(type_in(LoroDoc(), "x"))
         await eventually(lambda: len(owner.received) == 1)
-        await door.sockets.close()
+        await served.sockets.close()
         assert (await one.closed())[0] == 1001
         assert one.waiting == []
 
@@ -291,7 +291,7 @@ def random_frame(rng: random.Random) -> bytes | str:
 
 @pytest.mark.usefixtures("server")
 async def test_ten_thousand_random_frames_leave_nothing_behind(world: MemoryNats) -> None:
-    """No error of ours, no room, no task, no document that anybody else could not use."""
+    """Random frames cause no internal error and leave no room, no task and no unusable document."""
     rng = random.Random(10)
     async with client_of(world) as client:
         sockets = Sockets(client, replace(SETTINGS, join_seconds=0.2, close_seconds=0.2, rejoin_seconds=0.01))
@@ -314,7 +314,7 @@ async def test_ten_thousand_random_frames_leave_nothing_behind(world: MemoryNats
         assert "broke" not in closed
         await sockets.close()
         assert client._relays == {}
-    async with gate(world, seed=2) as door, door.peer() as peer:
+    async with gate(world, seed=2) as served, served.peer() as peer:
         await peer.join()
         assert await peer.save(type_in(LoroDoc(), "fine")) is Status.OK
 

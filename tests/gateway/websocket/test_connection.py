@@ -1,4 +1,6 @@
-"""The WebSocket door with a real server behind it: join, edit, Ack, and everybody has the same."""
+"""The WebSocket endpoint with a real server behind it: every client that joins and edits has the
+same text.
+"""
 
 import asyncio
 
@@ -22,7 +24,12 @@ def plain(request: pytest.FixtureRequest) -> bool:
 
 async def test_an_update_is_acked_and_reaches_all_others_once(world: MemoryNats, plain: bool) -> None:
     """The sender gets its Ack and not its own update; others get the update and no Ack."""
-    async with gate(world, plain=plain) as door, door.peer() as one, door.peer() as two, door.peer() as three:
+    async with (
+        gate(world, plain=plain) as served,
+        served.peer() as one,
+        served.peer() as two,
+        served.peer() as three,
+    ):
         for peer in (one, two, three):
             ok = await peer.join()
             assert (ok.permission, ok.version) == ("write", crdt.nothing_known())
@@ -37,7 +44,12 @@ async def test_an_update_is_acked_and_reaches_all_others_once(world: MemoryNats,
 async def test_a_newcomer_gets_what_it_lacks_and_a_version_to_compare_with(
     world: MemoryNats, plain: bool
 ) -> None:
-    async with gate(world, plain=plain) as door, door.peer() as one, door.peer() as two, door.peer() as three:
+    async with (
+        gate(world, plain=plain) as served,
+        served.peer() as one,
+        served.peer() as two,
+        served.peer() as three,
+    ):
         await one.join()
         mine, yours = LoroDoc(), LoroDoc()
         for word in ("a", "b", "c"):
@@ -52,7 +64,7 @@ async def test_a_newcomer_gets_what_it_lacks_and_a_version_to_compare_with(
 
 
 async def test_a_batch_of_several_updates_gets_one_ack_after_all(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join()
         await two.join()
         doc = LoroDoc()
@@ -64,7 +76,7 @@ async def test_a_batch_of_several_updates_gets_one_ack_after_all(world: MemoryNa
 
 
 async def test_updates_of_a_room_keep_their_order(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join()
         await two.join()
         doc = LoroDoc()
@@ -78,7 +90,7 @@ async def test_updates_of_a_room_keep_their_order(world: MemoryNats) -> None:
 
 async def test_what_a_client_did_offline_is_sent_after_its_join(world: MemoryNats) -> None:
     """As the npm client does: it exports what the version in JoinOk lacks."""
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         here, there = LoroDoc(), LoroDoc()
         await one.join()
         assert await one.save(type_in(here, "server ")) is Status.OK
@@ -105,7 +117,7 @@ async def test_gateways_are_many_and_hear_of_each_other(world: MemoryNats) -> No
 
 
 async def test_rooms_of_one_connection_are_apart(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         for room in ("left", "right"):
             await one.join(room)
         await two.join("right")
@@ -121,7 +133,12 @@ async def test_rooms_of_one_connection_are_apart(world: MemoryNats) -> None:
 
 async def test_a_large_update_comes_and_goes_in_fragments(world: MemoryNats, plain: bool) -> None:
     """5 MiB up in fragments, to a reader that is there, and to one that joins later."""
-    async with gate(world, plain=plain) as door, door.peer() as one, door.peer() as two, door.peer() as three:
+    async with (
+        gate(world, plain=plain) as served,
+        served.peer() as one,
+        served.peer() as two,
+        served.peer() as three,
+    ):
         await one.join()
         await two.join()
         doc = LoroDoc()
@@ -147,7 +164,7 @@ async def test_a_large_update_comes_and_goes_in_fragments(world: MemoryNats, pla
 
 
 async def test_many_writers_converge(world: MemoryNats, server: Server) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two, door.peer() as three:
+    async with gate(world) as served, served.peer() as one, served.peer() as two, served.peer() as three:
         peers = [one, two, three]
         docs = [LoroDoc() for _ in peers]
         for peer in peers:
@@ -168,7 +185,7 @@ async def test_many_writers_converge(world: MemoryNats, server: Server) -> None:
 
 async def test_pings_are_answered(world: MemoryNats, plain: bool) -> None:
     """Those of the protocol, which are texts, and those of WebSocket."""
-    async with gate(world, plain=plain) as door, door.peer() as one:
+    async with gate(world, plain=plain) as served, served.peer() as one:
         await one.socket.send("ping")
         assert await one.next() == "pong"
         await one.socket.send("pong")
@@ -178,9 +195,9 @@ async def test_pings_are_answered(world: MemoryNats, plain: bool) -> None:
 
 
 async def test_what_was_typed_just_before_the_tab_was_closed_is_saved(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as two:
+    async with gate(world) as served, served.peer() as two:
         await two.join()
-        async with door.peer() as one:
+        async with served.peer() as one:
             await one.join()
             update = type_in(LoroDoc(), "last words")
             await one.update(update)
@@ -188,18 +205,18 @@ async def test_what_was_typed_just_before_the_tab_was_closed_is_saved(world: Mem
 
 
 async def test_stats_count_what_happens(world: MemoryNats) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
+    async with gate(world) as served, served.peer() as one, served.peer() as two:
         await one.join()
         await two.join()
         await two.join(crdt=Crdt.EPHEMERAL)
         assert await one.save(type_in(LoroDoc(), "x")) is Status.OK
         await two.received()
         assert await two.save(b"x", room="elsewhere") is Status.PERMISSION_DENIED
-        facts = door.sockets.stats()
+        facts = served.sockets.stats()
         expected = {"connections": 2, "rooms": 2, "members": 3, "documents": 1, "unacked": 0, "joins": 3}
         assert {name: facts[name] for name in expected} == expected
-        acks = door.stat("acks")
+        acks = served.stat("acks")
         assert (acks["ok"], acks["permission_denied"]) == (1, 1)
-        assert door.stat("bytes_in") > 0
-        assert door.stat("bytes_out") > 0
-        assert (door.stat("opened"), door.stat("updates_in"), door.stat("updates_out")) == (2, 1, 1)
+        assert served.stat("bytes_in") > 0
+        assert served.stat("bytes_out") > 0
+        assert (served.stat("opened"), served.stat("updates_in"), served.stat("updates_out")) == (2, 1, 1)

@@ -1,4 +1,4 @@
-"""Frames of every kind have a rate, none is lost above it, and a flood is not heard in one go."""
+"""Frames of every kind have a rate limit, none is lost above it, and a flood yields to other tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def test_frames_above_the_rate_wait_and_none_is_lost() -> None:
         assert await one.save(type_in(LoroDoc(), "x")) is Status.OK
 
 
-async def test_a_stranger_is_heard_rarely_until_it_shows_a_token() -> None:
+async def test_an_anonymous_client_is_served_slowly_until_it_shows_a_token() -> None:
     settings = replace(SETTINGS, anonymous_frames_per_second=20.0)
     async with whole(settings, Keys()) as served, served.peer(**ONE) as one:
         await pongs(one, 25)
@@ -76,25 +76,25 @@ async def test_frames_of_a_token_add_up_over_connections() -> None:
 
 
 async def test_others_have_their_turn_after_a_few_frames() -> None:
-    """A thousand that are there already are not heard in one turn of the loop."""
+    """The gateway does not process a thousand waiting frames in one turn of the event loop."""
     loop, limiter = asyncio.get_running_loop(), Limiter(SETTINGS)
     quota = RequestQuota(limiter, RequestOrigin("198.51.100.1")).for_connection()
     pace = FramePace(SETTINGS, limiter, quota, anonymous=False, clock=loop.time)
-    heard = turns = 0
+    taken = turns = 0
     most = 0
 
     async def flood() -> None:
-        nonlocal heard
+        nonlocal taken
         for _ in range(1000):
             await pace.turn()
-            heard += 1
+            taken += 1
 
     task = asyncio.create_task(flood())
     while not task.done():
-        before = heard
+        before = taken
         await asyncio.sleep(0)
-        most, turns = max(most, heard - before), turns + 1
-    assert heard == 1000
+        most, turns = max(most, taken - before), turns + 1
+    assert taken == 1000
     assert most <= 32
     assert turns > 30
 
@@ -103,7 +103,7 @@ async def test_others_have_their_turn_after_a_few_frames() -> None:
 
 
 class Socket(asyncio.Transport):
-    """What uvicorn writes to, without a network."""
+    """The transport to which uvicorn writes, without a network."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("198.51.100.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -133,7 +133,7 @@ class Socket(asyncio.Transport):
 
 
 class App:
-    """Takes messages when it is told to."""
+    """An app that takes a message when the test allows it."""
 
     def __init__(self) -> None:
         self.taken: list[Message] = []
@@ -209,7 +209,7 @@ async def test_a_large_message_in_pieces_and_half_of_the_next_come_as_they_were_
 
 @pytest.mark.parametrize("kind", ["PING", "PONG", "empty pieces"])
 async def test_frames_that_no_app_sees_are_cut_off_above_their_rate(kind: str) -> None:
-    """Some are fine; a thousand are nobody's who means well, and each would cost us and say nothing."""
+    """A few such frames are accepted; above the rate the gateway closes the connection."""
     begin = frame(Opcode.TEXT, b"pi", fin=False) if kind == "empty pieces" else b""
     opcode = {"PING": Opcode.PING, "PONG": Opcode.PONG}.get(kind, Opcode.CONT)
     some = begin + frame(opcode, fin=False) * 50 if begin else frame(opcode) * 50

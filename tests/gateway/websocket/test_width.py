@@ -1,4 +1,4 @@
-"""A browser's update of too many peers is refused by the owner, and nobody else notices."""
+"""The owner refuses a browser's update of too many peers, and other clients are unaffected."""
 
 from loro import ExportMode, LoroDoc, VersionVector
 
@@ -16,7 +16,7 @@ async def test_an_update_of_too_many_peers_is_too_large(world: MemoryNats, serve
         wide.peer_id = peer + 1
         wide.get_map("m").insert("by", peer)
         wide.commit()
-    async with gate(world) as door, door.peer() as one, door.peer() as other:
+    async with gate(world) as served, served.peer() as one, served.peer() as other:
         await one.join()
         await other.join()
         update = wide.export(ExportMode.Updates(VersionVector()))
