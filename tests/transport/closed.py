@@ -1,4 +1,4 @@
-"""A closed NATS in small, real or in memory: a server, and two users who may do what their tokens say."""
+"""A small closed NATS, real or in memory: a server, and two users with the rights of their tokens."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +21,7 @@ SEED = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER).decode()
 
 @dataclass(frozen=True)
 class User:
-    """Somebody with a token."""
+    """A user with a token."""
 
     token: str
     documents: Mapping[str, Access]
@@ -91,5 +91,5 @@ async def closed_memory(world: MemoryNats) -> AsyncIterator[Closed]:
 
 
 def standing_of(user: User) -> ConnectionIdentity:
-    """What the broker in memory should know of a user."""
+    """The identity of a user for the broker in memory."""
     return ConnectionIdentity(subjects.user_inbox(tokens.user_of(user.token)), permissions=user.may)

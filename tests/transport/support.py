@@ -1,4 +1,4 @@
-"""What transport tests share: collecting, waiting with a deadline, NATS with settings of one's own."""
+"""Helpers of transport tests: message collectors, waits with a deadline, NATS with given settings."""
 
 import asyncio
 import json

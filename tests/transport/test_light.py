@@ -15,7 +15,7 @@ _ACTS = st.lists(st.sampled_from(("wait", "set", "clear", "cancel", "turn")), ma
 
 
 async def _acted(new_event: Callable[[], asyncio.Event | Event], acts: list[str]) -> list[object]:
-    """What can be seen of an event after each act: whether it is set, and who still waits."""
+    """The visible state of an event after each act: whether it is set, and which tasks have ended."""
     event = new_event()
     waiting: list[asyncio.Task[object]] = []
     seen: list[object] = []

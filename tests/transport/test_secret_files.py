@@ -93,7 +93,7 @@ def test_what_a_file_says(content: bytes, expected: str, tmp_path: Path) -> None
     ],
 )
 def test_files_that_hold_no_secret(content: bytes, problem: str, tmp_path: Path) -> None:
-    """The sentence says what is wrong with the file."""
+    """The error names the problem of the file."""
     assert problem in refused(made(tmp_path / "f", content))
 
 
@@ -107,14 +107,14 @@ MODES = [
 
 
 @pytest.mark.parametrize(("mode", "problem"), MODES, ids=[oct(mode) for mode, _ in MODES])
-def test_who_else_may_read_our_own_file(mode: int, problem: str, tmp_path: Path) -> None:
-    """A file of ours that anybody else may read or change is refused, with the command that helps."""
+def test_the_mode_of_our_own_file_is_checked(mode: int, problem: str, tmp_path: Path) -> None:
+    """A file of this user that others may read or change is refused, with the chmod command that helps."""
     path = made(tmp_path / "f", mode=mode)
     if not problem:
         if os.access(path, os.R_OK):
             assert read(path) == SECRET
         return
-    assert problem in (said := refused(path)) and said.endswith(f"chmod 600 {path}")
+    assert problem in (error := refused(path)) and error.endswith(f"chmod 600 {path}")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_mounted_secret(mode: int, taken: bool, tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_not_a_plain_file(tmp_path: Path) -> None:
-    """Nothing, a directory, a pipe that nobody writes to, a device: a clear answer, at once."""
+    """A missing file, a directory, a pipe without a writer and a device each have a clear error, at once."""
     assert "there is no" in refused(tmp_path / "missing")
     assert "not a plain file" in refused(tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
@@ -157,7 +157,7 @@ def test_links(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """We say so; root's files are not ours."""
+    """Permission errors are reported as such; root's files do not belong to this user."""
 
     def denied(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
@@ -168,7 +168,7 @@ def test_a_file_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_file_that_fails_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failing disk is told in one sentence, and no file stays open."""
+    """The error for a failing disk is one sentence, and no file stays open."""
     fstat = os.fstat
 
     def broken(_: int) -> os.stat_result:
@@ -199,7 +199,7 @@ def test_the_variable_s_file_is_checked_like_any(tmp_path: Path, monkeypatch: py
 
 
 def test_a_secret_is_written_for_its_owner_only(tmp_path: Path) -> None:
-    """Mode 0600 whatever the umask says, whole, and nothing else is left in the directory."""
+    """The file has mode 0600 under any umask, is complete, and is the only file in the directory."""
     path = tmp_path / "f"
     before = os.umask(0)
     try:
@@ -249,7 +249,7 @@ def test_a_secret_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_mode_of_what_is_no_secret(tmp_path: Path) -> None:
-    """Public keys may be read by everybody."""
+    """Public keys may be world-readable."""
     secret_files.write_file(tmp_path / "f", "public", "the key set", mode=0o644, replace=False)
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o644
 

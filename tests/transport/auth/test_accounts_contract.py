@@ -1,4 +1,4 @@
-"""What a closed NATS lets a token do, on the real thing and in memory alike (docs/decisions/0016)."""
+"""The rights of a token in a closed NATS, in real NATS and in memory alike (docs/decisions/0016)."""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ async def caller_of(transport: AnyTransport) -> Caller:
 
 
 async def test_a_request_that_is_not_allowed_fails_at_once(closed: Closed) -> None:
-    """Nobody waits for an answer that cannot come, and one's other requests are not disturbed."""
+    """A forbidden request fails at once and does not disturb the other requests of the client."""
     server, bob = await closed.server(), await closed.user(BOB)
     await server.bus.subscribe(subjects.ping("d1"), lambda message: None)
     await server.bus.barrier()
@@ -107,15 +107,15 @@ async def test_streams_cannot_be_asked(closed: Closed) -> None:
     ]
 
 
-async def test_a_subscription_that_is_not_allowed_hears_nothing_and_is_told(closed: Closed) -> None:
-    """Others' inboxes and documents are silent; what is one's own is heard."""
+async def test_a_forbidden_subscription_receives_nothing_and_is_reported(closed: Closed) -> None:
+    """Inboxes and documents of other users are silent; messages of the client's own document arrive."""
     server, ann, bob = await closed.server(), await closed.user(ANN), await closed.user(BOB)
-    refusals, heard = watching(ann), Collector()
+    refusals, received = watching(ann), Collector()
     theirs = subjects.user_inboxes(tokens.user_of(BOB.token))
     forbidden = [theirs, subjects.accepted("d2"), subjects.committed("d1"), "loro.wal.*", ">", "_TAKEN.>"]
     for subject in forbidden:
-        await ann.bus.subscribe(subject, heard)
-    await ann.bus.subscribe(subjects.accepted("d1"), heard)
+        await ann.bus.subscribe(subject, received)
+    await ann.bus.subscribe(subjects.accepted("d1"), received)
     await ann.bus.barrier()
     await until(lambda: len(refusals) == len(forbidden))
     assert [refusal.subject for refusal in refusals] == forbidden
@@ -127,24 +127,24 @@ async def test_a_subscription_that_is_not_allowed_hears_nothing_and_is_told(clos
     for subject in (inbox, subjects.accepted("d2"), subjects.committed("d1"), "_TAKEN.x"):
         await server.bus.publish(subject, b"secret")
     await server.bus.publish(subjects.accepted("d1"), b"mine")
-    await heard.wait(1)
+    await received.wait(1)
     await got.wait(1)
     await ann.bus.barrier()
-    assert heard.bodies == [b"mine"]
+    assert received.bodies == [b"mine"]
 
 
-async def test_a_publication_that_is_not_allowed_is_told(closed: Closed) -> None:
-    """It reaches nobody; whoever watches learns the subject."""
+async def test_a_forbidden_publication_is_reported(closed: Closed) -> None:
+    """The publication reaches no subscriber; the client's watcher receives its subject."""
     server, ann = await closed.server(), await closed.user(ANN)
-    refusals, heard = watching(ann), Collector()
-    await server.bus.subscribe("loro.*.*", heard)
+    refusals, received = watching(ann), Collector()
+    await server.bus.subscribe("loro.*.*", received)
     await server.bus.barrier()
     for subject in (subjects.status("d1"), subjects.accepted("d1"), subjects.awareness("d2")):
         await ann.bus.publish(subject, b"forged")
     await ann.bus.publish(subjects.awareness("d1"), b"mine")
-    await heard.wait(1)
+    await received.wait(1)
     await until(lambda: len(refusals) == 3)
-    assert heard.bodies == [b"mine"]
+    assert received.bodies == [b"mine"]
     assert refusals[0] == PermissionViolation(subjects.status("d1"), publish=True)
 
 
@@ -195,7 +195,7 @@ async def test_a_long_reply_and_a_long_request(closed: Closed) -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_go_on_can_be_said_by_nobody_else(closed: Closed) -> None:
+async def test_no_other_user_can_release_a_window(closed: Closed) -> None:
     """A word on `_TAKEN` answers the window that it was made for, and no other request."""
     server, ann, bob = await closed.server(), await closed.user(ANN), await closed.user(BOB)
     replies: list[str] = []

@@ -1,4 +1,4 @@
-"""Whether NATS lets strangers in is found out by being one."""
+"""An anonymous connection attempt finds out whether NATS accepts connections without credentials."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,21 +16,21 @@ _INFO = b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"header
 _CLOSED = "authorization { user: ann, password: secret }"
 
 
-async def test_an_open_server_lets_strangers_in(nats_server: EmbeddedNats) -> None:
-    """A nats-server without accounts takes anybody, also where the address has a login."""
+async def test_an_open_server_accepts_anonymous_connections(nats_server: EmbeddedNats) -> None:
+    """A nats-server without accounts accepts every connection, also where the address has a login."""
     assert await allows_anonymous(nats_server.url)
     assert await allows_anonymous(nats_server.url.replace("nats://", "nats://ann:secret@"))
 
 
 async def test_a_closed_server_does_not(tmp_path: Path) -> None:
-    """A right password in the address changes nothing: a stranger has none."""
+    """A right password in the address changes nothing: the check connects without it."""
     async with EmbeddedNats(tmp_path, configuration=_CLOSED) as nats:
         assert not await allows_anonymous(nats.url)
         assert not await allows_anonymous(nats.url.replace("nats://", "nats://ann:secret@"))
 
 
 async def test_a_user_for_those_who_have_none_counts_as_open(tmp_path: Path) -> None:
-    """no_auth_user lets strangers in under a name: that is open."""
+    """no_auth_user gives anonymous connections a user: that counts as open."""
     users = "authorization { users: [{ user: ann, password: secret }] }, no_auth_user: ann"
     async with EmbeddedNats(tmp_path, configuration=users) as nats:
         assert await allows_anonymous(nats.url)
@@ -44,7 +44,7 @@ async def test_one_open_server_among_several_is_enough(tmp_path: Path, nats_serv
         assert not await allows_anonymous(f"nats://127.0.0.1:1,{closed.url}")
 
 
-async def test_nobody_there_is_no_answer() -> None:
+async def test_an_unreachable_server_is_an_error() -> None:
     """A server that cannot be asked is neither open nor closed."""
     with pytest.raises(Unreachable, match="connection refused"):
         await allows_anonymous("nats://127.0.0.1:1")
@@ -103,8 +103,8 @@ async def test_a_server_that_stays_silent_gives_no_answer() -> None:
         server.close()
 
 
-async def test_strangers_speak_tls_where_they_must(tmp_path: Path) -> None:
-    """By the authority that the address names; a certificate of ours is none of a stranger's."""
+async def test_the_anonymous_check_speaks_tls_where_required(tmp_path: Path) -> None:
+    """The check trusts the authority that the address names, and presents no client certificate."""
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     cert, key = authority.sign("nats")
     tls = f'tls {{ cert_file: "{cert}", key_file: "{key}" }}\n'

@@ -1,4 +1,6 @@
-"""Who verifies: keys that are read again, tokens that are remembered, and a list that must have been read."""
+"""The token authority: keys that it rereads, tokens that it caches, and a revocation list that it must have
+read.
+"""
 
 import asyncio
 import base64
@@ -28,7 +30,7 @@ def secret(kid: str, letter: bytes = b"x") -> Key:
     return tokens.key_of({"kty": "oct", "kid": kid, "k": k})
 
 
-ONE, TWO, ONE_ANEW = secret("one"), secret("two", b"y"), secret("one", b"z")
+ONE, TWO, ONE_REPLACED = secret("one"), secret("two", b"y"), secret("one", b"z")
 ED = tokens.key_of(
     {
         "kty": "OKP", "crv": "Ed25519", "kid": "ed",
@@ -76,10 +78,10 @@ def test_a_change_within_the_same_moment_is_seen(tmp_path: Path) -> None:
     """Of the same size and with the same time of change, a file that was put in its place is another."""
     path = put(tmp_path / "keys", ONE)
     source, before = KeySource.from_file(path), path.stat()
-    put(path, ONE_ANEW)
+    put(path, ONE_REPLACED)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
-    assert source.refresh() and source.keys.all == (ONE_ANEW,)
+    assert source.refresh() and source.keys.all == (ONE_REPLACED,)
 
 
 BAD_FILES: list[tuple[bytes, str]] = [
@@ -96,7 +98,7 @@ BAD_FILES: list[tuple[bytes, str]] = [
 def test_a_bad_new_file_changes_nothing(
     content: bytes, problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The keys that we have stay, it is told once, and the next good file is taken."""
+    """The old keys stay in use, the problem is logged once, and the next good file is loaded."""
     path = put(tmp_path / "keys", ONE)
     source = KeySource.from_file(path)
     path.write_bytes(content)
@@ -113,7 +115,7 @@ def test_a_bad_new_file_changes_nothing(
 
 
 def test_secrets_among_the_keys_must_be_private(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Public keys may be read by anybody; a file with a secret may not, also when it becomes so later."""
+    """Public keys may be world-readable; a file with a secret key may not, also after a later change."""
     path = tmp_path / "keys"
     path.write_text(json.dumps({"keys": [ED.public()]}))
     path.chmod(0o644)
@@ -177,21 +179,21 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert verified == []
 
 
-async def test_keys_that_change_are_heard_of(tmp_path: Path) -> None:
-    """A removed key ends its tokens, also one that another took the name of; the listener is told."""
+async def test_changed_keys_are_loaded_and_announced(tmp_path: Path) -> None:
+    """A removed or replaced key invalidates its tokens, and the authority notifies its listener."""
     path = put(tmp_path / "keys", ONE, TWO)
     async with Authority(KeySource.from_file(path), None, HandClock(), refresh_seconds=0.01) as authority:
         changed = asyncio.Event()
         stop = authority.watch(changed.set)
         first, second = mint(ONE), mint(TWO)
         one, two = authority.verify(first), authority.verify(second)
-        put(path, ONE_ANEW, TWO)
+        put(path, ONE_REPLACED, TWO)
         async with asyncio.timeout(10):
             await changed.wait()
         assert not authority.is_valid(one) and authority.is_valid(two)
         assert refused(authority, first) == "token-invalid"
         assert authority.verify(second) == two
-        assert authority.is_valid(authority.verify(mint(ONE_ANEW)))
+        assert authority.is_valid(authority.verify(mint(ONE_REPLACED)))
         stop()
         changed.clear()
         put(path, ONE)
@@ -202,7 +204,7 @@ async def test_keys_that_change_are_heard_of(tmp_path: Path) -> None:
 async def test_a_look_that_fails_does_not_end_the_looking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever happens while keys are looked at, they are looked at again."""
+    """The authority reads the keys again after any exception of a refresh."""
     path = put(tmp_path / "keys", ONE)
     source, looks = KeySource.from_file(path), 0
     refresh = source.refresh
@@ -227,17 +229,17 @@ async def test_a_token_that_only_was_peeked_at_is_not_good() -> None:
 
 
 async def test_revoked_tokens_are_refused(transport: AnyTransport) -> None:
-    """By their id or with their subject; who watches is told; remembered or not makes no difference."""
+    """The authority refuses tokens revoked by id or by subject, cached or not, and notifies its listeners."""
     await transport.ensure(SPEC)
     await transport.stream(SPEC.name).purge(subjects.revoked_key("*"))
     await make_list(transport)
     async with Authority(KeySource.from_text(json.dumps(ONE.private())), transport, HandClock()) as authority:
-        told: list[Any] = []
-        authority.watch(lambda: told.append(1))
+        notices: list[Any] = []
+        authority.watch(lambda: notices.append(1))
         a, b, c = mint(ONE, "a"), mint(ONE, "b"), mint(ONE, "c", subject="bob")
         token = authority.verify(a)
         await authority.revoke_token("a", token.expires)
-        assert told and not authority.is_valid(token)
+        assert notices and not authority.is_valid(token)
         assert refused(authority, a) == "token-revoked"
         assert authority.is_valid(authority.verify(b))
         await authority.revoke_subject("ana")
@@ -246,7 +248,9 @@ async def test_revoked_tokens_are_refused(transport: AnyTransport) -> None:
 
 
 async def test_a_list_that_was_not_read_refuses_everything() -> None:
-    """Where nobody knows what is revoked nothing is good, and as soon as it is known again it is."""
+    """An authority without a revocation list refuses every token, and accepts good ones once it has read the
+    list.
+    """
     world = MemoryNats()
     keys = KeySource.from_text(json.dumps(ONE.private()))
     async with world.connect() as transport, Authority(keys, transport, HandClock()) as authority:
@@ -260,8 +264,10 @@ async def test_a_list_that_was_not_read_refuses_everything() -> None:
         assert authority.is_valid(authority.verify(mint(ONE)))
 
 
-async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
-    """Who was let in stays; what was known to be revoked is so still. Read again, all is well."""
+async def test_a_stale_list_admits_no_new_token() -> None:
+    """Admitted tokens stay valid and revoked ones stay revoked; after a new read of the list, the authority
+    is ready again.
+    """
     world, clock = MemoryNats(), HandClock()
     keys = KeySource.from_text(json.dumps(ONE.private()))
     text, bad = mint(ONE, expires=NOW + 9000), mint(ONE, "bad", expires=NOW + 9000)
@@ -284,19 +290,19 @@ async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
             assert authority.verify(text) == good
 
 
-async def test_why_it_cannot_be_read_is_told_and_so_is_the_end_of_it() -> None:
-    """On a NATS that is new the sentence says what to do; both lines are as loud."""
+async def test_an_unreadable_list_is_logged_and_so_is_its_recovery() -> None:
+    """On a new NATS the log line names the command to run; both lines have the level warning."""
     keys = KeySource.from_text(json.dumps(ONE.private()))
     with structlog.testing.capture_logs() as events:
         async with MemoryNats().connect() as transport, Authority(keys, transport, HandClock()) as authority:
             await make_list(transport)
             await until(lambda: authority.ready)
-    told = [event for event in events if event["log_level"] == "warning"]
-    assert [event["event"] for event in told] == [
+    notices = [event for event in events if event["log_level"] == "warning"]
+    assert [event["event"] for event in notices] == [
         "cannot read the list of revocations",
         "list of revocations read again",
     ]
-    assert "start `lorogo serve` once" in told[0]["problem"]
+    assert "start `lorogo serve` once" in notices[0]["problem"]
 
 
 async def test_an_authority_that_was_not_entered_refuses_everything() -> None:

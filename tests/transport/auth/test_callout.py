@@ -59,7 +59,7 @@ def _request(token: str, host: str = "10.0.0.7") -> bytes:
 
 
 class World:
-    """The service on a bus in memory, and somebody who asks it."""
+    """The callout service on a bus in memory, and its caller."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -88,7 +88,7 @@ def vars_of(service: Callout) -> tuple[int, int, int]:
 
 
 async def test_a_good_token_is_answered_with_a_user_and_a_bad_one_without() -> None:
-    """Both get an answer at once; garbage gets none, for nobody can be told."""
+    """The service answers a good and a bad token at once; garbage has no reply address that it could use."""
     world = World()
     async with world.service:
         await world.ask(_request("good"), _request("bad"), b"garbage", b"")
@@ -108,7 +108,7 @@ async def test_one_that_cannot_be_taken_ends_nothing() -> None:
 
 
 async def test_too_many_at_once_are_dropped_and_the_rest_is_answered() -> None:
-    """The queue has an end; whoever found it full is refused by nats-server when the time is over."""
+    """The queue is bounded; nats-server refuses a dropped request when its own timeout ends."""
     world = World()
     bus = world.transport.bus
     async with world.service:
@@ -141,7 +141,7 @@ async def test_who_connects_very_often_waits_behind_itself() -> None:
     assert vars_of(service) == (2, WAITING_MAX - 2, 52)
 
 
-async def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
+async def test_an_expired_request_is_not_answered() -> None:
     """A request that waited too long is dropped, so the next ones are in time."""
     world = World()
     async with world.service:
@@ -152,20 +152,20 @@ async def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
     assert vars_of(world.service) == (1, 0, 1)
 
 
-async def test_what_others_answered_says_nothing_about_us() -> None:
+async def test_the_answer_of_another_service_is_no_proof_of_ours() -> None:
     """A connection of our own that we were not asked about is no proof; each has a token of its own."""
-    knocked: list[str] = []
+    tried: list[str] = []
 
-    async def knock(token: str) -> bool:
-        knocked.append(token)
+    async def try_token(token: str) -> bool:
+        tried.append(token)
         return False
 
-    assert await World().service.answers_accepted(knock) is None
-    assert len(set(knocked)) == len(knocked) > 1
+    assert await World().service.answers_accepted(try_token) is None
+    assert len(set(tried)) == len(tried) > 1
 
 
 async def test_rights_that_do_not_fit_into_an_answer_are_a_refusal() -> None:
-    """Said at once, not found out by waiting."""
+    """The service refuses at once instead of sending an answer that does not fit."""
     world = World()
     world.nats.max_payload = 1200
     async with world.service:
@@ -189,11 +189,11 @@ async def test_no_line_of_the_log_has_a_token() -> None:
     assert (refusal["reason"], refusal["address"]) == ("token-invalid", "10.0.0.7")
 
 
-def test_a_flood_of_refusals_is_counted_not_told() -> None:
+def test_a_flood_of_refusals_is_counted_not_logged() -> None:
     """So many at once, then one a second, with how many were kept back."""
     refusals = LogThrottle()
-    told = [refusals.admit(0.0) for _ in range(BURST_LINES + 100)]
-    assert [one for one in told if one is not None] == [0] * BURST_LINES
+    admitted = [refusals.admit(0.0) for _ in range(BURST_LINES + 100)]
+    assert [one for one in admitted if one is not None] == [0] * BURST_LINES
     assert refusals.admit(1.0) == 100
     assert refusals.admit(1.5) is None
     assert refusals.admit(2.5) == 1

@@ -114,8 +114,8 @@ async def test_every_server_and_every_page_is_looked_at() -> None:
     assert await kicker.check() == 0
 
 
-async def test_nobody_is_closed_while_it_is_not_known_what_is_revoked() -> None:
-    """Otherwise a NATS that is slow to answer would throw everybody out."""
+async def test_no_connection_is_closed_while_revocations_are_unknown() -> None:
+    """Otherwise a slow NATS would make the reaper close every connection."""
     servers, authority = FakeServers("N1"), FakeAuthority()
     await servers.start()
     servers.add("N1", 1, "bad")
@@ -125,8 +125,10 @@ async def test_nobody_is_closed_while_it_is_not_known_what_is_revoked() -> None:
     assert servers.kicked == []
 
 
-async def test_who_was_coming_in_is_found_by_a_second_look() -> None:
-    """Verified before the revocation, listed after it: nobody is told of it again, and it is closed."""
+async def test_a_connection_in_progress_is_found_by_the_second_check() -> None:
+    """A connection verified before the revocation and listed after it is closed without another
+    notification.
+    """
     servers, authority = FakeServers("N1"), FakeAuthority()
     await servers.start()
     async with asyncio.timeout(30), _kicker(servers, authority, recheck_seconds=0.05, check_seconds=3600):
@@ -141,7 +143,7 @@ async def test_who_was_coming_in_is_found_by_a_second_look() -> None:
 
 
 async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
-    """The look fails, and is made anew a second later."""
+    """The check fails, and the reaper repeats it a second later."""
     servers, authority = FakeServers("N1"), FakeAuthority()
     await servers.start()
     servers.garbage = b"{"
@@ -153,10 +155,10 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("dumb", ["N1 kick", f"N1 {PAGE}"], ids=["a kick", "a page"])
-async def test_a_server_that_does_not_answer_keeps_nobody_from_the_others(
-    dumb: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its neighbours' are closed, and what it told of itself; the look has failed, and is made again."""
+async def test_a_silent_server_does_not_delay_the_others(dumb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reaper closes the connections of the other servers and those already listed; the check fails and is
+    repeated.
+    """
     monkeypatch.setattr(connection_reaper, "REQUEST_SECONDS", 0.5)
     servers, authority = FakeServers("N1", "N2"), FakeAuthority()
     await servers.start()
@@ -180,8 +182,8 @@ async def test_a_server_that_does_not_answer_keeps_nobody_from_the_others(
     assert sorted(servers.kicked) == [("N1", 0), ("N1", PAGE), ("N2", 1)]
 
 
-async def test_silence_is_not_taken_for_nobody() -> None:
-    """If no nats-server answers, nothing was looked at: that is an error, told once and tried again."""
+async def test_silence_is_not_taken_for_an_empty_list() -> None:
+    """A check that no nats-server answers is an error: the reaper knows nothing about the connections."""
     servers, authority = FakeServers(), FakeAuthority()
     await servers.start()
     kicker = _kicker(servers, authority)

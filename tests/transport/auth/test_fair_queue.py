@@ -1,4 +1,4 @@
-"""Who sends much waits behind itself, and fills nobody else's room."""
+"""A sender with many requests waits behind itself, and takes no place from other senders."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_when_it_is_full_the_newest_of_the_greediest_goes() -> None:
 
 
 def test_what_is_one_too_many_of_equals_is_the_last() -> None:
-    """Nobody who waits is driven out by somebody who has as much."""
+    """A request does not displace a waiting one of a sender with equally many."""
     turns: FairQueue[str] = FairQueue(2)
     turns.put("10.0.0.1", "ann", "a")
     turns.put("10.0.0.2", "bob", "b")
@@ -44,8 +44,10 @@ def test_what_is_one_too_many_of_equals_is_the_last() -> None:
     assert _all(turns) == ["a", "b"]
 
 
-def test_a_line_of_ipv6_is_one_address() -> None:
-    """Whoever has one has 2^64; IPv4 is itself, however it is written; names and nothing stay as they are."""
+def test_a_64_bit_ipv6_prefix_is_one_address() -> None:
+    """One IPv6 customer has 2^64 addresses; an IPv4 address is itself in every notation; names and empty
+    texts stay unchanged.
+    """
     assert (
         address_group("2001:db8::1") == address_group("2001:db8::ffff:2") != address_group("2001:db8:0:1::1")
     )

@@ -1,4 +1,6 @@
-"""What is revoked, on real NATS and on its twin: heard by everybody, read from the leader, never half."""
+"""Revocations on real NATS and in memory: delivered to every reader, read from the leader, never read in
+part.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +60,9 @@ async def transport(dial: Connect) -> AnyTransport:
 
 
 async def test_a_revoked_token_is_refused_everywhere(transport: AnyTransport, dial: Connect) -> None:
-    """Who revokes knows at once, and everybody else is told; other tokens are not concerned."""
+    """The revoking instance refuses the token at once, others after a notification; other tokens are
+    unaffected.
+    """
     clock, changes = HandClock(), asyncio.Event()
     async with Revocations(transport, clock) as ours, Revocations(await dial(), clock) as theirs:
         assert ours.known and theirs.known
@@ -84,7 +88,9 @@ async def test_what_was_revoked_before_is_known_at_the_start(transport: AnyTrans
 
 
 async def test_a_subject_is_revoked_with_all_it_has(transport: AnyTransport) -> None:
-    """What it gets later is good; what it had is not, nor what does not say when it was issued."""
+    """A revoked subject's old tokens and tokens without an issue time are refused; tokens issued later are
+    good.
+    """
     clock = HandClock()
     async with Revocations(transport, clock) as list_:
         await list_.revoke_subject("ana")
@@ -126,7 +132,7 @@ async def test_entries_are_forgotten_when_they_may_be(transport: AnyTransport) -
 
 
 async def test_a_key_that_is_removed_is_not_revoked_any_more(transport: AnyTransport) -> None:
-    """Taking an entry back with a KV tool is heard, too."""
+    """A reader also notices an entry that a KV tool deletes."""
     changes = asyncio.Event()
     async with Revocations(transport, HandClock()) as list_:
         await list_.revoke_token("t1")
@@ -174,7 +180,7 @@ async def test_ids_that_no_token_has(transport: AnyTransport) -> None:
 
 
 async def test_a_list_that_was_never_read_is_not_known() -> None:
-    """Without its bucket nobody knows what is revoked; it is read as soon as the bucket is there."""
+    """Without the bucket, the list is unknown; the reader loads it once the bucket exists."""
     world = MemoryNats()
     async with world.connect() as transport, Revocations(transport, HandClock()) as list_:
         assert not list_.known
@@ -248,7 +254,9 @@ async def test_more_than_fits_into_memory_is_as_good_as_unread() -> None:
 
 
 async def test_a_full_bucket_is_pruned_first() -> None:
-    """Where there is no room, what is over makes some; where nothing is over, revoking fails aloud."""
+    """A full bucket is freed of expired entries first; without expired entries a revocation fails with an
+    error.
+    """
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as transport:
         await make_list(transport, bytes_max=600)
@@ -263,7 +271,9 @@ async def test_a_full_bucket_is_pruned_first() -> None:
 
 
 async def test_a_write_without_confirmation_is_tried_again() -> None:
-    """Revoking says it is done only when it is; what may be stored is looked at and written again."""
+    """A revocation returns only after its confirmation; the writer checks an unconfirmed entry and writes it
+    again.
+    """
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as transport:
         await make_list(transport)
@@ -277,19 +287,21 @@ async def test_a_write_without_confirmation_is_tried_again() -> None:
 
 
 async def test_a_listener_can_stop_and_can_fail() -> None:
-    """One that raises keeps nobody else from hearing; one that stopped, even twice, hears nothing."""
+    """A failing listener does not affect the others; a stopped listener, even stopped twice, receives
+    nothing.
+    """
     world = MemoryNats()
     async with world.connect() as transport:
         await make_list(transport)
         async with Revocations(transport, HandClock()) as list_:
-            heard: list[str] = []
-            list_.watch(lambda: heard.append(str(1 / 0)))
-            stop = list_.watch(lambda: heard.append("stopped"))
-            list_.watch(lambda: heard.append("well"))
+            calls: list[str] = []
+            list_.watch(lambda: calls.append(str(1 / 0)))
+            stop = list_.watch(lambda: calls.append("stopped"))
+            list_.watch(lambda: calls.append("well"))
             stop()
             stop()
             await list_.revoke_token("t1")
-            assert set(heard) == {"well"}
+            assert set(calls) == {"well"}
 
 
 async def test_nothing_is_left_when_it_closes() -> None:
@@ -305,7 +317,7 @@ async def test_nothing_is_left_when_it_closes() -> None:
 
 
 async def test_a_replica_that_lags_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Direct gets may be answered by a replica that has not got everything: the leader is asked for more."""
+    """A lagging replica may answer direct gets, so the reader continues at the leader."""
     world = MemoryNats()
     async with world.connect() as transport:
         await make_list(transport)
@@ -328,7 +340,7 @@ async def test_a_replica_that_lags_does_not_end_the_reading(monkeypatch: pytest.
 
 @pytest.mark.nats
 async def test_a_nats_that_is_killed_and_comes_back(fresh_nats: EmbeddedNats) -> None:
-    """Who was there knows what it knew, and after the return also what was revoked since."""
+    """During the outage a reader keeps its entries; after it, the reader also has the newer revocations."""
     clock = HandClock()
     async with await connect(fresh_nats.url, name="ours") as ours:
         await make_list(ours)
@@ -349,7 +361,7 @@ async def test_a_nats_that_is_killed_and_comes_back(fresh_nats: EmbeddedNats) ->
                     assert all(later.refuse(token(name)) for name in ("t1", "t2", "t3"))
 
 
-async def test_a_reading_that_fails_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_read_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a reconnect the whole list is read, also if that takes two tries."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as ours, world.connect() as theirs:
@@ -394,7 +406,7 @@ async def test_entering_can_be_cancelled() -> None:
         assert not world.route(Message(subjects.revoked("tok_x"), b""))
 
 
-async def test_a_bucket_without_the_marker_lets_nobody_in() -> None:
+async def test_a_bucket_without_the_marker_is_incomplete() -> None:
     """An empty bucket does not mean that nothing is revoked: it counts once it is marked as complete."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as transport:
@@ -406,7 +418,7 @@ async def test_a_bucket_without_the_marker_lets_nobody_in() -> None:
 
 
 async def test_a_copy_brings_back_what_the_bucket_lost() -> None:
-    """What is there stays as strong as it is, what was removed on purpose stays removed."""
+    """Present entries stay unchanged, and entries that were deleted on purpose stay deleted."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as transport:
         await make_list(transport)
@@ -426,7 +438,7 @@ async def test_a_copy_brings_back_what_the_bucket_lost() -> None:
 
 
 async def test_a_server_confirms_what_its_disk_has() -> None:
-    """A revocation is durable once a server says so; rubbish in such a key says nothing."""
+    """A revocation is durable once a server confirms it; an unreadable confirmation counts as none."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as transport:
         await make_list(transport)

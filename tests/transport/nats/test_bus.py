@@ -15,7 +15,7 @@ from lorogo_transport.ports import Message, PermissionViolation
 
 
 class FakeWire:
-    """A wire without a socket: it keeps what is sent, and answers pings when told to."""
+    """A wire without a socket: it keeps the sent bytes, and answers pings when a test sets their futures."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ async def test_a_wire_that_dies_with_its_first_pong_is_not_used() -> None:
 
 
 async def test_what_changed_while_dialling_is_brought_in_line() -> None:
-    """A subscription made, or ended, after the new wire got its list is told to it before it is used."""
+    """The bus sends subscriptions made or ended during the dial to the new wire before it uses that wire."""
     bus, first, wires = await opened()
     ended = await bus.subscribe("ended", lambda _: None)
     first.on_lost(first, ConnectionError("lost"))
@@ -133,7 +133,7 @@ async def test_what_changed_while_dialling_is_brought_in_line() -> None:
     await closed(bus, second)
 
 
-async def test_everybody_who_waits_is_told_at_once() -> None:
+async def test_every_waiting_call_fails_at_once() -> None:
     """A lost wire fails requests in the same turn, and a publisher that waited for the socket as well."""
     bus, wire, _ = await opened()
     seen: list[bool] = []
@@ -153,7 +153,7 @@ async def test_everybody_who_waits_is_told_at_once() -> None:
 
 
 async def test_a_late_answer_is_dropped() -> None:
-    """An answer that comes after its request gave up, or twice, disturbs nobody."""
+    """The bus drops an answer that arrives after its request gave up, or twice."""
     bus, wire, _ = await opened()
     with pytest.raises(RequestTimeout):
         await bus.request("a", timeout=0)
@@ -169,8 +169,8 @@ async def test_a_late_answer_is_dropped() -> None:
     [(OSError("cut"), "warning"), (Disconnected("we wanted it"), "info")],
     ids=["cut", "renewed"],
 )
-async def test_the_end_of_a_trouble_is_told_as_loudly_as_its_beginning(error: Exception, level: str) -> None:
-    """Who logs warnings only, and read that the connection was lost, reads that it is there again."""
+async def test_a_reconnect_is_logged_at_the_level_of_its_loss(error: Exception, level: str) -> None:
+    """An operator who logs warnings only sees both the loss and the return of the connection."""
     bus, wire, wires = await opened()
     with structlog.testing.capture_logs() as events:
         wire.on_lost(cast(NatsConnection, wire), error)
@@ -181,6 +181,6 @@ async def test_the_end_of_a_trouble_is_told_as_loudly_as_its_beginning(error: Ex
             while not bus.connected:  # noqa: ASYNC110  # the same
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-    told = [(event["event"], event["log_level"]) for event in events]
-    assert told == [("connection to NATS lost", level), ("connected to NATS again", level)]
+    logged = [(event["event"], event["log_level"]) for event in events]
+    assert logged == [("connection to NATS lost", level), ("connected to NATS again", level)]
     await closed(bus, wires.made[-1])

@@ -121,15 +121,15 @@ async def test_a_request_gets_its_own_answer(dial: Connect, unique: str) -> None
     await asyncio.gather(*tasks)
 
 
-async def test_nobody_there(transport: AnyTransport, unique: str) -> None:
-    """A request that nobody listens for fails at once."""
+async def test_no_subscriber(transport: AnyTransport, unique: str) -> None:
+    """A request without a subscriber fails at once."""
     async with asyncio.timeout(2):
         with pytest.raises(NoResponders):
             await transport.bus.request(unique, timeout=30)
 
 
 async def test_no_answer_in_time(transport: AnyTransport, unique: str) -> None:
-    """A request that nobody answers fails at its deadline."""
+    """A request without an answer fails at its deadline."""
     got = Collector()
     await transport.bus.subscribe(unique, got)
     with pytest.raises(RequestTimeout):
@@ -212,7 +212,7 @@ async def test_a_closed_subscription_is_silent(transport: AnyTransport, unique: 
     assert got.bodies == [b"1"]
 
 
-async def test_a_failing_handler_stops_nobody(transport: AnyTransport, unique: str) -> None:
+async def test_a_failing_handler_stops_no_delivery(transport: AnyTransport, unique: str) -> None:
     """An exception in a handler is logged; the next message comes as if nothing had happened."""
     got = Collector()
 
@@ -254,7 +254,7 @@ async def test_handlers_are_never_reentered(transport: AnyTransport, unique: str
 
 
 async def test_barrier_makes_a_subscription_effective(dial: Connect, unique: str) -> None:
-    """After subscribe and barrier, what anybody publishes from then on arrives. A hundred times."""
+    """After subscribe and barrier, a message of any publisher arrives. A hundred times."""
     sender, receiver = await dial(), await dial()
     for round_ in range(100):
         got = Collector()

@@ -49,7 +49,7 @@ async def test_an_append_is_sent_again_until_the_stream_takes_it() -> None:
 
 
 async def test_an_append_gives_up_in_time() -> None:
-    """Then the caller is told why, and may try again later."""
+    """The append raises an error with the reason, which is retriable."""
     bus, began = _Bus(BUSY), time.monotonic()
     with pytest.raises(StreamBusy, match="too many requests"):
         await JetStreamStream(cast(Bus, bus), "s").append("s.a", b"x", timeout=0.1)

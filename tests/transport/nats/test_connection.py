@@ -49,7 +49,9 @@ def changes(transport: JetStreamTransport) -> list[bool]:
 async def test_subscriptions_go_on_after_kill_and_restart(
     fresh_nats: EmbeddedNats, transport: JetStreamTransport, changes: list[bool]
 ) -> None:
-    """After kill -9 and a restart the subscriptions of before, and those made meanwhile, work; stores too."""
+    """After kill -9 and a restart, subscriptions made before and during the outage work, and so
+    do appends.
+    """
     await transport.ensure(SPEC)
     stream = transport.stream("s")
     await stream.append("s.a", b"before")
@@ -126,10 +128,12 @@ async def test_everything_says_disconnected(fresh_nats: EmbeddedNats, transport:
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["in the background", "by a publisher who waits"])
-async def test_a_socket_that_is_gone_is_noticed_by_whoever_writes_first(
+async def test_the_first_write_notices_a_closed_socket(
     transport: JetStreamTransport, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
-    """It is a RuntimeError in uvloop: the connection is lost, everybody is told, and the next is made."""
+    """A closed socket is a RuntimeError in uvloop: the bus reports the lost connection to its watchers and
+    reconnects.
+    """
     unhandled: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     wire = transport.bus._wire
@@ -158,7 +162,7 @@ async def test_a_socket_that_is_gone_is_noticed_by_whoever_writes_first(
 async def test_what_is_under_way_fails_promptly(
     fresh_nats: EmbeddedNats, transport: JetStreamTransport
 ) -> None:
-    """When the connection drops, an append has an unknown outcome and a request no answer: at once."""
+    """After a lost connection, an append has an unknown outcome and a request no answer, both at once."""
     await transport.ensure(SPEC)
     await transport.bus.subscribe("silent", Collector())
     await transport.bus.barrier()
@@ -207,7 +211,7 @@ async def test_a_silent_server_is_noticed(fresh_nats: EmbeddedNats, monkeypatch:
 
 
 async def test_a_publisher_waits_for_a_slow_server(fresh_nats: EmbeddedNats) -> None:
-    """What is buffered for a server that does not read is bounded: publishers wait, then fail or go on."""
+    """The buffer for a server that does not read is bounded: publishers wait, then fail or continue."""
     async with await connect(fresh_nats.url) as transport:
         got = Collector()
         await transport.bus.subscribe("a", got)
@@ -259,7 +263,7 @@ async def test_an_error_from_the_server_is_not_the_end(
 
 
 async def test_a_watcher_can_be_stopped(fresh_nats: EmbeddedNats, transport: JetStreamTransport) -> None:
-    """A stopped watcher is not called; one that fails stops nobody."""
+    """A stopped watcher is not called; a failing watcher does not affect the others."""
     seen: list[bool] = []
     stop = transport.bus.watch_connection(seen.append)
     transport.bus.watch_connection(lambda _: 1 / 0)  # type: ignore[arg-type]
@@ -308,7 +312,7 @@ async def test_close_while_reconnecting(fresh_nats: EmbeddedNats) -> None:
     ],
 )
 async def test_addresses_that_do_not_work(url: str, words: str) -> None:
-    """Whatever is wrong with an address is said in one sentence."""
+    """The error for an unusable address is one sentence."""
     with pytest.raises(Unreachable, match=words) as caught:
         await connect(url, timeout=5)
     assert "\n" not in str(caught.value)
@@ -324,7 +328,7 @@ async def test_addresses_that_do_not_work(url: str, words: str) -> None:
     ],
 )
 async def test_something_else_listens_there(greeting: bytes | None, words: str) -> None:
-    """What listens at the address may not be NATS, or may never say a word."""
+    """Another service may listen at the address, or a service that sends nothing."""
     finished = asyncio.Event()
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -347,7 +351,7 @@ async def test_several_addresses(fresh_nats: EmbeddedNats) -> None:
 
 
 async def test_wrong_credentials(start_nats: StartNats) -> None:
-    """Refused credentials are told as such, and the password is not shown; the right ones work."""
+    """The error names refused credentials without the password; the right ones work."""
     url = await start_nats({"authorization": {"user": "ann", "password": "secret"}})
     place = url.removeprefix("nats://")
     for wrong in (url, f"nats://ann:guess@{place}"):
@@ -359,7 +363,7 @@ async def test_wrong_credentials(start_nats: StartNats) -> None:
 
 
 async def test_no_jetstream(start_nats: StartNats) -> None:
-    """A server without JetStream says so at the first call about a stream."""
+    """A server without JetStream causes an error at the first call about a stream."""
     async with await connect(await start_nats({})) as transport:
         with pytest.raises(Unreachable, match="JetStream is not enabled"):
             await transport.ensure(SPEC)

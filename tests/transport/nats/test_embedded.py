@@ -86,8 +86,8 @@ async def test_kill_and_start_keep_port_and_store(fresh_nats: EmbeddedNats) -> N
         assert await transport.stream("s").count("s.a") == 1
 
 
-async def test_wait_tells_how_it_ended(fresh_nats: EmbeddedNats) -> None:
-    """Whoever runs the server learns that it died."""
+async def test_wait_returns_the_exit_code(fresh_nats: EmbeddedNats) -> None:
+    """The owner of the process gets the signal that ended it."""
     waiting = asyncio.ensure_future(fresh_nats.wait())
     os.kill(fresh_nats.pid, signal.SIGKILL)
     async with asyncio.timeout(5):
@@ -122,7 +122,7 @@ async def test_a_store_that_cannot_be(tmp_path: Path) -> None:
 
 
 async def test_a_binary_that_does_not_start(tmp_path: Path) -> None:
-    """A binary that fails, and one that is none, are told apart from a slow one."""
+    """The errors for a failing binary and for a missing one differ from the error for a slow one."""
     failing = tmp_path / "failing"
     failing.write_text("#!/bin/sh\nexit 3\n")
     failing.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What NATS sends, cut into messages and control lines, in whatever pieces it comes."""
+"""The parser cuts NATS input into messages and control lines, however the bytes are split."""
 
 from itertools import pairwise
 
@@ -53,7 +53,7 @@ def test_pieces_do_not_matter(places: list[int]) -> None:
 
 
 def test_each_byte_alone() -> None:
-    """A large message is looked at when it is whole, and not for each piece of it."""
+    """The parser parses a large message once it is complete, not at each piece."""
     assert cut(*(_MANY[at : at + 1] for at in range(len(_MANY)))) == _CUT
     data = bytes(300_000)
     whole = b"MSG s 1 %d\r\n%s\r\n" % (len(data), data)
@@ -61,7 +61,7 @@ def test_each_byte_alone() -> None:
 
 
 def test_a_subject_that_is_no_text_is_handed_on() -> None:
-    """Anybody may publish on such a subject: the connection must outlive it."""
+    """Any client may publish on such a subject: the connection must survive it."""
     assert cut(b"MSG loro.init.\xff 1 \xfe 0\r\n\r\nPING\r\n") == [
         (1, "loro.init.\ufffd", "\ufffd", b"", b""),
         b"PING\r\n",
@@ -82,13 +82,13 @@ def test_a_subject_that_is_no_text_is_handed_on() -> None:
     ],
 )
 def test_what_nats_does_not_send(data: bytes) -> None:
-    """It is told, and the connection is given up."""
+    """The parser raises an error, and the connection ends."""
     with pytest.raises(NatsProtocolError):
         cut(data)
 
 
 def by_lines(raw: bytes) -> dict[str, str]:
-    """What a block says, line by line and without any haste."""
+    """The headers of a block, parsed line by line without optimisation."""
     found = {}
     for line in raw.decode("utf-8", "replace").split("\r\n")[1:]:
         name, colon, value = line.partition(":")
@@ -112,8 +112,10 @@ def test_headers_are_read_line_by_line(words: list[str]) -> None:
 @pytest.mark.parametrize("white", ["\x0b", "\x0c", "\r", "\t", "\x85", "\x1c"])
 def test_only_a_space_parts_the_words_of_a_head(white: str) -> None:
     """NATS takes other white space in subjects: read as a gap, it would address another subscription."""
-    heard: list[tuple[int, str, str]] = []
-    inbound = ProtocolParser(lambda sid, subject, reply, _headers, _data: heard.append((sid, subject, reply)))
+    parsed: list[tuple[int, str, str]] = []
+    inbound = ProtocolParser(
+        lambda sid, subject, reply, _headers, _data: parsed.append((sid, subject, reply))
+    )
     head = f"MSG open.x{white}7 1 5\r\nhello\r\nMSG open 2 in{white}box 0\r\n\r\n"
     assert list(inbound.feed(head.encode())) == []
-    assert heard == [(1, f"open.x{white}7", ""), (2, "open", f"in{white}box")]
+    assert parsed == [(1, f"open.x{white}7", ""), (2, "open", f"in{white}box")]

@@ -1,4 +1,4 @@
-"""Who a connection is: tokens, seeds, and what happens when they change or are refused."""
+"""The identity of a connection: tokens and seeds, their replacement, and their refusal."""
 
 import asyncio
 import logging
@@ -44,10 +44,10 @@ from tests.transport.support import Collector, StartNats, until
         (lambda: NatsCredentials("x" * (TOKEN_BYTES_MAX + 1)), NotAuthorized, "at most"),
     ],
 )
-def test_what_cannot_be_said_to_nats(
+def test_credentials_that_nats_cannot_carry(
     make: Callable[[], NatsCredentials], error: type[Exception], words: str
 ) -> None:
-    """It is told before anything is sent."""
+    """Invalid credentials are an error before anything is sent."""
     with pytest.raises(error, match=words):
         make()
 
@@ -59,7 +59,9 @@ def test_no_repr_shows_a_secret() -> None:
 
 
 async def test_a_token_source_that_fails_or_hangs() -> None:
-    """Unreachable in one sentence; what it said is not repeated; nonsense is refused."""
+    """A failing source is Unreachable in one sentence without the text of its exception; an empty token is
+    refused.
+    """
 
     async def fails() -> str:
         raise RuntimeError("s3cret")
@@ -137,8 +139,8 @@ async def test_refused(start_nats: StartNats, tmp_path: Path, caplog: pytest.Log
     ):
         with pytest.raises(NotAuthorized) as caught:
             await connect(url, **login)
-        told = "".join(traceback.format_exception(caught.value, chain=True)) + caplog.text
-        assert not [secret for secret in ("gu3ss", ANN.token, wrong_seed) if secret in told]
+        shown = "".join(traceback.format_exception(caught.value, chain=True)) + caplog.text
+        assert not [secret for secret in ("gu3ss", ANN.token, wrong_seed) if secret in shown]
     async with await connect(url, seed=SEED) as server:
         await server.bus.barrier()
     async with await connect(url, token=ANN.token, documents=("d1",)) as ann:
@@ -185,7 +187,7 @@ async def test_a_token_is_asked_for_again(fresh_nats: EmbeddedNats) -> None:
 
 
 async def test_the_twin_moves_inboxes_too() -> None:
-    """In memory a reconnect as somebody else does the same."""
+    """In memory, a reconnect as another user does the same."""
     world = MemoryNats()
     mover, other = world.connect("mover", standing_of(ANN)), world.connect("other")
     got = Collector()
@@ -203,7 +205,7 @@ async def test_the_twin_moves_inboxes_too() -> None:
 
 @pytest.mark.nats
 async def test_why_there_is_no_connection(start_nats: StartNats, tmp_path: Path) -> None:
-    """A bus that tries on says that its token is refused; once connected nothing is wrong."""
+    """A reconnecting bus reports its refused token as the problem; once connected, it has no problem."""
     url = await start_nats(nats_settings(tmp_path))
     given = ["gu3ss"]
 

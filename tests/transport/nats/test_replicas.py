@@ -20,12 +20,12 @@ SECONDS = 60.0
 
 def info(kept: int = 1, **cluster: Any) -> dict[str, Any]:
     names = ("first_seq", "last_seq", "messages", "bytes", "consumer_count")
-    told: dict[str, Any] = {"config": {"num_replicas": kept}, "state": dict.fromkeys(names, 0)}
-    return told | ({"cluster": cluster} if cluster else {})
+    reported: dict[str, Any] = {"config": {"num_replicas": kept}, "state": dict.fromkeys(names, 0)}
+    return reported | ({"cluster": cluster} if cluster else {})
 
 
 @pytest.mark.parametrize(
-    ("told", "kept", "current"),
+    ("reported", "kept", "current"),
     [
         (info(), 1, 1),
         (info(leader="a"), 1, 1),
@@ -36,16 +36,16 @@ def info(kept: int = 1, **cluster: Any) -> dict[str, Any]:
         (info(3, leader="a", replicas=[GOOD]), 3, 2),
     ],
 )
-def test_who_is_offline_or_behind_does_not_count(told: dict[str, Any], kept: int, current: int) -> None:
-    """Whoever answers is the leader, and has all of it."""
-    state = state_from_info(told)
+def test_who_is_offline_or_behind_does_not_count(reported: dict[str, Any], kept: int, current: int) -> None:
+    """The answering node is the leader and has every message."""
+    state = state_from_info(reported)
     assert (state.replicas, state.replicas_current) == (kept, current)
 
 
 @pytest.mark.deep
 @pytest.mark.nats
 async def test_a_lost_node_is_seen(tmp_path: Path) -> None:
-    """Of three real nodes one is killed; whichever it was, the stream says so when it has a leader."""
+    """Of three real nodes one is killed; the stream reports two current replicas, whichever node it was."""
     nodes, lines = await nats_nodes.cluster(tmp_path, random.Random(1))
     try:
         async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:

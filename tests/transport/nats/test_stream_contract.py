@@ -43,7 +43,7 @@ async def everything(
 
 
 async def test_append_and_read_back(stream: Stream, unique: str) -> None:
-    """What was appended is there, with its sequence, time, body and headers, by every way of reading."""
+    """An appended message has its sequence, time, body and headers in every kind of read."""
     before = time.time_ns()
     subject = f"{unique}.wal.a"
     assert await stream.append(subject, b"one", headers={"LORO_X": "é"}) == 1
@@ -319,7 +319,7 @@ async def test_rollup(transport: AnyTransport, unique: str) -> None:
 
 
 async def test_rollup_denied(stream: Stream, unique: str) -> None:
-    """Where rollup is not allowed, nobody can wipe a subject with a header."""
+    """A stream without rollup accepts no header that deletes a subject's messages."""
     await stream.append(f"{unique}.wal.a", b"precious")
     with pytest.raises(TransportError, match="rollup"):
         await stream.append(f"{unique}.wal.a", b"", headers={"Nats-Rollup": "sub"})
@@ -339,7 +339,7 @@ async def test_one_message_per_subject(transport: AnyTransport, unique: str) -> 
 
 
 async def test_a_missing_stream(transport: AnyTransport, unique: str) -> None:
-    """Every call says StreamMissing, with the name."""
+    """Every call raises StreamMissing with the name of the stream."""
     stream = transport.stream(unique)
     subject = f"{unique}.wal.a"
     with pytest.raises(StreamMissing, match=unique):
@@ -355,7 +355,7 @@ async def test_a_missing_stream(transport: AnyTransport, unique: str) -> None:
 
 
 async def test_a_subject_that_the_stream_does_not_take(stream: Stream, unique: str) -> None:
-    """Appending to a subject outside the stream fails as nobody there."""
+    """An append to a subject outside the stream fails with NoResponders."""
     with pytest.raises(NoResponders):
         await stream.append(f"{unique}.elsewhere", b"")
 
@@ -401,7 +401,7 @@ async def test_two_servers_ensure_at_once(dial: Connect, unique: str) -> None:
     assert await transports[0].stream(unique).append(f"{unique}.wal.a", b"") == 1
 
 
-async def test_cancelled_append_harms_nobody(stream: Stream, unique: str) -> None:
+async def test_cancelled_append_harms_no_later_append(stream: Stream, unique: str) -> None:
     """An append that is cancelled may or may not be stored; the next one works."""
     task = asyncio.ensure_future(stream.append(f"{unique}.wal.a", b"1"))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""An address that asks for TLS gets TLS, or nothing."""
+"""A tls:// address gets TLS or no connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ _INFO = b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"header
 
 async def test_no_password_is_sent_to_a_server_without_tls() -> None:
     """tls:// at a plain server: refused before CONNECT leaves."""
-    heard = bytearray()
+    received = bytearray()
     left = asyncio.Event()
 
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(_INFO)
         while data := await reader.read(1000):
-            heard.extend(data)
+            received.extend(data)
         writer.close()
         await writer.wait_closed()
         left.set()
@@ -38,12 +38,12 @@ async def test_no_password_is_sent_to_a_server_without_tls() -> None:
         await asyncio.wait_for(left.wait(), 5)
     finally:
         server.close()
-    assert b"secret" not in heard
-    assert b"CONNECT" not in heard
+    assert b"secret" not in received
+    assert b"CONNECT" not in received
 
 
 async def test_a_real_plain_server_is_refused_too(nats_server: EmbeddedNats) -> None:
-    """One sentence that says what to change."""
+    """The error is one sentence that names the address to change."""
     with pytest.raises(Unreachable, match="tls://"):
         await connect(nats_server.url.replace("nats://", "tls://"), timeout=2)
 
@@ -99,11 +99,11 @@ class TestNames:
             ("tls://one?x", "ca=FILE"),
         ],
     )
-    def test_what_cannot_be_meant_is_told(self, url: str, why: str) -> None:
+    def test_contradictory_addresses_are_refused(self, url: str, why: str) -> None:
         with pytest.raises(Unreachable, match=why):
             split(url)
 
-    def test_wrong_files_are_told_in_one_sentence(self, tmp_path: Path) -> None:
+    def test_wrong_files_are_an_error_of_one_sentence(self, tmp_path: Path) -> None:
         authority = Authority(tmp_path)
         cert, key = (str(one) for one in authority.sign("one"))
         _, open_key = authority.sign("open", mode=0o640)

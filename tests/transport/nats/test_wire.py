@@ -21,7 +21,7 @@ values = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["C
 
 @given(st.dictionaries(names, values, max_size=5))
 def test_headers_come_back(headers: dict[str, str]) -> None:
-    """What is encoded is parsed again, but for spaces around a value."""
+    """Parsed headers equal the encoded ones, except for spaces around a value."""
     assert parse_headers(encode_headers(headers)) == headers
 
 

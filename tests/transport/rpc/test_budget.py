@@ -1,4 +1,4 @@
-"""The budget of replies: so many bytes under way at once, and nobody is forgotten."""
+"""The budget of replies: a limit of bytes in flight, and a place for every waiting reply."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -43,7 +43,7 @@ class Holder:
         await self.task
 
 
-async def test_who_does_not_fit_waits_until_somebody_leaves() -> None:
+async def test_a_reply_above_the_budget_waits_until_another_ends() -> None:
     """Up to the budget all are under way at once; the next begins when there is room again."""
     budget = ReplyBudget(100)
     first, second = Holder(budget, 60), Holder(budget, 40)
@@ -97,7 +97,9 @@ async def test_what_fails_or_is_cancelled_gives_its_bytes_back() -> None:
 
 
 async def test_replies_to_silent_readers_are_not_under_way_all_at_once() -> None:
-    """A reader that never says go on holds its own reply; the next is not begun beside it."""
+    """A reader that never acknowledges its window holds its own reply; the next reply does not start beside
+    it.
+    """
     world = MemoryNats()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(world.connect("server"))
@@ -115,8 +117,8 @@ async def test_replies_to_silent_readers_are_not_under_way_all_at_once() -> None
         responder = Responder(server.bus, clock, serve, spawn=tasks.spawn, budget=budget)
         await server.bus.subscribe(subjects.calls("doc"), responder.on_message)
         silent: dict[str, Collector] = {reader.bus.new_inbox(): Collector() for _ in range(3)}
-        for inbox, heard in silent.items():
-            await reader.bus.subscribe(inbox, heard)
+        for inbox, collector in silent.items():
+            await reader.bus.subscribe(inbox, collector)
         await server.bus.barrier()
         for inbox in silent:
             await reader.bus.publish(subjects.call("export", "doc"), reply=inbox)
@@ -125,6 +127,6 @@ async def test_replies_to_silent_readers_are_not_under_way_all_at_once() -> None
         await first.wait(whole_window)
         await reader.bus.barrier()
         assert made == 3
-        assert first.messages[-1].reply  # it is asked to say go on, and does not
+        assert first.messages[-1].reply  # it requests an acknowledgement and gets none
         assert h.FINAL not in first.messages[-1].headers
         assert [len(other.messages) for other in others] == [0, 0]

@@ -10,8 +10,8 @@ from lorogo_transport.ports import Message, ServiceInfo
 from lorogo_transport.rpc.discovery import FoundServer, ServerStats, find_servers, server_stats
 
 
-async def test_everybody_who_answers_is_found() -> None:
-    """With what they say of themselves; what is no answer of ours is left out."""
+async def test_every_answering_server_is_found() -> None:
+    """The result has the facts of each server; foreign answers are left out."""
     nats = MemoryNats()
     for number in range(3):
         facts = {"server_id": f"s{number}", "durability": "journal", "journals": "ab cd"}
@@ -50,8 +50,8 @@ async def test_everybody_tells_their_figures() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_nobody_there_is_known_at_once() -> None:
-    """NATS says so: nothing is waited for."""
+async def test_no_server_is_known_at_once() -> None:
+    """NATS reports that there is no responder, so the client does not wait."""
     async with asyncio.timeout(1):
         assert await find_servers(MemoryNats().connect("client").bus, first_seconds=30) == []
         assert await server_stats(MemoryNats().connect("client").bus, first_seconds=30) == []

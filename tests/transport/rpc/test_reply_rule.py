@@ -33,14 +33,14 @@ async def test_a_handler_never_sees_a_reply_that_it_must_not_use(
     dial: Connect, transport: AnyTransport, unique: str
 ) -> None:
     """The message comes, its reply does not; with headers or without."""
-    heard, other = Collector(), await dial()
-    await transport.bus.subscribe(unique, heard)
+    received, other = Collector(), await dial()
+    await transport.bus.subscribe(unique, received)
     await transport.bus.barrier()
     inbox = other.bus.new_inbox()
     for reply in ("$JS.API.INFO", f"loro.wal.{unique}", inbox):
         await other.bus.publish(unique, b"plain", reply=reply)
         await other.bus.publish(unique, b"headed", headers={LOG_ID: "a"}, reply=reply)
-    messages = await heard.wait(6)
+    messages = await received.wait(6)
     assert [message.reply for message in messages] == ["", "", "", "", inbox, inbox]
 
 
@@ -64,7 +64,9 @@ async def test_a_handler_never_sees_a_reply_that_it_must_not_use(
     ],
 )
 def test_a_closed_server_answers_to_users_only(reply: str, may: bool) -> None:
-    """An inbox must say whose it is: what anybody could listen to gets no answer."""
+    """A closed server answers only to an inbox that names its user, because any client could listen to
+    others.
+    """
     assert answerable(reply, users_only=True) == (reply if may else "")
 
 

@@ -80,7 +80,7 @@ async def chunk_counts(stream: Stream, unique: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("data", [b"", b"x", b"y" * CHUNK_BYTES, BIG], ids=len)
 async def test_put_and_get(store: SnapshotStore, data: bytes) -> None:
-    """What was put comes back, with its facts and a revision."""
+    """A stored snapshot is returned with its facts and a revision."""
     assert await store.head("doc=1") is None
     put = await store.put("doc=1", data, FACTS, expected_revision=0)
     head = await store.head("doc=1")
@@ -101,12 +101,14 @@ async def test_a_swap_needs_the_right_revision(store: SnapshotStore, stream: Str
     second = await store.put("doc", b"second", {"a": "b"}, expected_revision=first.revision)
     assert second.revision > first.revision
     assert await store.get(second, bytes_max=MAX) == b"second"
-    assert await store.get(first, bytes_max=MAX) == b"first"  # a reader of before can finish
+    assert await store.get(first, bytes_max=MAX) == b"first"  # a reader of the old snapshot can finish
     assert await stream.count(f"$O.{unique}.M.>") == 1
 
 
 async def test_a_document_that_never_was(store: SnapshotStore, stream: Stream, unique: str) -> None:
-    """Expecting a revision where nothing is cannot be told from a loss: outcome unknown, nothing named."""
+    """A revision expected of a missing document looks like a loss: the outcome is unknown and no head is
+    written.
+    """
     with pytest.raises(OutcomeUnknown):
         await store.put("doc", b"x", FACTS, expected_revision=3)
     assert await store.head("doc") is None
@@ -114,7 +116,7 @@ async def test_a_document_that_never_was(store: SnapshotStore, stream: Stream, u
 
 
 async def test_of_two_writers_one_wins(dial: Connect, store: SnapshotStore, unique: str) -> None:
-    """Two servers that compact the same document at once: one snapshot, whole, and the other is told."""
+    """Two servers compact the same document at once: one snapshot remains whole, and the other put fails."""
     other = store_on((await dial()).stream(f"OBJ_{unique}"), unique, "other")
     results = await asyncio.gather(
         store.put("doc", b"a" * 500_000, {"by": "a"}, expected_revision=0),
@@ -227,7 +229,7 @@ async def test_damaged_metadata(store: SnapshotStore, stream: Stream, unique: st
 
 
 async def test_a_reader_that_comes_too_late(store: SnapshotStore, stream: Stream, unique: str) -> None:
-    """A snapshot that was replaced and swept is told apart from a damaged one."""
+    """The error for a snapshot that was replaced and swept differs from that for a damaged one."""
     old = await store.put("doc", b"old", FACTS, expected_revision=0)
     await store.put("doc", b"new", FACTS, expected_revision=old.revision)
     await stream.purge(f"$O.{unique}.C.{old.nuid}")
@@ -334,7 +336,7 @@ async def test_a_lagging_replica(memory: MemoryTransport, monkeypatch: pytest.Mo
 
 
 async def test_a_lagging_replica_hides_no_head(memory: MemoryTransport) -> None:
-    """A document that the answering replica does not know yet is asked for at the leader."""
+    """The store requests a document that the answering replica does not know yet from the leader."""
     laggard = Laggard(memory.stream("OBJ_b"))
     store = store_on(laggard, "b")  # type: ignore[arg-type]
     await store.put("old", b"x", {}, expected_revision=0)

@@ -46,7 +46,7 @@ def test_the_names_on_the_wire() -> None:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_stream_of_ours_needs_nothing(spec: StreamSpec) -> None:
-    """What we create ourselves is already right."""
+    """A stream that lorogo created needs no changes."""
     plan = topology.plan(spec, topology.config_of(spec))
     assert (plan.changes, plan.differences) == ((), ())
 
@@ -114,7 +114,9 @@ UNSAFE: list[tuple[StreamSpec, dict[str, Any], str]] = [
 
 
 def test_an_open_server_does_not_take_back_what_a_closed_one_needs() -> None:
-    """JetStream would answer its writers again, wherever they like; the operator is told what to do."""
+    """JetStream would again answer publishers at any reply subject; the difference names the command for the
+    operator.
+    """
     plan = topology.plan(WAL, topology.config_of(GUARDED_WAL))
     assert (plan.changes, len(plan.differences)) == ((), 1)
     assert "--keys" in plan.differences[0] and "nats stream edit loro-wal --ack" in plan.differences[0]
@@ -127,10 +129,10 @@ def test_what_is_not(spec: StreamSpec, existing: dict[str, Any], difference: str
 
 
 LEFT_ALONE: list[tuple[StreamSpec, dict[str, Any]]] = [
-    (replace(WAL, no_ack=None), {"no_ack": True}),  # whoever knows whether there are tokens says so
+    (replace(WAL, no_ack=None), {"no_ack": True}),  # None: the caller does not know whether there are tokens
     (WAL, {"num_replicas": 5}),  # never fewer copies than there are
     (STATUS, {"max_msgs_per_subject": 5}),  # more history than we need
-    (STATUS, {"max_bytes": 5000}),  # a limit where we ask for none
+    (STATUS, {"max_bytes": 5000}),  # a limit where we set none
     (STATUS, {"allow_msg_ttl": True, "allow_atomic": True}),  # only services write there
     (REJECTED, {"republish": {"src": ">", "dest": "x.>"}}),
     (WAL, {"description": "ours", "placement": {"cluster": "c"}, "max_msg_size": 5}),

@@ -1,4 +1,4 @@
-"""A library's logs: nothing on standard output unless the app asked for it."""
+"""A library's logs: nothing on standard output unless the app configured it."""
 
 import json
 import logging
@@ -35,9 +35,9 @@ def test_the_standard_librarys_settings_count(caplog: pytest.LogCaptureFixture) 
     """Levels by module, as an app sets them with `logging`."""
     log = get_logger("lorogo_test.module")
     with caplog.at_level(logging.INFO, logger="lorogo_test"):
-        log.bind(a=1).info("told", b=2)
-        log.debug("not told")
-    assert [record.getMessage() for record in caplog.records] == ["event='told' a=1 b=2"]
+        log.bind(a=1).info("shown", b=2)
+        log.debug("hidden")
+    assert [record.getMessage() for record in caplog.records] == ["event='shown' a=1 b=2"]
 
 
 def test_an_app_that_configured_structlog_gets_events_there() -> None:
@@ -62,24 +62,26 @@ import logging
 from lorogo_transport.telemetry.logs import get_logger, to_stderr
 to_stderr("info"); to_stderr("info")
 get_logger("lorogo_server.document.host").bind(document="minutes").info("up", token=3)
-logging.getLogger("somebody.else").warning("they say %s", "so")
-logging.getLogger("somebody.else").info("small talk")
+logging.getLogger("another.library").warning("disk is %s", "slow")
+logging.getLogger("another.library").info("a detail")
 try:
     1 / 0
 except ZeroDivisionError:
-    logging.getLogger("somebody.else").log(45, "broken", exc_info=True)
+    logging.getLogger("another.library").log(45, "broken", exc_info=True)
 """
 
 
 def test_a_process_of_ours_says_json_lines_and_nothing_else() -> None:
-    """Also what libraries say through the standard library, each once, with its level and its name."""
+    """Records of libraries that use the standard library are there too, each once, with its level and its
+    name.
+    """
     ran = subprocess.run([sys.executable, "-c", _PROCESS], capture_output=True, text=True, check=True)
     assert ran.stdout == ""
     lines = [json.loads(line) for line in ran.stderr.splitlines()]
     assert all(line.pop("timestamp").endswith("Z") for line in lines)
     assert lines[:2] == [
         {"message": "up", "document": "minutes", "token": 3, "level": "info"},
-        {"message": "they say so", "logger": "somebody.else", "level": "warning"},
+        {"message": "disk is slow", "logger": "another.library", "level": "warning"},
     ]
     (last,) = lines[2:]
     assert (last["message"], last["level"]) == ("broken", "error")

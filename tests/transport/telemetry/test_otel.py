@@ -33,7 +33,7 @@ DEADLINE = 20.0
 
 
 class Watched:
-    """A provider whose spans can be looked at."""
+    """A provider that keeps its spans for the tests."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
         self.exporter = InMemorySpanExporter()
@@ -103,7 +103,9 @@ async def write(client: Client, document: str, text: str) -> str:
 
 
 async def test_one_update_is_one_trace_from_the_client_to_the_ack() -> None:
-    """The sending is the root, accept below it, ack below that; each says document and sequence."""
+    """Send is the root span, accept its child, ack the child of accept; each has the document and the
+    sequence.
+    """
     async with world() as here:
         with otel.use_span(otel.NonRecordingSpan(otel.SpanContext(7, 7, is_remote=False))):
             log_id = await write(here.client, "minutes", "hello")  # the app's own span is another trace
@@ -147,7 +149,7 @@ async def test_both_sides_choose_the_same_updates(sampler: Callable[[float], Sam
 
 
 async def test_a_refusal_is_an_error_with_its_reason_on_both_sides() -> None:
-    """The update never reaches an ack; the span of the client says why."""
+    """The update never reaches an ack; the client's span has the reason."""
     async with world(document_bytes_max=100) as here:
         with pytest.raises(UpdateRefused) as no:
             await write(here.client, "small", "x" * 1000)
@@ -194,7 +196,7 @@ async def test_what_a_relay_passes_on_is_traced_too() -> None:
 
 
 async def test_an_update_without_an_answer_ends_when_it_is_given_up() -> None:
-    """Nothing stays open: the span says that nobody answered."""
+    """No span stays open: its status is that no answer came."""
     nats, watched, disk = MemoryNats(), Watched(), TestDisk()
     async with (
         asyncio.timeout(DEADLINE),
@@ -224,6 +226,6 @@ def test_a_provider_that_is_switched_off_is_as_none(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_no_provider_is_refused_with_a_sentence() -> None:
-    """When the client is made, not when the first update is sent."""
+    """The error occurs when the client is made, not when it sends the first update."""
     with pytest.raises(TypeError, match="must be a TracerProvider of opentelemetry-sdk, not object"):
         lorogo_client.connect(tracer_provider=object())
