@@ -45,7 +45,7 @@ def mint(
 
 @dataclass(frozen=True)
 class Closed:
-    """What a test needs of it."""
+    """The parts of a closed NATS that a test uses."""
 
     nats: EmbeddedNats
     seeds: Mapping[str, str]

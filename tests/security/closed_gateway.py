@@ -31,7 +31,7 @@ SETTINGS = GatewaySettings(
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Somebody at its doors, and what is behind them."""
+    """A closed gateway, its HTTP client, and the NATS and the lorogo client behind it."""
 
     address: str
     gateway: Gateway
@@ -61,7 +61,7 @@ class Closed:
         )
 
     async def read(self, document: str) -> object:
-        """What is in it, past the gateway."""
+        """The content of a document, read past the gateway."""
         return (
             await self.client.document(document, token=mint({"*": "admin"}, subject="past-the-gateway")).get()
         )["value"]
@@ -91,8 +91,8 @@ async def closed(
         if serving:
             server = world.connect("server", ConnectionIdentity(subjects.SERVER_INBOX))
             await enter(Server(server, authority=authority, **in_memory()))
-        door = world.connect("gateway", ConnectionIdentity(subjects.GATEWAY_INBOX))
-        client = await enter(client_of(world, transport=door))
+        transport = world.connect("gateway", ConnectionIdentity(subjects.GATEWAY_INBOX))
+        client = await enter(client_of(world, transport=transport))
         gateway = await enter(Gateway(client, replace(settings, port=0), authority))
         address = await enter(listening(gateway.app, replace(settings, port=0)))
         stack.push_async_callback(gateway.disconnect_all)

@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: every route and method, for everybody. Prints it as a Markdown table:
+"""The rights of every person on every HTTP route and method. Prints them as a Markdown table:
 
 python -m tests.security.http_table
 """
@@ -16,7 +16,7 @@ from tests.security.closed_gateway import Closed, bearer, closed, cookie
 from tests.security.people import PEOPLE, token_of
 
 #: who may, at least: `all`, `token`, `some` (read on some document), read, write, admin, operator.
-#: A route that is not here fails the test: somebody must have thought about it.
+#: A route that is not here fails the test: its author must decide who may use it.
 MAY: Mapping[tuple[str, str], str] = {
     ("GET", "/v1/documents"): "some",
     ("GET", "/v1/documents/{id}"): "read",
@@ -116,7 +116,7 @@ def expected(row: tuple[str, str], person: str, way: str) -> int:
     if _RANK[grant] < _NEEDED[may]:
         return 403
     if row == ("POST", "/v1/documents/{id}/fork") and grant != "operator":
-        return 403  # nobody else may write the target
+        return 403  # only the operator may write the target
     return FINE.get(row, 200)
 
 
@@ -136,7 +136,7 @@ async def ask(gate: Closed, row: tuple[str, str], person: str, way: str = "beare
     body = _BODIES.get(row)
     if isinstance(body, dict):
         body = {name: text.replace("{id}", document) for name, text in body.items()}
-    gate.http.cookies.clear()  # of somebody who signed in before
+    gate.http.cookies.clear()  # of an earlier sign-in
     headers = bearer(token) if way == "bearer" else cookie(token, gate.address)
     async with gate.http.stream(method, where, headers=headers, json=body) as response:
         streams = "event-stream" in response.headers.get("content-type", "")

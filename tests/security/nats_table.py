@@ -1,6 +1,6 @@
-"""Who may do what on a closed NATS, each tried for real with a plain socket.
+"""The rights of every person on a closed NATS, each tried for real with a plain socket.
 
-`python -m tests.security.nats_table` prints it as Markdown. Outsiders are those whom NATS does not let in.
+`python -m tests.security.nats_table` prints them as Markdown. Outsiders are those whom NATS refuses.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
 from tests.security.raw import Raw
 
 _VIOLATION = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
-OWN, OTHERS = "_INBOX_{own}.x", "_INBOX_{other}.x"  # filled in for whoever tries
+OWN, OTHERS = "_INBOX_{own}.x", "_INBOX_{other}.x"  # filled in for each person
 
 #: every kind of subject that there is on d1, and what is NATS's own
 TRIED: Sequence[str] = (
@@ -99,7 +99,7 @@ WILD: Sequence[str] = (
 
 @dataclass(frozen=True)
 class Who:
-    """Somebody who comes to NATS with a token, or with none."""
+    """A person who connects to NATS with a token, or without one."""
 
     name: str
     token: str | None
@@ -108,7 +108,7 @@ class Who:
 
 @dataclass(frozen=True)
 class Found:
-    """What NATS let somebody do."""
+    """The subjects that NATS allowed to a person."""
 
     welcome: bool
     publish: frozenset[str] = frozenset()
@@ -116,7 +116,7 @@ class Found:
 
 
 def unsigned() -> str:
-    """A token whose header says that it needs no signature."""
+    """A token whose header claims that it needs no signature."""
     claims = {"aud": "lorogo", "sub": "x", "exp": int(time.time()) + 600, "documents": {"*": "admin"}}
     parts = [{"alg": "none", "typ": "JWT", "kid": "k1"}, claims]
     texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
@@ -150,7 +150,9 @@ async def everybody(closed: Closed) -> list[Who]:
 
 
 async def attempt(closed: Closed, who: Who) -> Found:
-    """Try everything. What may be published is what a server heard, and what may be heard came."""
+    """Try every subject. Published subjects are those that a server received, subscribed ones those that
+    arrived.
+    """
     if who.token is None:
         raw = await Raw.open(closed.url)
     else:
@@ -167,11 +169,11 @@ async def attempt(closed: Closed, who: Who) -> Found:
 
 
 async def _publish(closed: Closed, raw: Raw, tried: Mapping[str, str]) -> frozenset[str]:
-    heard: set[str] = set()
+    received: set[str] = set()
 
     def hear(message: Message) -> None:
         if message.data == b"tried" and not message.headers:  # JetStream's own copies have some
-            heard.add(message.subject)
+            received.add(message.subject)
 
     subscription = await closed.server.bus.subscribe(">", hear)
     await closed.server.bus.barrier()
@@ -181,9 +183,9 @@ async def _publish(closed: Closed, raw: Raw, tried: Mapping[str, str]) -> frozen
     await closed.server.bus.barrier()
     await subscription.close()
     refused = _refused(raw, "Publish")
-    # NATS says no to exactly those that nobody heard
-    assert heard & set(tried) == set(tried) - refused, (heard, refused)
-    return frozenset(tried[subject] for subject in heard & set(tried))
+    # NATS refuses exactly the subjects that did not arrive
+    assert received & set(tried) == set(tried) - refused, (received, refused)
+    return frozenset(tried[subject] for subject in received & set(tried))
 
 
 async def _subscribe(
@@ -196,20 +198,20 @@ async def _subscribe(
     await raw.ping()
     refused = _refused(raw, "Subscription")
     allowed = set(everything) - refused
-    raw.heard.clear()
+    raw.received.clear()
     said = [subject for subject in tried if not subject.startswith("$")]  # NATS would act on those
     for subject in said:
         await closed.server.bus.publish(subject, b"said")
     await closed.server.bus.barrier()
     await raw.ping()
-    heard = {subject for subject, body in raw.heard if body == b"said"}
-    assert {subject for subject in heard if subject not in _covered(allowed, said)} == set()
-    assert allowed & set(said) <= heard, (allowed & set(said)) - heard
+    received = {subject for subject, body in raw.received if body == b"said"}
+    assert {subject for subject in received if subject not in _covered(allowed, said)} == set()
+    assert allowed & set(said) <= received, (allowed & set(said)) - received
     return frozenset(everything[subject] for subject in allowed)
 
 
 def _covered(allowed: set[str], said: Sequence[str]) -> set[str]:
-    """What of it may be heard, by patterns that were allowed."""
+    """The published subjects that the allowed patterns match."""
     covered = set()
     for pattern in allowed:
         form = re.escape(pattern).replace(r"\*", r"[^.]+").replace(">", ".+")
@@ -257,7 +259,7 @@ def markdown(results: Sequence[tuple[Who, Found]]) -> str:
 
 
 async def table() -> str:
-    """Try everything with everybody, and say what came of it."""
+    """Try every subject as every person; return the results as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
         async with closed_nats(Path(folder)) as closed:
             return markdown([(who, await attempt(closed, who)) for who in await everybody(closed)])

@@ -1,4 +1,4 @@
-"""Everybody who may come to a door: strangers, those whose token is not good, and those whose token is."""
+"""The people who connect: anonymous ones, those with a bad token, and those with a good one."""
 
 import base64
 import itertools

@@ -1,4 +1,4 @@
-"""A NATS client of a few lines on a plain socket: it says what it wants, and hears what NATS says to that."""
+"""A NATS client of a few lines on a plain socket, which keeps the messages and errors that NATS sends."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ class Raw:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.heard: list[tuple[str, bytes]] = []  # subject and body of each message
+        self.received: list[tuple[str, bytes]] = []  # subject and body of each message
         self.errors: list[str] = []
         self.ended = False
 
@@ -33,7 +33,7 @@ class Raw:
 
     @property
     def welcome(self) -> bool:
-        """Whether NATS has let it in and not closed it since."""
+        """True while NATS accepts the connection and has not closed it."""
         return not self.ended
 
     def say(self, words: bytes) -> None:
@@ -46,7 +46,7 @@ class Raw:
         self.say(f"SUB {subject} {sid}\r\n".encode())
 
     async def ping(self) -> None:
-        """Return when NATS has taken all that was said, or has closed the connection."""
+        """Return when NATS has processed all sent lines, or has closed the connection."""
         self.say(b"PING\r\n")
         async with asyncio.timeout(_SECONDS):
             while not self.ended and await self._line() != "PONG":
@@ -58,12 +58,12 @@ class Raw:
             while not self.ended:
                 await self._line()
 
-    async def until_heard(self) -> tuple[str, bytes]:
+    async def next_message(self) -> tuple[str, bytes]:
         """The next message."""
         async with asyncio.timeout(_SECONDS):
-            while not self.heard and not self.ended:
+            while not self.received and not self.ended:
                 await self._line()
-        return self.heard.pop(0)
+        return self.received.pop(0)
 
     async def close(self) -> None:
         self._writer.transport.abort()
@@ -90,5 +90,5 @@ class Raw:
             case "MSG" | "HMSG":
                 size = int(line.rpartition(" ")[2])
                 body = (await self._reader.readexactly(size + 2))[:-2]
-                self.heard.append((line.split(" ")[1], body))
+                self.received.append((line.split(" ")[1], body))
         return line

@@ -1,4 +1,4 @@
-"""Bodies of strangers: none is read where a right is needed, and a few bytes where none is."""
+"""Bodies of anonymous requests: the gateway reads none where a right is needed, and a few bytes elsewhere."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ def with_bodies(gate: Closed) -> list[Operation]:
     return found
 
 
-async def told(gate: Closed, operation: Operation, length: str) -> bytes:
+async def status_line(gate: Closed, operation: Operation, length: str) -> bytes:
     """The first line of the answer to a head alone: the body never comes."""
     host, _, port = gate.address.removeprefix("http://").partition(":")
     path = operation.path.replace("{id}", "doc")
@@ -45,11 +45,13 @@ async def test_no_body_is_read_before_the_right_is_known(length: str) -> None:
     async with closed() as gate:
         for operation in with_bodies(gate):
             if not isinstance(operation.need, NoToken):
-                assert b" 401 " in await told(gate, operation, length), operation.name
+                assert b" 401 " in await status_line(gate, operation, length), operation.name
 
 
-async def test_what_anybody_may_send_is_a_few_bytes() -> None:
-    """Every operation with a body that needs no token has a bound of its own, and says so at the head."""
+async def test_a_body_without_a_token_is_a_few_bytes() -> None:
+    """Every operation with a body and without a token has its own limit, applied to the Content-Length
+    header.
+    """
     async with closed() as gate:
         free = [operation for operation in with_bodies(gate) if isinstance(operation.need, NoToken)]
         assert [operation.name for operation in free] == ["sign-in"]
@@ -57,7 +59,7 @@ async def test_what_anybody_may_send_is_a_few_bytes() -> None:
             assert operation.body_bytes_max is not None
             assert operation.body_bytes_max <= 16 * KIB
             length = f"Content-Length: {operation.body_bytes_max + 1}"
-            assert b" 413 " in await told(gate, operation, length), operation.name
+            assert b" 413 " in await status_line(gate, operation, length), operation.name
 
 
 async def test_signing_in_with_a_bomb_is_413_and_parses_nothing() -> None:

@@ -29,7 +29,9 @@ async def sign_in(page: Page, token: str) -> None:
 
 
 async def test_a_document_asks_for_a_token_and_opens_with_it(browser: Browser) -> None:
-    """A small form; a bad token is told, a good one opens the document, and no script can read it."""
+    """The form shows the error of a bad token; a good one opens the document, and no script can read the
+    token.
+    """
     async with closed() as gate:
         visitor = await visit(browser, f"{gate.address}/d/plan")
         page = visitor.page
@@ -45,14 +47,14 @@ async def test_a_document_asks_for_a_token_and_opens_with_it(browser: Browser) -
         kept = await visitor.context.cookies()
         assert [(one["name"], one["httpOnly"], one["sameSite"]) for one in kept] == [(COOKIE, True, "Strict")]
         assert await page.evaluate("document.cookie") == ""
-        # and when it is revoked, the page says so and keeps what was written
+        # once the token is revoked, the page shows that and keeps the text
         await gate.authority.revoke_token("plans")
         await expect(page.locator("#banner")).to_contain_text("revoked")
         await expect(page.locator("#editor")).to_contain_text("hello")
         await sign_in(page, mint({"plan": "write"}))
         await state(page, "saved")
         assert not visitor.errors
-        assert not visitor.strangers
+        assert not visitor.foreign
 
 
 def ana() -> str:
@@ -73,8 +75,10 @@ async def sign_out(page: Page) -> None:
     await expect(page.get_by_label("Paste a token")).to_be_visible()
 
 
-async def test_nobody_is_shown_what_the_one_before_wrote(browser: Browser) -> None:
-    """Not after signing out, not to somebody else; who wrote it has it again, also what was not saved."""
+async def test_no_user_sees_the_text_of_the_previous_one(browser: Browser) -> None:
+    """Signed out or signed in as another user, the page hides the text; its writer gets it back, with unsaved
+    edits.
+    """
     async with closed() as gate:
         visitor = await visit(browser, f"{gate.address}/d/plan#token={ana()}")
         page = visitor.page
@@ -110,7 +114,7 @@ async def test_nobody_is_shown_what_the_one_before_wrote(browser: Browser) -> No
         assert not visitor.errors
 
 
-async def test_a_window_that_comes_back_as_somebody_else_sends_nothing(browser: Browser) -> None:
+async def test_a_window_that_returns_as_another_user_sends_nothing(browser: Browser) -> None:
     """The cookie changed while it was away: its edits wait for their writer."""
     async with closed() as gate:
         visitor = await visit(browser, f"{gate.address}/d/plan#token={ana()}")
@@ -163,8 +167,10 @@ async def test_a_document_that_is_denied_in_the_middle_is_gone(browser: Browser)
 
 
 @pytest.mark.deep
-async def test_a_link_asks_before_it_replaces_somebody(browser: Browser) -> None:
-    """Who says no stays who they are; a bad token in a link is told, one in the query not looked at."""
+async def test_a_link_prompts_before_it_replaces_a_session(browser: Browser) -> None:
+    """A user who declines stays signed in; a bad token in a link is an error, and one in the query is
+    ignored.
+    """
     async with closed() as gate:
         visitor = await visit(browser, f"{gate.address}/d/plan#token={ana()}")
         page = visitor.page
@@ -203,7 +209,7 @@ async def test_the_first_page_offers_what_the_token_names(browser: Browser) -> N
 
 
 async def test_a_link_with_a_token_signs_in_and_is_cleaned(browser: Browser) -> None:
-    """The token is taken out of the address, is asked of nobody in one, and is in no history entry."""
+    """The page removes the token from the address; no request and no history entry has it."""
     async with closed() as gate:
         await gate.write("plan")
         token = mint({"plan": "read"})
@@ -220,7 +226,7 @@ async def test_a_link_with_a_token_signs_in_and_is_cleaned(browser: Browser) -> 
 
 
 @pytest.mark.deep
-async def test_a_document_that_the_token_does_not_allow_is_told(browser: Browser) -> None:
+async def test_a_document_that_the_token_does_not_allow_is_refused(browser: Browser) -> None:
     """A sentence, and another token may be given."""
     async with closed() as gate:
         await gate.write("secret")

@@ -95,7 +95,7 @@ async def test_a_seed_for_nats_and_a_token_for_the_owner(closed: Closed, tmp_pat
     assert "the token of 'ann' does not grant 'other'" in words
 
 
-async def test_whoever_is_not_let_in_is_told_why(closed: Closed, tmp_path: Path) -> None:
+async def test_a_refused_command_prints_the_reason(closed: Closed, tmp_path: Path) -> None:
     """No token, a wrong one, one that ended, a wrong seed, a file that others may read: a sentence each."""
     get = ("doc", "get", "plan")
     words = refused(await _run(closed, tmp_path, *get))
@@ -130,7 +130,9 @@ async def test_whoever_is_not_let_in_is_told_why(closed: Closed, tmp_path: Path)
     [("doc", "get", "plan"), ("status",), ("reset", "plan"), ("feed",), ("serve",), ("gateway",)],
 )
 async def test_no_password_is_an_argument(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """Everybody on the machine can list arguments: it is refused, and not repeated."""
+    """Every user of the machine can list arguments, so the command refuses a password and does
+    not print it.
+    """
     url = "nats://ann:hunter2@127.0.0.1:1"
     words = refused(await asyncio.to_thread(lorogo, *command, "--nats", url, cwd=tmp_path))
     assert "every user who lists the processes" in words
@@ -138,7 +140,7 @@ async def test_no_password_is_an_argument(tmp_path: Path, command: tuple[str, ..
 
 
 async def test_a_password_in_the_environment_is_fine(tmp_path: Path) -> None:
-    """It is tried: here nobody answers."""
+    """The command tries to connect: here no server answers."""
     env = {"LOROGO_NATS": "nats://ann:hunter2@127.0.0.1:1"}
     words = refused(await asyncio.to_thread(lorogo, "doc", "get", "plan", cwd=tmp_path, env=env))
     assert "nothing answers at nats://127.0.0.1:1" in words

@@ -55,7 +55,7 @@ async def _client(
 
 
 def _violations(closed: Closed) -> list[str]:
-    """What nats-server refused anybody, by its own log."""
+    """The permission violations in the log of nats-server."""
     lines = closed.nats.log_path.read_text().splitlines()
     return [line for line in lines if "iolation" in line]
 
@@ -133,7 +133,7 @@ async def test_what_a_token_does_not_grant_fails_before_anything_is_sent(closed:
             lambda: ann.document("plan").delete(purge=True),
             lambda: ann.document("plan").fork("secret"),
             lambda: ann.reset("plan"),
-            lambda: ann.relay("secret", None),  # type: ignore[arg-type]  # nobody listens
+            lambda: ann.relay("secret", None),  # type: ignore[arg-type]  # no transport is needed
         ):
             with pytest.raises(NotAllowed, match="the token of 'ann'") as no:
                 await attempt()
@@ -159,7 +159,9 @@ async def test_what_a_token_does_not_grant_fails_before_anything_is_sent(closed:
 
 
 async def test_many_documents_by_pattern_are_bounded(closed: Closed) -> None:
-    """Each takes a connection; at the limit the error says what to do, and leaving one makes room."""
+    """Each document takes a connection; at the limit the open fails, and closing a session frees
+    its place.
+    """
     few = replace(SETTINGS, documents_open_max=2, idle_link_seconds=60.0)
     async with _client(closed, mint({"m-*": "write"}), few) as ann:
         async with ann.open("m-1") as first, ann.open("m-2"):
@@ -178,10 +180,10 @@ async def test_many_documents_by_pattern_are_bounded(closed: Closed) -> None:
     [(OTHER_KEY, 600.0, NotAuthorized), (KEY, -60.0, TokenExpired)],
     ids=["of another key", "ended"],
 )
-async def test_a_token_that_nats_does_not_take_is_told_at_the_door(
+async def test_a_token_that_nats_refuses_fails_the_connect(
     closed: Closed, key: tokens.Key, seconds: float, error: type[Exception]
 ) -> None:
-    """With a type of its own, and without the token in the words."""
+    """The error has a type of its own, and its text does not contain the token."""
     token = mint({"plan": "write"}, key=key, seconds=seconds)
     with pytest.raises(error) as no:
         await lorogo_client.connect(closed.url, token=token, settings=SETTINGS)
@@ -189,10 +191,12 @@ async def test_a_token_that_nats_does_not_take_is_told_at_the_door(
     assert token not in str(no.value)
 
 
-async def test_a_token_that_ends_is_told_by_open_sessions_and_edits_are_kept(
+async def test_an_expired_token_is_reported_by_open_sessions_and_edits_are_kept(
     closed: Closed, tmp_path: Path
 ) -> None:
-    """State and problem say so; with a store the edits survive, and a fresh token sends them."""
+    """State and problem of the session report it; a store keeps the edits, and a client with a new token
+    sends them.
+    """
     token, store = mint({"plan": "write", "minutes": "write"}, seconds=3), tmp_path / "store"
     async with _client(closed, token, store=store) as ann, ann.open("plan") as plan:
         _write(plan, "before")
@@ -259,8 +263,8 @@ async def test_a_document_by_pattern_is_waited_for_while_nats_is_away(closed: Cl
     assert _violations(closed) == []
 
 
-async def test_whoever_says_nothing_is_told_what_to_say(closed: Closed) -> None:
-    """A closed NATS takes nobody without a token; a seed is text, and a Path is told at once."""
+async def test_a_connect_without_credentials_names_the_argument(closed: Closed) -> None:
+    """A closed NATS accepts no client without a token; a seed that is a Path is a TypeError at once."""
     with pytest.raises(NotAuthorized, match=r"pass a token with connect\(\.\.\., token="):
         await lorogo_client.connect(closed.url, settings=SETTINGS)
     wrong: Any = Path("operator.seed")
@@ -268,7 +272,7 @@ async def test_whoever_says_nothing_is_told_what_to_say(closed: Closed) -> None:
         lorogo_client.connect(closed.url, seed=wrong)
 
 
-async def test_a_revoked_token_is_told_and_edits_wait(closed: Closed) -> None:
+async def test_a_revoked_token_is_reported_and_edits_wait(closed: Closed) -> None:
     """The connection is closed and not made again; what was written is neither lost nor called saved."""
     token = mint({"plan": "write"})
     client = await lorogo_client.connect(

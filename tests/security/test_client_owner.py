@@ -1,4 +1,4 @@
-"""What owners say to tokens that the SDK and NATS let through, and what servers do for their holders."""
+"""The owner's checks of tokens that the SDK and NATS accept, and the servers' work for their holders."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -33,7 +33,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 
 
 async def test_a_grant_that_says_too_much_is_denied_by_nats_and_by_the_owner(closed: Closed) -> None:
-    """A client that does not look at its own token gets the same error, from whoever notices first."""
+    """A client that skips its own token check gets the same error, from NATS or from the owner."""
     async with _client(closed, mint({"plan": "read"})) as ann:
         ann._pool.token_provider._access["plan"] = ann._pool.token_provider._access["secret"] = 3  # type: ignore[assignment]
         with pytest.raises(NotAllowed):
@@ -49,7 +49,9 @@ async def test_a_grant_that_says_too_much_is_denied_by_nats_and_by_the_owner(clo
 
 
 async def test_an_admin_resets_a_document_through_a_server(closed: Closed) -> None:
-    """That it is in ERROR is told at once, a reset says whether it was; neither takes a bucket."""
+    """An ERROR document is an error at once, and the reset returns whether it was one; neither needs a
+    bucket.
+    """
     statuses = Statuses(closed.server)
     await statuses.write("broken", Failed("trace-1", 1), expected_revision=0)
     async with _client(closed, mint({"broken": "admin"})) as ann:
@@ -69,8 +71,10 @@ async def test_an_operator_calls_with_a_seed_and_a_token(closed: Closed) -> None
     ) as root:
         await root.document("plan").patch([{"op": "add", "path": "/t", "value": "hi"}])
         assert [document async for document, _ in root.statuses()] == ["plan"]
-    async with lorogo_client.connect(closed.url, seed=closed.seeds["operator"], settings=SETTINGS) as nobody:
-        assert (await nobody.document("plan").version())["sequence"] == 1
-        for call in (nobody.document("plan").get(), nobody.document("plan").patch([])):
+    async with lorogo_client.connect(
+        closed.url, seed=closed.seeds["operator"], settings=SETTINGS
+    ) as tokenless:
+        assert (await tokenless.document("plan").version())["sequence"] == 1
+        for call in (tokenless.document("plan").get(), tokenless.document("plan").patch([])):
             with pytest.raises(NotAllowed, match=r"a token that grants (read|write) on 'plan' is missing"):
                 await call

@@ -49,13 +49,13 @@ async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(by_body: bool) 
             assert "httponly" in found
             assert found["samesite"].lower() == "strict"
             assert found["path"] == "/"
-            assert 590 <= int(found["max-age"]) <= 601  # tokens say whole seconds
+            assert 590 <= int(found["max-age"]) <= 601  # tokens have whole seconds
             assert ("secure" in found) is secure
             gate.http.cookies.clear()
 
 
 async def test_the_cookie_lets_the_page_in_and_signing_out_takes_it_away() -> None:
-    """As a browser does it: sign in, read, sign out, be a stranger."""
+    """A browser signs in, reads, signs out, and is anonymous again."""
     async with closed() as gate:
         await gate.write("doc")
         assert (await gate.http.get("/v1/session")).status_code == 401
@@ -106,7 +106,7 @@ async def test_a_page_of_others_changes_nothing_with_the_cookie(origin: str | No
 
 
 async def test_a_bearer_needs_no_origin_and_wins_over_the_cookie() -> None:
-    """Programs say who they are in each request; what a browser adds by itself counts for less."""
+    """A program sends its token in each request, so that token takes precedence over the browser's cookie."""
     async with closed() as gate:
         await gate.write("doc")
         writes, reads = mint({"doc": "write"}), mint({"doc": "read"})
@@ -139,8 +139,8 @@ async def test_a_bearer_needs_no_origin_and_wins_over_the_cookie() -> None:
     ],
     ids=lambda text: text[:24].encode("unicode-escape").decode(),
 )
-async def test_a_header_that_is_not_a_bearer_token_lets_nobody_in(header: str) -> None:
-    """Another scheme, two tokens, quotes, bytes: 401 and a sentence, and the header is not said again."""
+async def test_a_header_that_is_not_a_bearer_token_is_refused(header: str) -> None:
+    """Another scheme, two tokens, quotes or bytes: 401 and a sentence, which does not repeat the header."""
     async with closed() as gate:
         await gate.write("doc")
         sent = header.replace("{token}", mint({"doc": "read"})).encode("latin-1")
@@ -166,7 +166,7 @@ async def test_a_bearer_is_read_however_its_scheme_is_written() -> None:
 
 
 async def test_two_different_tokens_in_one_place_are_refused() -> None:
-    """A cookie that a neighbouring host has set beside ours must not decide who somebody is."""
+    """A cookie that a neighbouring host sets beside ours must not decide the identity."""
     async with closed() as gate:
         await gate.write("doc")
         ours, theirs = mint({"doc": "read"}), mint({"doc": "admin"})
@@ -218,7 +218,7 @@ async def test_what_would_end_a_header_is_no_token(text: str) -> None:
 
 
 async def test_signing_in_is_for_our_own_pages() -> None:
-    """Another page must not sign its visitor in as somebody else, or out."""
+    """Another page must not sign its visitor in as another user, or out."""
     async with closed() as gate:
         evil = {"Origin": "https://evil.example"}
         answer = await gate.http.post("/v1/session", headers=evil, json={"token": mint({"doc": "read"})})
@@ -238,7 +238,7 @@ async def test_a_read_only_gateway_lets_people_sign_in() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"token": ""}', b'{"token": 5}', b"[]", b"{", b'{"token": "a", "more": 1}']
 )
-async def test_signing_in_with_something_else_is_told(body: bytes) -> None:
+async def test_signing_in_with_an_invalid_body_is_refused(body: bytes) -> None:
     """400 or 401, and a sentence."""
     async with closed(serving=False) as gate:
         headers = {"Content-Type": "application/json"}

@@ -62,7 +62,7 @@ async def change_wal(closed: Closed, **changes: Any) -> None:
 
 
 async def keys_of(closed: Closed) -> set[str]:
-    """What the owner has of the document."""
+    """The keys in the owner's state of the document."""
     async with lorogo_client.connect(closed.url, token=ADMIN) as root:
         value = (await root.document("plan").get())["value"]
         assert isinstance(value, dict)
@@ -70,8 +70,8 @@ async def keys_of(closed: Closed) -> set[str]:
 
 
 @pytest.mark.parametrize("size", [200_000, 3_000_000], ids=["two chunks", "many chunks"])
-async def test_a_token_client_is_told_that_the_wal_is_full(closed: Closed, size: int) -> None:
-    """flush() says StorageFull, SAVED is never said, and all of it goes out when there is room."""
+async def test_a_token_client_gets_storage_full(closed: Closed, size: int) -> None:
+    """flush() raises StorageFull, the state is never SAVED, and every update is sent once there is space."""
     async with lorogo_client.connect(closed.url, token=WRITER, settings=QUICK) as client:
         session = await client.open("plan")
         write(session, "first", 150_000)
@@ -95,16 +95,16 @@ async def test_a_token_client_is_told_that_the_wal_is_full(closed: Closed, size:
 async def test_what_the_stream_dropped_is_sent_again_whole_until_it_is_acked(closed: Closed) -> None:
     """For whatever reason: here it takes the small last chunk of an update and drops those before it."""
     await change_wal(closed, max_bytes=ROOMY, max_msg_size=50_000)
-    heard: list[bytes] = []
-    await closed.server.bus.subscribe(subjects.wal("plan"), lambda message: heard.append(message.data))
+    received: list[bytes] = []
+    await closed.server.bus.subscribe(subjects.wal("plan"), lambda message: received.append(message.data))
     await closed.server.bus.barrier()
     async with lorogo_client.connect(closed.url, token=WRITER, settings=QUICK) as client:
         session = await client.open("plan")
         write(session, "small", 10)
         await session.flush(SECONDS)
-        heard.clear()
+        received.clear()
         write(session, "large", 140_000)
-        await eventually(lambda: len([one for one in heard if len(one) > 50_000]) >= 3)  # and again
+        await eventually(lambda: len([one for one in received if len(one) > 50_000]) >= 3)  # and again
         assert session.state is not State.SAVED
         assert await keys_of(closed) == {"small"}
         await change_wal(closed, max_msg_size=-1)
@@ -113,7 +113,7 @@ async def test_what_the_stream_dropped_is_sent_again_whole_until_it_is_acked(clo
         assert await keys_of(closed) == {"small", "large"}
 
 
-@pytest.mark.parametrize("fault", [None, OutcomeUnknown("no answer")], ids=["does not say", "fails"])
+@pytest.mark.parametrize("fault", [None, OutcomeUnknown("no answer")], ids=["no figure", "fails"])
 async def test_an_owner_that_cannot_say_keeps_nothing_back(
     closed: Closed, monkeypatch: pytest.MonkeyPatch, fault: OutcomeUnknown | None
 ) -> None:
@@ -182,7 +182,7 @@ async def test_a_gateway_says_why_too(closed: Closed) -> None:
             assert await peer.save(large, room="plan") is Status.OK
 
 
-async def test_a_service_is_told_by_append(closed: Closed) -> None:
+async def test_append_of_a_service_raises_storage_full(closed: Closed) -> None:
     """StorageFull as where JetStream answers, also with others writing; nothing of it is in the stream."""
     await change_wal(closed, max_bytes=200_000)
     wal = closed.server.stream(subjects.WAL_STREAM)

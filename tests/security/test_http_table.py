@@ -1,4 +1,6 @@
-"""The table of rights over HTTP holds: every route and method, for everybody, however the token comes."""
+"""The table of HTTP rights holds for every route, method and person, with a bearer token and with
+a cookie.
+"""
 
 import json
 
@@ -33,7 +35,7 @@ async def test_everybody_gets_what_their_token_allows_and_nothing_else(way: str)
 
 
 async def test_every_route_is_in_the_table() -> None:
-    """A new route must say who may use it, and somebody must have thought about it."""
+    """A new route must be in the table, with the right that it needs."""
     async with closed(serving=False) as gate:
         assert set(routes(gate)) == set(MAY)
         paths = {path for _, path in routes(gate)}
@@ -86,7 +88,7 @@ async def test_a_fork_needs_write_on_its_target() -> None:
                 "/v1/documents/one/fork", headers=bearer(mint(documents)), json={"to": to}
             )
             assert response.status_code == status, response.text
-            if status == 403:  # said here, before the owner is asked
+            if status == 403:  # refused here, before any call to the owner
                 needed = "write on 'three'" if "one" in documents else "read on 'one'"
                 assert response.json()["detail"].startswith(f"this needs {needed}")
         status_of_three = await gate.http.get(

@@ -61,7 +61,7 @@ async def ended(peer: Peer, crdt: Crdt) -> str:
 async def test_the_end_of_the_handshakes_token_closes_the_connection(
     ending: Ending, seconds: float, code: str
 ) -> None:
-    """Every room is told with a RoomError, then the connection closes with 4401; others go on."""
+    """Every room gets a RoomError, then the connection closes with 4401; other connections stay open."""
     async with closed() as gate:
         await gate.write("doc")
         token = mint({"doc": "write"}, seconds=seconds, token_id="ends")
@@ -82,7 +82,9 @@ async def test_the_end_of_the_handshakes_token_closes_the_connection(
 async def test_the_end_of_a_rooms_own_token_ends_the_room_alone(
     ending: Ending, seconds: float, code: str
 ) -> None:
-    """A RoomError, nothing more is heard of the document, updates are refused; other rooms go on."""
+    """The room gets a RoomError, no more updates of the document, and refusals of its own; other rooms
+    continue.
+    """
     async with closed() as gate:
         await gate.write("one")
         await gate.write("two")
@@ -96,12 +98,12 @@ async def test_the_end_of_a_rooms_own_token_ends_the_room_alone(
             assert await peer.save(type_in(LoroDoc(), "x"), room="one") is Status.PERMISSION_DENIED
             await gate.patch("one", {"op": "add", "path": "/secret", "value": "s"})
             assert await peer.save(type_in(LoroDoc(), "y"), room="two") is Status.OK
-            heard = [frame for frame in await peer.quiet() if isinstance(frame, DocUpdate)]
-            assert not [frame for frame in heard if frame.room == "one"]
+            updates = [frame for frame in await peer.quiet() if isinstance(frame, DocUpdate)]
+            assert not [frame for frame in updates if frame.room == "one"]
 
 
 async def test_a_fresh_token_in_time_keeps_the_room() -> None:
-    """Joined again with a new token, the end of the old one disturbs nobody."""
+    """After a join with a new token, the end of the old one does not affect the room."""
     async with closed() as gate:
         await gate.write("doc")
         async with gate.peer() as peer:
@@ -136,7 +138,7 @@ async def test_a_room_is_asked_in_time_to_come_with_a_fresh_token() -> None:
 
 
 async def test_a_key_that_is_taken_away_takes_its_tokens_with_it(tmp_path: Path) -> None:
-    """A new key set without the key: whoever it let in is gone."""
+    """A new key set without the key ends the connections that the key admitted."""
     path = tmp_path / "keys.jwks"
     path.write_text(jwks(OURS, NEXT))
     path.chmod(0o600)
@@ -187,7 +189,7 @@ async def test_a_newcomer_is_sent_no_more_of_a_document_when_its_token_ends() ->
 
 
 async def test_a_long_answer_is_cut_off_with_its_token() -> None:
-    """Who reads slowly does not read on after the token was revoked; the answer is not whole."""
+    """The gateway cuts off a slow reader after the revocation of its token; the answer is incomplete."""
     async with closed() as gate:
         big = "x" * 16_000_000
         await gate.write("doc", big)

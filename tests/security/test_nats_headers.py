@@ -55,18 +55,18 @@ STORED = {
     "an empty line within": b"NATS/1.0\r\nA: b\r\n\r\nC: d\r\n\r\n",
     "no text": b"NATS/1.0\r\nA: \x00\xff\r\n\xff\x00: b\r\n\r\n",
     "names that cannot be written": b"NATS/1.0\r\na b: c\r\nd: e\nf: g\r\nh: i\rj\r\n: k\r\n\r\n",
-    "what the stream says of a message": block(
+    "the stream's headers of a message": block(
         "Nats-Stream: loro-status",
         f"Nats-Subject: {subjects.wal(OTHERS)}",
         "Nats-Sequence: 1",
         "Nats-Time-Stamp: never",
         "Nats-Last-Sequence: 999",
     ),
-    "what the stream says at the end": block(
+    "the stream's headers at the end": block(
         "Nats-Num-Pending: 5", "Nats-UpTo-Sequence: 1", "Nats-Last-Sequence: 0", "Status: 204", ":status: 204"
     ),
     "in other letters": block("nats-sequence: 1", "NATS-SUBJECT: x"),
-    "what a bucket says": block("KV-Operation: PURGE", "Nats-Marker-Reason: Purge"),
+    "headers of a bucket": block("KV-Operation: PURGE", "Nats-Marker-Reason: Purge"),
     "a long one": block("A: " + "b" * 65_000),
     "very many lines": block(*(f"A{number}:" for number in range(7_000))),
     "an id": block("Nats-Msg-Id: 1"),
@@ -117,12 +117,12 @@ async def stored(closed: Closed, messages: int) -> None:
     """Wait until the WAL has so many: JetStream confirms nothing here."""
     wal = closed.server.stream(subjects.WAL_STREAM)
     async with asyncio.timeout(10):
-        while (await wal.state()).messages < messages:  # noqa: ASYNC110  # NATS tells nobody when
+        while (await wal.state()).messages < messages:  # noqa: ASYNC110  # NATS sends no event for it
             await asyncio.sleep(0.01)
 
 
 async def test_every_message_is_read_as_what_it_is(closed: Closed) -> None:
-    """Whatever its headers say: its own subject, sequence and time, in order, none left out, by each way."""
+    """Stored headers do not change the subject, sequence, time or order that any kind of read returns."""
     wal, copies = closed.server.stream(subjects.WAL_STREAM), Collector()
     await closed.server.bus.subscribe(subjects.committed("*"), copies)
     await closed.server.bus.barrier()
@@ -141,8 +141,8 @@ async def test_every_message_is_read_as_what_it_is(closed: Closed) -> None:
         assert one is not None
         assert (one.subject, one.time_ns, one.data) == (message.subject, message.time_ns, message.data), name
         assert await wal.next(subjects.wal(MINE), message.sequence) == one
-    heard = [republished(copy).stored for copy in await copies.wait(len(STORED) + 2)]
-    assert heard[1:-1] == batch
+    copied = [republished(copy).stored for copy in await copies.wait(len(STORED) + 2)]
+    assert copied[1:-1] == batch
     newest = [(message.subject, message.sequence) async for message in wal.newest(subjects.wal("*"))]
     assert newest == [(subjects.wal(MINE), len(STORED) + 1), (subjects.wal(OTHERS), len(STORED) + 2)]
     others = [message.data async for message in wal.read(subjects.wal(OTHERS))]
@@ -162,7 +162,9 @@ async def test_no_header_does_anything_to_the_stream(closed: Closed) -> None:
 
 @pytest.mark.parametrize("served", [False, True], ids=["met by a load", "met live"])
 async def test_a_document_is_served_whatever_a_writer_stored(closed: Closed, served: bool) -> None:
-    """What others wrote before and after is there; what cannot be an update is moved out of the WAL."""
+    """Updates of other writers before and after are there; the owner moves invalid messages out
+    of the WAL.
+    """
     token, writer, wal = mint({MINE: "write"}), Writer(), closed.server.stream(subjects.WAL_STREAM)
     rejected = closed.server.stream(subjects.REJECTED_STREAM)
     async with await connect(closed.url, name="client", token=token) as line:
@@ -185,9 +187,9 @@ async def test_a_document_is_served_whatever_a_writer_stored(closed: Closed, ser
             if served:
                 await spoil()
             async with asyncio.timeout(20):
-                while await rejected.count(">") < len(STORED):  # noqa: ASYNC110  # NATS tells nobody when
+                while await rejected.count(">") < len(STORED):  # noqa: ASYNC110  # NATS sends no event for it
                     await asyncio.sleep(0.02)
-                while await wal.count(subjects.wal(MINE)) > 2:  # noqa: ASYNC110  # NATS tells nobody when
+                while await wal.count(subjects.wal(MINE)) > 2:  # noqa: ASYNC110  # NATS sends no event for it
                     await asyncio.sleep(0.02)
             caller = Caller(line.bus, SystemClock(), nanoid.generate)
             await caller.start()

@@ -1,4 +1,4 @@
-"""Nobody makes NATS, JetStream or a server publish what they may not: whatever reply subject they name."""
+"""No client makes NATS, JetStream or a server publish where it may not, whatever reply subject it names."""
 
 import json
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 
 
 class _Observer:
-    """Hears everything that is said in the account, by whomever."""
+    """A subscriber that receives every message in the account, from any publisher."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -71,7 +71,7 @@ async def _settled(closed: Closed) -> None:
 
 
 async def _stored(closed: Closed) -> dict[str, int]:
-    """How many messages each stream has."""
+    """The number of messages in each stream."""
     names = [spec.name for spec in topology.specs()]
     return {name: (await closed.server.stream(name).state()).messages for name in names}
 
@@ -105,7 +105,7 @@ async def test_a_reply_that_was_received_gives_no_right(closed: Closed) -> None:
     async with await closed.raw(mint({"d1": "admin"})) as one:
         one.subscribe("loro.awareness.d1")
         one.publish("loro.awareness.d1", b"to myself", purge)
-        assert await one.until_heard() == ("loro.awareness.d1", b"to myself")
+        assert await one.next_message() == ("loro.awareness.d1", b"to myself")
         one.publish(purge)
         await one.ping()
         assert one.errors == [f"-ERR 'Permissions Violation for Publish to \"{purge}\"'"]

@@ -1,4 +1,4 @@
-"""The auth service itself: away, back again, several at once, and nats-server started anew."""
+"""The auth service: its absence and return, several instances at once, and a restart of nats-server."""
 
 import asyncio
 import secrets
@@ -35,7 +35,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 
 
 async def _until_welcome(closed: Closed, token: str) -> Raw:
-    """A connection, as soon as there is somebody to ask."""
+    """Return a connection as soon as an auth service answers."""
     async with asyncio.timeout(20):
         while True:
             raw = await closed.raw(token)
@@ -63,10 +63,10 @@ async def lonely(tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str], Key
         yield nats.url, found, KeySource.from_file(tmp_path / "keys.jwks")
 
 
-async def test_without_it_nobody_comes_in_and_who_is_in_stays(
+async def test_without_it_new_connections_fail_and_open_ones_stay(
     lonely: tuple[str, dict[str, str], KeySource],
 ) -> None:
-    """Refused, not let in unasked; with it they come in; when it goes they stay."""
+    """NATS refuses connections without the service and accepts them with it; they stay open when it stops."""
     url, found, keys = lonely
     token = mint({"d1": "read"})
     async with await Raw.open(url, auth_token=token) as early:
@@ -86,10 +86,12 @@ async def test_without_it_nobody_comes_in_and_who_is_in_stays(
         assert inside.errors == []
 
 
-async def test_before_the_list_of_what_is_revoked_was_read_nobody_comes_in(
+async def test_before_the_revocation_list_was_read_no_token_is_accepted(
     lonely: tuple[str, dict[str, str], KeySource],
 ) -> None:
-    """No server ever ran, so there is no such list: a good token is refused; when it is there it is taken."""
+    """Without an earlier server there is no list, and a good token is refused; once the list exists, it is
+    accepted.
+    """
     url, found, keys = lonely
     token = mint({"d1": "read"})
     async with running(url, keys, found) as service:
@@ -132,10 +134,12 @@ async def test_a_new_nats_server_is_closed_as_the_old_one_was(closed: Closed) ->
         assert not revoked.welcome
 
 
-async def test_an_answer_of_somebody_else_is_worth_nothing(
+async def test_an_answer_of_another_issuer_is_ignored(
     lonely: tuple[str, dict[str, str], KeySource],
 ) -> None:
-    """Who has auth.seed but not issuer.seed lets nobody in: the answer must be signed by the issuer."""
+    """The issuer must sign the answer: a service with auth.seed and without issuer.seed cannot
+    admit a token.
+    """
     url, found, keys = lonely
     forged = {**found, "issuer": seeds.new_seed(seeds.ACCOUNT, secrets.token_bytes(32))}
     async with await connect(url, seed=found["server"]) as server:
@@ -152,10 +156,10 @@ async def test_an_answer_of_somebody_else_is_worth_nothing(
 
 async def test_it_sees_that_nats_takes_its_answers(closed: Closed) -> None:
     """Also beside others of its kind. By a connection that may do nothing, with a token that is good once."""
-    knocked: list[str] = []
+    tried: list[str] = []
 
-    async def knock(token: str) -> bool:
-        knocked.append(token)
+    async def try_token(token: str) -> bool:
+        tried.append(token)
         async with await Raw.open(closed.url, auth_token=token) as one, await closed.raw("other") as other:
             assert not other.welcome
             if one.welcome:
@@ -167,9 +171,9 @@ async def test_it_sees_that_nats_takes_its_answers(closed: Closed) -> None:
 
     keys = KeySource.from_file(closed.keys)
     async with running(closed.url, keys, closed.seeds) as second:
-        assert await closed.callout.answers_accepted(knock)
+        assert await closed.callout.answers_accepted(try_token)
         await check_issuer(closed.url, second)
-    async with await closed.raw(knocked[-1]) as late:
+    async with await closed.raw(tried[-1]) as late:
         assert not late.welcome
     assert closed.callout.counts.allowed == 0
 
@@ -213,7 +217,7 @@ async def test_seeds_of_another_nats_are_refused(closed: Closed) -> None:
 
 
 async def test_all_of_it_over_tls(tmp_path: Path) -> None:
-    """Services and people alike, with certificates that NATS asks for: a token is still needed."""
+    """Services and users connect with certificates that NATS requires, and still need a token."""
     authority = Authority(tmp_path)
     (cert, key), (ours, our_key) = authority.sign("nats"), authority.sign("client")
     tls = f'tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{authority.file}", verify: true }}\n'
@@ -242,17 +246,17 @@ async def test_only_servers_say_what_owners_say(
 ) -> None:
     """Neither a gateway nor a person vouches for updates, accepts them, or moves a status by a message."""
     url, found, _ = lonely
-    heard = Collector()
+    received = Collector()
     async with (
         await connect(url, seed=found["server"]) as server,
         await connect(url, seed=found[name]) as other,
     ):
-        await server.bus.subscribe("loro.>", heard)
+        await server.bus.subscribe("loro.>", received)
         await server.bus.barrier()
         for subject in (subjects.vouched, subjects.accepted, subjects.committed, subjects.status):
             await other.bus.publish(subject("d1"), b"forged")
         await other.bus.publish(subjects.awareness("d1"), b"fine")
-        await heard.wait(1)
+        await received.wait(1)
         await other.bus.barrier()
         await server.bus.barrier()
-    assert heard.bodies == [b"fine"]
+    assert received.bodies == [b"fine"]

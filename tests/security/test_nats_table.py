@@ -73,7 +73,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 
 
 async def test_everybody_may_do_exactly_what_the_table_says(closed: Closed) -> None:
-    """Every subject of lorogo and many of NATS, published and subscribed to by everybody, each for real."""
+    """Every person publishes and subscribes to every subject of lorogo and many of NATS, each for real."""
     results = [(who, await attempt(closed, who)) for who in await everybody(closed)]
     assert [who.name for who, _ in results] == list(EXPECTED)
     for who, found in results:
@@ -85,9 +85,9 @@ async def test_everybody_may_do_exactly_what_the_table_says(closed: Closed) -> N
 
 
 async def test_gateways_and_operators_do_not_speak_for_owners(closed: Closed) -> None:
-    """Their nkeys may do everything but say what was committed, accepted, or whose a document is."""
-    heard: list[str] = []
-    await closed.server.bus.subscribe("loro.>", lambda message: heard.append(message.subject))
+    """Their nkeys give every right except publishing commits, acceptances and the owner of a document."""
+    received: list[str] = []
+    await closed.server.bus.subscribe("loro.>", lambda message: received.append(message.subject))
     await closed.server.bus.barrier()
     for name in ("gateway", "operator"):
         async with await closed.service(name) as service:
@@ -95,4 +95,4 @@ async def test_gateways_and_operators_do_not_speak_for_owners(closed: Closed) ->
                 await service.bus.publish(f"loro.{word}.d1", name.encode())
             await service.bus.barrier()
     await closed.server.bus.barrier()
-    assert heard == ["loro.awareness.d1"] * 2
+    assert received == ["loro.awareness.d1"] * 2

@@ -70,7 +70,7 @@ def large(size: int) -> bytes:
 
 
 async def test_long_calls_both_ways_with_nothing_but_a_token(closed: Closed) -> None:
-    """More than a window of request and of reply: 'go on' is said with the rights of 0016."""
+    """Requests and replies above a window need its acknowledgement, which the rights of 0016 allow."""
     token = mint({"doc": "write"})
     snapshot = large(3 * limits.WINDOW_BYTES)
     async with client(closed, token) as (transport, caller):
@@ -86,8 +86,8 @@ async def test_long_calls_both_ways_with_nothing_but_a_token(closed: Closed) -> 
     assert doc.get_map("m").get("blob").value == random.Random(1).randbytes(3 * limits.WINDOW_BYTES)  # type: ignore[union-attr]  # it is a value
 
 
-async def test_nats_and_the_owner_say_no_each_in_its_place(closed: Closed) -> None:
-    """What NATS sees it refuses at once; what only the owner sees the owner does."""
+async def test_nats_and_the_owner_each_refuse_what_they_can_see(closed: Closed) -> None:
+    """NATS refuses by the subject at once; the owner refuses by the body and the token."""
     reader = mint({"doc": "read"})
     async with client(closed, reader) as (transport, caller):
         await start(transport, "doc")
@@ -105,15 +105,15 @@ async def test_nats_and_the_owner_say_no_each_in_its_place(closed: Closed) -> No
 
 
 async def test_naming_the_inbox_of_a_service_gives_nothing(closed: Closed) -> None:
-    """A sync without a token is answered there, where whoever asked may not listen."""
+    """The answer to a sync without a token goes to the named inbox, which the caller may not read."""
     reader = mint({"doc": "read"})
     async with client(closed, reader) as (transport, _):
         await start(transport, "doc")
-        heard: list[str] = []
+        received: list[str] = []
         refused: list[str] = []
         transport.bus.watch_refusals(lambda refusal: refused.append(refusal.subject))
         for inbox in (subjects.SERVER_INBOX, subjects.GATEWAY_INBOX, subjects.OPERATOR_INBOX):
-            await transport.bus.subscribe(f"{inbox}.mine", lambda message: heard.append(message.subject))
+            await transport.bus.subscribe(f"{inbox}.mine", lambda message: received.append(message.subject))
             await transport.bus.publish(subjects.call("sync", "doc"), reply=f"{inbox}.mine")
         await transport.bus.barrier()
         answer = await transport.bus.request(
@@ -123,11 +123,13 @@ async def test_naming_the_inbox_of_a_service_gives_nothing(closed: Closed) -> No
         await closed.server.bus.barrier()
         await transport.bus.barrier()
         assert refused == [f"{inbox}.mine" for inbox in ("_INBOX_srv", "_INBOX_gateway", "_INBOX_operator")]
-        assert heard == []
+        assert received == []
 
 
 async def test_hostile_inits_do_nothing(closed: Closed) -> None:
-    """A body that names an operation, any text, or bytes: nobody takes the document, nothing is written."""
+    """For a body with an operation, any text, or bytes, no server acquires the document and nothing is
+    written.
+    """
     reader = mint({"doc": "read"})
     status = closed.server.stream(subjects.STATUS_STREAM)
     async with client(closed, reader) as (transport, _):
@@ -139,7 +141,7 @@ async def test_hostile_inits_do_nothing(closed: Closed) -> None:
 
 
 async def test_reset_over_nats(closed: Closed) -> None:
-    """Admins may ask for it, and nobody else gets as far as a server."""
+    """Admins may request a reset; NATS stops the request of any other user."""
     admin, writer = mint({"doc": "admin"}), mint({"doc": "write"})
     status = closed.server.stream(subjects.STATUS_STREAM)
     await status.append(subjects.status_key("doc"), b"ERROR:trace:1.000000000")

@@ -1,4 +1,4 @@
-"""`lorogo serve` is closed unless it is told otherwise, and no secret of it can be listed."""
+"""`lorogo serve` is closed unless the operator sets --open, and process lists show none of its secrets."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from tests.security.closed import Closed, closed_nats, mint
 pytestmark = pytest.mark.nats
 
 CLOSED = {"LOROGO_OPEN": ""}
-NOBODY = "nats://127.0.0.1:1"
+UNREACHABLE = "nats://127.0.0.1:1"
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def keys(tmp_path: Path) -> Path:
 
 
 def test_neither_keys_nor_open(tmp_path: Path) -> None:
-    """One sentence that says both ways; nothing is started or written."""
-    words = refused(lorogo("serve", "--nats", NOBODY, cwd=tmp_path, env=CLOSED))
+    """The error is one sentence that names both options; nothing is started or written."""
+    words = refused(lorogo("serve", "--nats", UNREACHABLE, cwd=tmp_path, env=CLOSED))
     assert "--keys" in words
     assert "--open" in words
     assert not (tmp_path / ".lorogo").exists()
 
 
 def test_keys_and_open_contradict_each_other(tmp_path: Path, keys: Path) -> None:
-    """Whoever says both has made a mistake."""
+    """The two options exclude each other."""
     words = refused(lorogo("serve", "--open", "--keys", str(keys), cwd=tmp_path, env=CLOSED))
     assert "contradicts" in words
 
@@ -74,26 +74,28 @@ def test_keys_that_cannot_be_used(tmp_path: Path, content: str | None, words: st
     if content is not None:
         path.touch(0o600)
         path.write_text(content)
-    told = refused(lorogo("serve", "--keys", str(path), "--nats", NOBODY, cwd=tmp_path, env=CLOSED))
-    assert words in told
-    assert "but-secret" not in told
-    assert "YnV0" not in told
+    error = refused(lorogo("serve", "--keys", str(path), "--nats", UNREACHABLE, cwd=tmp_path, env=CLOSED))
+    assert words in error
+    assert "but-secret" not in error
+    assert "YnV0" not in error
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_keys_on_a_nats_that_lets_everybody_in(
+def test_keys_on_a_nats_that_accepts_anonymous_clients(
     nats_server: EmbeddedNats, tmp_path: Path, keys: Path, workers: str
 ) -> None:
-    """It refuses to start: nobody would need a token."""
+    """The server refuses to start: clients would not need a token."""
     arguments = ["serve", "--keys", str(keys), "--nats", nats_server.url, "--workers", workers]
     assert "accepts anonymous clients" in refused(lorogo(*arguments, cwd=tmp_path, env=CLOSED))
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_journal_that_others_reach_needs_a_secret(tmp_path: Path, keys: Path, workers: str) -> None:
-    """Whoever copied it would read every document without a token."""
+    """A copy of the journal would reveal every document without a token."""
     place = ("--durability", "replicated", "--journal-listen", "0.0.0.0:0", "--workers", workers)
-    words = refused(lorogo("serve", "--keys", str(keys), "--nats", NOBODY, *place, cwd=tmp_path, env=CLOSED))
+    words = refused(
+        lorogo("serve", "--keys", str(keys), "--nats", UNREACHABLE, *place, cwd=tmp_path, env=CLOSED)
+    )
     assert "LOROGO_JOURNAL_SECRET" in words
 
 
@@ -110,14 +112,14 @@ def test_a_seed_that_others_can_read(tmp_path: Path, keys: Path) -> None:
 @pytest.mark.parametrize("command", ["serve", "gateway"])
 @pytest.mark.parametrize("kind", ["account", "jwk", "cut"])
 def test_a_seed_that_no_user_has(tmp_path: Path, keys: Path, command: str, kind: str) -> None:
-    """It is told before anything is started, without what it is."""
+    """The error appears before anything is started, without the content of the file."""
     good = seeds.new_seed(seeds.USER, bytes(range(32)))
     account = seeds.new_seed(seeds.ACCOUNT, bytes(range(32)))
     content = {"account": account, "jwk": keys.read_text(), "cut": good[:-1]}[kind]
     seed = tmp_path / "some.seed"
     seed.touch(0o600)
     seed.write_text(content)
-    arguments = (command, "--keys", str(keys), "--nats", NOBODY, "--nats-seed", str(seed))
+    arguments = (command, "--keys", str(keys), "--nats", UNREACHABLE, "--nats-seed", str(seed))
     words = refused(lorogo(*arguments, cwd=tmp_path, env=CLOSED))
     assert "--nats-seed" in words
     assert "not an nkey seed of a user" in words
@@ -127,7 +129,7 @@ def test_a_seed_that_no_user_has(tmp_path: Path, keys: Path, command: str, kind:
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("name", [accounts.GATEWAY, accounts.OPERATOR])
 async def test_a_seed_that_is_not_a_servers(closed: Closed, tmp_path: Path, name: str, workers: str) -> None:
-    """It refuses to start: what it accepted would reach nobody."""
+    """The server refuses to start: clients would not receive the updates that it accepts."""
     seed = tmp_path / "other.seed"
     seed.touch(0o600)
     seed.write_text(closed.seeds[name])
@@ -140,7 +142,7 @@ async def test_a_seed_that_is_not_a_servers(closed: Closed, tmp_path: Path, name
     assert '"serving"' not in result.stderr.decode()
 
 
-async def test_who_is_not_let_in_is_told_what_is_missing(closed: Closed, tmp_path: Path) -> None:
+async def test_the_error_of_a_refused_server_names_the_missing_file(closed: Closed, tmp_path: Path) -> None:
     """No seed, a foreign one, no NATS: each names the file of the closed setup that helps."""
     seed = tmp_path / "foreign.seed"
     seed.touch(0o600)
@@ -152,20 +154,20 @@ async def test_who_is_not_let_in_is_told_what_is_missing(closed: Closed, tmp_pat
             (closed.url, "--nats-seed", str(seed)),
             "NATS does not know this seed: use --nats-seed DIR/server.seed",
         ),
-        ((NOBODY,), "start it with `nats-server -c DIR/nats.conf`"),
+        ((UNREACHABLE,), "start it with `nats-server -c DIR/nats.conf`"),
     ):
         words = refused(await asyncio.to_thread(lorogo, *keys, *arguments, cwd=tmp_path, env=CLOSED))
         assert problem in words
 
 
 def test_a_key_that_mints_is_more_than_it_takes(tmp_path: Path) -> None:
-    """Who verifies with it is warned: the public set is enough."""
+    """The server warns about a private key: the public set is sufficient for verification."""
     key = new_key(key_id="k7")
     for content, warned in ((key.private(), True), ({"keys": [key.public()]}, False)):
         path = tmp_path / "some.jwk"
         path.touch(0o600)
         path.write_text(json.dumps(content))
-        result = lorogo("serve", "--keys", str(path), "--nats", NOBODY, cwd=tmp_path, env=CLOSED)
+        result = lorogo("serve", "--keys", str(path), "--nats", UNREACHABLE, cwd=tmp_path, env=CLOSED)
         assert result.returncode == 2
         assert ("can mint tokens" in result.stderr.decode()) is warned
         assert key.private()["d"] not in result.stderr.decode()

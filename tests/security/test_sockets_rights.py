@@ -1,4 +1,4 @@
-"""Who may do what over WebSocket, in frames: by the handshake's token, the cookie's and the JoinRequest's."""
+"""Rights over WebSocket, in frames: by the token of the handshake, of the cookie and of the JoinRequest."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ CODES = {
 
 
 async def stored(gate: Closed, document: str) -> int:
-    """How many messages the WAL has of a document."""
+    """The number of messages of a document in the WAL."""
     return await gate.world.connect("look").stream(subjects.WAL_STREAM).count(subjects.wal(document))
 
 
@@ -72,7 +72,7 @@ async def test_every_room_is_joined_by_right(way: str) -> None:
 
 
 @pytest.mark.parametrize("person", BAD)
-async def test_a_bad_token_lets_nobody_in(person: str) -> None:
+async def test_a_bad_token_is_refused(person: str) -> None:
     """In the handshake: closed with 4401 and why. In a JoinRequest: JoinError auth_failed, and no room."""
     async with closed() as gate:
         await gate.write("doc")
@@ -98,13 +98,13 @@ async def test_without_a_token_there_are_no_rooms() -> None:
     async with closed() as gate:
         await gate.write("doc")
         async with gate.peer() as peer:
-            told = [
+            errors = [
                 await peer.join_error(room, crdt=crdt)
                 for room in ("doc", "gone")
                 for crdt in (LORO, EPH, EPS)
             ]
-        assert {(no.error, no.message) for no in told} == {(JoinErrorCode.AUTH_FAILED, told[0].message)}
-        assert told[0].message.startswith("token-missing")
+        assert {(no.error, no.message) for no in errors} == {(JoinErrorCode.AUTH_FAILED, errors[0].message)}
+        assert errors[0].message.startswith("token-missing")
 
 
 async def test_a_room_that_is_not_yours_looks_the_same_whether_it_exists_or_not() -> None:
@@ -134,7 +134,7 @@ async def test_fragments_of_who_may_not_write_are_refused_before_any_comes() -> 
 
 
 async def test_a_reader_begins_no_document() -> None:
-    """A document that never was is not made by somebody who may only read it."""
+    """A user who may only read a document cannot create it."""
     async with closed() as gate, gate.peer(mint({"new": "read"})) as peer:
         no = await peer.join_error("new")
         assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "not_found")
@@ -184,7 +184,7 @@ async def test_a_room_is_joined_again_with_a_better_token_without_leaving() -> N
 
 
 async def test_a_join_without_a_token_keeps_the_one_that_the_room_has() -> None:
-    """A client that is asked to join again, and has nothing new to say of itself."""
+    """A client that joins again on request has no new token to send."""
     async with closed() as gate:
         await gate.write("doc")
         async with gate.peer() as peer:
@@ -206,7 +206,7 @@ async def test_a_join_again_with_a_bad_token_ends_the_room() -> None:
             assert not [frame for frame in await peer.quiet() if not isinstance(frame, str)]
 
 
-async def test_whoever_tries_many_bad_tokens_is_closed() -> None:
+async def test_a_connection_with_many_bad_tokens_is_closed() -> None:
     """Each costs a signature; after a few the connection is gone."""
     async with closed() as gate, gate.peer() as peer:
         for number in range(_BAD_TOKENS_MAX):
@@ -230,8 +230,8 @@ async def test_whatever_is_no_token_is_refused_in_a_sentence(auth: bytes) -> Non
         assert isinstance(await peer.join("doc", auth=mint({"doc": "read"})), JoinOk)
 
 
-async def test_a_reader_hears_presence_and_is_heard() -> None:
-    """%EPH is for everybody who may read; %EPS is read by readers and written by writers."""
+async def test_a_reader_sends_and_receives_presence() -> None:
+    """Every reader reads and writes %EPH; readers read %EPS, and writers write it."""
     async with closed() as gate:
         await gate.write("doc")
         async with gate.peer(mint({"doc": "read"})) as reader, gate.peer(mint({"doc": "write"})) as writer:
@@ -245,7 +245,7 @@ async def test_a_reader_hears_presence_and_is_heard() -> None:
 
 
 async def test_read_only_is_stricter_than_any_token() -> None:
-    """`--read-only` lets nobody write, operators included."""
+    """`--read-only` refuses all writes, also those of operators."""
     async with closed(replace(SETTINGS, read_only=True)) as gate:
         await gate.write("doc")
         async with gate.peer(mint({"*": "admin"})) as peer:

@@ -28,7 +28,9 @@ async def _fill(closed: Closed, folder: Path) -> None:
 
 
 async def test_seeds_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading takes an operator's, compacting a server's with the keys; nobody comes in without."""
+    """Reading needs an operator's seed, compacting a server's seed and the keys; without a seed
+    NATS refuses.
+    """
     async with closed_nats(tmp_path) as closed:
         await _fill(closed, tmp_path / "server")
         with pytest.raises(NotAuthorized):
@@ -49,7 +51,7 @@ async def test_seeds_come_from_the_environment(tmp_path: Path, monkeypatch: pyte
 async def test_a_seed_that_others_may_read_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As everywhere: the sentence says what to do."""
+    """The error names the command that helps, as everywhere."""
     file = tmp_path / "operator.seed"
     file.write_text("SU...")
     file.chmod(0o644)

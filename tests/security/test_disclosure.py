@@ -1,4 +1,4 @@
-"""What is told to whom: lists, feeds, figures, descriptions, logs. Tokens are told to nobody."""
+"""Disclosure by role: lists, feeds, figures, descriptions, logs. No output contains a token."""
 
 import asyncio
 import json
@@ -114,14 +114,14 @@ async def test_a_feed_of_documents_that_are_not_yours_is_refused() -> None:
 
 
 async def test_readyz_tells_strangers_no_details() -> None:
-    """Whether it is ready, and by which codes it is not; why in words is for operators."""
+    """Every client sees whether the gateway is ready, with codes; only operators see the details."""
     async with closed(serving=False) as gate:
         for token in ("", "garbage", mint({"doc": "admin"})):
             answer = await gate.http.get("/readyz", headers=bearer(token))
             assert answer.status_code == 503
             assert answer.json() == {"ready": False, "reasons": [{"code": "no-server"}]}
-        told = await gate.http.get("/readyz", headers=bearer(mint({"*": "admin"})))
-        assert "lorogo serve" in told.json()["reasons"][0]["detail"]
+        body = await gate.http.get("/readyz", headers=bearer(mint({"*": "admin"})))
+        assert "lorogo serve" in body.json()["reasons"][0]["detail"]
 
 
 async def test_what_one_may_read_is_not_for_shared_caches() -> None:
@@ -147,23 +147,25 @@ async def test_metrics_may_be_opened() -> None:
 
 
 async def test_the_description_says_what_each_operation_needs() -> None:
-    """securitySchemes, and `security` for each operation; those that need nothing say so."""
+    """The description has securitySchemes, and `security` for each operation, also for those that need
+    nothing.
+    """
     async with closed(serving=False) as gate:
-        told = (await gate.http.get("/v1/openapi.json")).json()
-    schemes = told["components"]["securitySchemes"]
+        body = (await gate.http.get("/v1/openapi.json")).json()
+    schemes = body["components"]["securitySchemes"]
     assert schemes["bearer"]["scheme"] == "bearer"
     assert (schemes["cookie"]["in"], schemes["cookie"]["name"]) == ("cookie", "lorogo_token")
     both: list[dict[str, list[str]]] = [{"bearer": []}, {"cookie": []}]
-    for path, methods in told["paths"].items():
+    for path, methods in body["paths"].items():
         for method, one in methods.items():
             free = path == "/v1/openapi.json" or (path == "/v1/session" and method != "get")
             assert one["security"] == ([] if free else both), (path, method)
             if not free:
                 assert {"401", "403"} <= set(one["responses"])
                 assert one["description"].startswith("Needs ")
-    fork = told["paths"]["/v1/documents/{id}/fork"]["post"]
+    fork = body["paths"]["/v1/documents/{id}/fork"]["post"]
     assert fork["description"] == "Needs `read` on the document, `write` on `to`."
-    delete = told["paths"]["/v1/documents/{id}"]["delete"]
+    delete = body["paths"]["/v1/documents/{id}"]["delete"]
     assert delete["description"] == "Needs `write` on the document, `admin` with `purge`."
 
 
@@ -184,7 +186,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         structlog.configure(**before)
 
 
-async def test_no_token_is_told(
+async def test_no_token_is_disclosed(
     lines: list[dict[str, Any]], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In no log line, answer, figure, description, repr or on any stream, whether it is good or not."""
@@ -247,7 +249,9 @@ def audited(lines: list[dict[str, Any]]) -> list[tuple[str, str, str, str, str]]
 
 
 async def test_what_operators_do_is_written_down(lines: list[dict[str, Any]]) -> None:
-    """Reset and purge, done and denied, with who and from where; looking once an hour; strangers, too."""
+    """The log has each reset and purge, done and denied, with subject and address, and one dashboard line an
+    hour.
+    """
     async with closed() as gate:
         await gate.write("doc")
         await gate.write("old")

@@ -1,4 +1,6 @@
-"""Who gets into a closed NATS, and who does not: with plain sockets and nats-py, never our own client."""
+"""Connections that a closed NATS accepts and refuses: with plain sockets and nats-py, never lorogo's own
+client.
+"""
 
 import asyncio
 import base64
@@ -29,18 +31,18 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 
 
 async def test_nats_py_comes_in_with_a_token(closed: Closed) -> None:
-    """A plain NATS client needs nothing but the token, and may do what it says."""
+    """A plain NATS client needs only the token, and gets its rights."""
     token = mint({"d1": "write"})
     prefix = f"_INBOX_{tokens.user_of(token)}"
     one = await nats.connect(closed.url, token=token, inbox_prefix=prefix.encode(), allow_reconnect=False)
-    heard = await one.subscribe("loro.awareness.d1")
+    subscription = await one.subscribe("loro.awareness.d1")
     await one.publish("loro.awareness.d1", b"hello")
-    assert (await heard.next_msg(timeout=10)).data == b"hello"
+    assert (await subscription.next_msg(timeout=10)).data == b"hello"
     await one.close()
 
 
 async def test_a_stranger_stays_outside(closed: Closed) -> None:
-    """Without a token nobody comes in, and the probe says so."""
+    """NATS refuses a connection without a token, and the probe reports no anonymous access."""
     assert not await allows_anonymous(closed.url)
     async with await Raw.open(closed.url) as stranger:
         assert not stranger.welcome
@@ -108,7 +110,7 @@ async def test_what_is_no_document_id_is_refused_as_a_whole(closed: Closed, user
 
 
 async def test_ten_thousand_ids_do_not_fit_into_connect(closed: Closed) -> None:
-    """NATS itself refuses such a line; nobody is asked."""
+    """NATS itself refuses such a line, without a call to the auth service."""
     user = ",".join(f"document-{number}" for number in range(10_000))
     async with await Raw.open(closed.url, user=user, **{"pass": mint({"*": "admin"})}) as stranger:
         assert not stranger.welcome
@@ -142,7 +144,7 @@ async def test_as_many_documents_as_may_be_named(closed: Closed) -> None:
 
 
 async def test_a_token_in_two_places_is_refused(closed: Closed) -> None:
-    """Which of them would count is nobody's guess."""
+    """The auth service cannot know which of the two counts."""
     token = mint({"*": "admin"})
     async with await Raw.open(closed.url, auth_token=token, user="d1", **{"pass": token}) as stranger:
         assert not stranger.welcome
@@ -156,7 +158,7 @@ async def test_the_same_token_twice_at_once_is_fine(closed: Closed) -> None:
         await two.ping()
         one.publish("loro.awareness.d1", b"hello")
         await one.ping()
-        assert await two.until_heard() == ("loro.awareness.d1", b"hello")
+        assert await two.next_message() == ("loro.awareness.d1", b"hello")
 
 
 async def test_the_name_of_a_service_is_no_way_in(closed: Closed) -> None:
@@ -182,7 +184,7 @@ async def test_the_name_of_a_service_is_no_way_in(closed: Closed) -> None:
 
 
 async def test_a_connection_ends_when_its_token_does(closed: Closed) -> None:
-    """nats-server closes it, and says why."""
+    """nats-server closes the connection, with the reason."""
     async with await closed.raw(mint({"d1": "write"}, seconds=2)) as one:
         assert one.welcome
         await one.until_ended()
@@ -208,7 +210,7 @@ async def test_a_revoked_token_is_thrown_out_and_stays_out(closed: Closed) -> No
 
 
 async def test_all_tokens_of_a_subject_are_thrown_out(closed: Closed) -> None:
-    """Whoever is revoked as a person loses every connection."""
+    """The revocation of a subject closes each of its connections."""
     first, second = mint({"d1": "write"}, subject="mallory"), mint({"*": "admin"}, subject="mallory")
     async with (
         await closed.raw(first) as one,
@@ -250,16 +252,18 @@ async def test_more_connections_than_one_page_are_all_closed(closed: Closed) -> 
             await one.close()
 
 
-async def test_refusals_are_told_without_the_token_and_not_for_ever(closed: Closed) -> None:
-    """Each line says why and from where; a flood of them is counted, not written out."""
+async def test_refusals_are_logged_without_the_token_and_at_a_limited_rate(closed: Closed) -> None:
+    """Each line has the reason and the address; the service counts a flood of refusals instead of logging
+    each.
+    """
     token = mint({"d1": "write"}, key=OTHER_KEY)
     with structlog.testing.capture_logs() as events:
         for _ in range(60):
             async with await closed.raw(token):
                 pass
-    told = [event for event in events if event["event"] == "NATS connection refused"]
-    assert 1 <= len(told) < 40
-    assert told[0]["reason"] == "token-invalid"
-    assert told[0]["address"] == "127.0.0.1"
+    logged = [event for event in events if event["event"] == "NATS connection refused"]
+    assert 1 <= len(logged) < 40
+    assert logged[0]["reason"] == "token-invalid"
+    assert logged[0]["address"] == "127.0.0.1"
     assert not any(part in repr(events) for part in (token, token.split(".")[2], tokens.user_of(token)))
     assert closed.callout.counts.denied == 60
