@@ -31,7 +31,7 @@ def segments(path: Path) -> list[Path]:
 
 
 def frames(segment: Path) -> list[tuple[int, int]]:
-    """Where each frame of a segment begins and ends."""
+    """The start and the end of each frame of a segment."""
     opened = Segment.open(DiskDirectory(segment.parent), segment.name)
     reading = opened.frames(SEGMENT_HEADER_BYTES, opened.end)
     places = []

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What the command inherits: no choices of the shell that runs the tests, and an open lorogo.
+    """The environment of the command: no choices of the shell that runs the tests, and an open lorogo.
 
     A test of a closed one gives `LOROGO_OPEN=""`.
     """
@@ -73,7 +73,7 @@ def refused(result: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def until(what: str, look: Callable[[], T | None], seconds: float = SECONDS) -> T:
-    """What `look` finds, as soon as it finds something."""
+    """Call `look` until it finds something; return that."""
     deadline = time.monotonic() + seconds
     while (found := look()) is None or found is False:
         assert time.monotonic() < deadline, f"{what} did not happen in {seconds:g} s"
@@ -109,7 +109,7 @@ class Running:
         return [json.loads(line) for line in self.err.read_text().splitlines()]
 
     def wait_for_log(self, message: str, count: int = 1) -> list[dict[str, Any]]:
-        """The log lines that say so, as soon as there are that many."""
+        """Wait for that many log lines with this message; return them."""
 
         def look() -> list[dict[str, Any]] | None:
             found = [line for line in self.log() if line["message"] == message]

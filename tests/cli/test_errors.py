@@ -1,4 +1,4 @@
-"""What cannot be done is one sentence on stderr and exit code 2, never a traceback."""
+"""An impossible command is one sentence on stderr and exit code 2, never a traceback."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.nats
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
-    """Each mistake has its own words, and says what would be right."""
+    """Each mistake has its own sentence, which names a valid value or the next step."""
     result = lorogo(*arguments, cwd=tmp_path, env={"LOROGO_NATS": "nats://127.0.0.1:1"})
     sentence = refused(result)
     assert re.search(words, sentence), sentence
@@ -106,7 +106,7 @@ async def no_jetstream(tmp_path: Path) -> AsyncIterator[str]:
         await server.wait()
 
 
-async def test_a_nats_without_jetstream_is_told(no_jetstream: str, tmp_path: Path) -> None:
+async def test_a_nats_without_jetstream_is_an_error(no_jetstream: str, tmp_path: Path) -> None:
     """The commonest mistake with NATS: JetStream is not on."""
     for command in (
         ("status",),
@@ -120,8 +120,8 @@ async def test_a_nats_without_jetstream_is_told(no_jetstream: str, tmp_path: Pat
         ), command
 
 
-async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
-    """Where no server ever ran there is nothing to look at, and it takes no half minute to say so."""
+async def test_a_nats_without_servers_is_an_error(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
+    """A NATS that never had a server has no streams, and the error appears without a long wait."""
     for command in (("status",), ("doc", "get", "x"), ("doc", "set", "x", "t", '"t"')):
         result = await asyncio.to_thread(lorogo, *command, "--nats", fresh_nats.url, cwd=tmp_path)
         assert f"`lorogo serve --nats {fresh_nats.url}`" in refused(result), command

@@ -1,4 +1,4 @@
-"""A secret that was typed where a file's name belongs is never said again."""
+"""A secret that was typed in place of a file name is never printed."""
 
 import json
 import re
@@ -48,10 +48,12 @@ MINT = ("token", "mint", "--subject", "ana", "--grant", "a=read", "--expires", "
         (["doc", "get", "x", "--at", SEED], {}, "neither a time"),
     ],
 )
-def test_no_error_says_a_secret(
+def test_no_error_contains_a_secret(
     tmp_path: Path, arguments: list[str], env: dict[str, str], words: str
 ) -> None:
-    """Not the reader's of files, not the parser's of arguments: it says what to do instead."""
+    """Neither the error of a file read nor that of the argument parser has the secret; it names the right
+    option.
+    """
     sentence = refused(lorogo(*arguments, cwd=tmp_path, env=NOWHERE | env))
     assert not [secret for secret in SECRETS if secret[:30] in sentence]
     assert re.search(words, sentence), sentence
@@ -59,7 +61,7 @@ def test_no_error_says_a_secret(
 
 @pytest.mark.parametrize("text", [TOKEN, SEED, JWK, f"Bearer {TOKEN}", json.dumps({"keys": [KEY.private()]})])
 def test_what_looks_like_a_secret(tmp_path: Path, text: str) -> None:
-    """Wherever it is in a text: it is told, hidden, and neither read from nor written to."""
+    """A secret is recognised anywhere in a text, hidden in errors, and never used as a file name."""
     assert misplaced_secret(text)
     assert not [secret for secret in SECRETS if secret in redacted(f"there is no {text!r} here")]
     for act in (lambda: read_secret_file(text, "it"), lambda: write_secret(text, "s", "it")):
@@ -72,6 +74,6 @@ def test_what_looks_like_a_secret(tmp_path: Path, text: str) -> None:
     "text", ["ana.token", "closed/server.seed", "/run/secrets/keys.jwks", "SUMMARY", "eyJ", "{}"]
 )
 def test_names_of_files_are_no_secrets(text: str) -> None:
-    """And are said as they are."""
+    """The text of such a name stays unchanged in errors."""
     assert misplaced_secret(text) == ""
     assert redacted(text) == text

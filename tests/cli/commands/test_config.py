@@ -64,7 +64,9 @@ def lorogo(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], t
 
 
 def test_a_good_file_is_called_good(lorogo: Command, tmp_path: Path) -> None:
-    """By its name, or by LOROGO_CONFIG; without either the environment is looked at alone."""
+    """The file is named as an argument or by LOROGO_CONFIG; without either, the command checks only the
+    environment.
+    """
     written(tmp_path, "log = 'info'\n[serve]\nworkers = 2\n[gateway]\nport = 0\n")
     good = "lorogo.toml: 3 settings; 1 variable of the environment: all good\n"
     assert said(lorogo("config", "check", "lorogo.toml")) == good
@@ -73,7 +75,7 @@ def test_a_good_file_is_called_good(lorogo: Command, tmp_path: Path) -> None:
     assert said(lorogo("config", "check")) == "1 variable of the environment: all good\n"
 
 
-def test_everything_that_is_wrong_is_told_at_once(lorogo: Command, tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once(lorogo: Command, tmp_path: Path) -> None:
     """Of all sections and of the environment; exit code 1, and the same facts as JSON."""
     written(tmp_path, "[serve]\nworkrs = 2\n[gateway]\nport = '80'\n")
     env = {"LOROGO_GATEWAY_HOTS": "x", "LOROGO_SERVE_REPLICAS": "2"}
@@ -99,7 +101,7 @@ def test_everything_that_is_wrong_is_told_at_once(lorogo: Command, tmp_path: Pat
     }
 
 
-def test_what_contradicts_itself_is_told(lorogo: Command, tmp_path: Path) -> None:
+def test_contradictions_are_reported(lorogo: Command, tmp_path: Path) -> None:
     written(tmp_path, "open = true\nkeys_file = 'k'\n[serve]\ndurability = 'stream'\narchive = 'file:///x'\n")
     result = lorogo("config", "check", "--without-files", "lorogo.toml", env=CLOSED)
     assert result.returncode == 1
@@ -111,7 +113,7 @@ def test_what_contradicts_itself_is_told(lorogo: Command, tmp_path: Path) -> Non
     ]
 
 
-def test_an_archive_without_a_driver_is_told(lorogo: Command, tmp_path: Path) -> None:
+def test_an_archive_without_a_driver_is_reported(lorogo: Command, tmp_path: Path) -> None:
     """As `lorogo serve` would refuse it; on a machine that is not the server's it may be missing."""
     written(tmp_path, "[serve]\narchive = 'nowhere://bucket/x'\n")
     result = lorogo("config", "check", "lorogo.toml", env=CLOSED)
@@ -121,7 +123,9 @@ def test_an_archive_without_a_driver_is_told(lorogo: Command, tmp_path: Path) ->
 
 
 def test_files_that_are_named_are_looked_into(lorogo: Command, tmp_path: Path) -> None:
-    """Keys, seeds and certificates: there, good, and private; unless we are told not to."""
+    """The command checks that keys, seeds and certificates exist, are valid and private, unless
+    --without-files is set.
+    """
     closed_folder.make(tmp_path / "closed")
     written(
         tmp_path,
@@ -211,7 +215,7 @@ def test_a_service_refuses_a_mistaken_file(lorogo: Command, tmp_path: Path, comm
 
 
 def test_what_is_not_its_business_is_a_warning(tmp_path: Path) -> None:
-    """A mistake below another section, and a variable that nobody reads: told, and no reason to stop."""
+    """A mistake in another section and an unknown variable are logged, and do not stop the command."""
     written(tmp_path, "[gateway]\nprot = 1\n")
     env = {**NOWHERE, "LOROGO_SERVE_WORKER": "2"}
     result = support.lorogo("serve", "--config", "lorogo.toml", cwd=tmp_path, env=env)
@@ -265,7 +269,7 @@ def test_the_page_and_the_example_are_what_the_code_makes() -> None:
 
 
 def test_the_example_has_every_setting_with_its_default(lorogo: Command, tmp_path: Path) -> None:
-    """It sets nothing as it is; with its comments taken off it says what holds anyway."""
+    """The example sets nothing; without its comment signs it sets every setting to its default."""
     text = said(lorogo("config", "example"))
     assert parse(text, tmp_path / "lorogo.toml").values == {}
     bare = re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`lorogo health`: exit code 0 for who is well, 1 and a sentence for everybody else."""
+"""`lorogo health`: exit code 0 for a healthy server, else 1 and a sentence."""
 
 import shutil
 import subprocess
@@ -21,8 +21,8 @@ WELL = {"ready": True, "journal": "open"}
 STOPPED = {"ready": False, "journal": "No space left on device"}
 
 
-def told(result: subprocess.CompletedProcess[bytes]) -> str:
-    """Why somebody is not well: exit code 1, one line on stderr."""
+def unhealthy(result: subprocess.CompletedProcess[bytes]) -> str:
+    """The reason of an unhealthy server: exit code 1, one line on stderr."""
     words = result.stderr.decode()
     assert (result.returncode, result.stdout, words.count("\n")) == (1, b"", 1), words
     assert words.startswith("lorogo: unhealthy: ")
@@ -49,7 +49,7 @@ def answers(**servers: dict[str, Any]) -> list[ServerStats]:
     ],
 )
 def test_only_the_folder_s_own_servers_count(found: list[ServerStats], workers: int, wrong: str) -> None:
-    """So many of them answer and are ready; others on the same NATS say nothing about them."""
+    """Enough of them answer and are ready; other servers on the same NATS do not count."""
     assert find_problems({"a", "b"}, found, workers) == wrong
 
 
@@ -57,8 +57,8 @@ def _held(data: Path, worker: int, server_id: str) -> AbstractContextManager[str
     return worker_identity.held(data, worker, lambda: server_id, closed=False)
 
 
-def test_a_folder_tells_its_servers(tmp_path: Path) -> None:
-    """Whoever holds it; what is no id is left out."""
+def test_a_folder_names_its_servers(tmp_path: Path) -> None:
+    """Only servers that hold the folder count; an invalid id is left out."""
     assert worker_identity.known(tmp_path / "none") == frozenset()
     with _held(tmp_path, 0, "first"), _held(tmp_path, 3, "fourth"):
         assert worker_identity.known(tmp_path) == {"first", "fourth"}
@@ -69,29 +69,31 @@ def test_a_folder_tells_its_servers(tmp_path: Path) -> None:
 @pytest.mark.nats
 @pytest.mark.slow
 async def test_a_server_is_well_while_it_serves(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
-    """Before its first start, after its end and on another NATS it is not, and each is told."""
+    """Before its first start, after its end and on another NATS the server is unhealthy, each with its
+    reason.
+    """
     nats = {"LOROGO_NATS": fresh_nats.url}
 
     def health(*more: str) -> subprocess.CompletedProcess[bytes]:
         return lorogo("health", "server", "--data", "data", *more, cwd=tmp_path, env=nats)
 
-    assert told(health()).startswith("no server has run on data yet")
+    assert unhealthy(health()).startswith("no server has run on data yet")
     serve = Running(["serve", "--data", "data"], cwd=tmp_path, name="serve", env=nats)
     try:
         serve.wait_for_log("serving")
         said(lorogo("doc", "set", "kept", "title", '"x"', cwd=tmp_path, env=nats))
         assert said(health()) == "healthy: 1 document open\n"
-        assert told(health("--workers", "2")) == "1 of 2 servers answer"
+        assert unhealthy(health("--workers", "2")) == "1 of 2 servers answer"
         shutil.copytree(tmp_path / "data", tmp_path / "other")
         (tmp_path / "other" / "worker-0" / "server-id").write_text("somebody-else\n")
         other = lorogo("health", "server", "--data", "other", cwd=tmp_path, env=nats)
-        assert told(other) == "0 of 1 servers answer"
+        assert unhealthy(other) == "0 of 1 servers answer"
         assert serve.stop() == 0
     finally:
         serve.kill()
-    assert told(health()) == "0 of 1 servers answer"
+    assert unhealthy(health()) == "0 of 1 servers answer"
     await fresh_nats.stop()
-    assert "nothing answers" in told(health())
+    assert "nothing answers" in unhealthy(health())
 
 
 @pytest.mark.nats
@@ -112,7 +114,7 @@ async def test_a_closed_server_is_asked_with_its_own_seed(tmp_path: Path) -> Non
             asked = ("health", "server", "--data", "data", "--seconds", "20")
             assert said(lorogo(*asked, cwd=tmp_path, env=env)) == "healthy: 0 documents open\n"
             stranger = env | {"LOROGO_NATS_SEED_FILE": ""}
-            assert "nats://" in told(lorogo(*asked, cwd=tmp_path, env=stranger))
+            assert "nats://" in unhealthy(lorogo(*asked, cwd=tmp_path, env=stranger))
         finally:
             serve.kill()
 
@@ -127,12 +129,14 @@ async def test_a_gateway_is_well_before_it_is_ready(fresh_nats: EmbeddedNats, tm
         address = running[0].wait_for("Ctrl-C").partition(" on ")[2].split()[0]
         asked = ("health", "gateway", "--url", address)
         assert said(lorogo(*asked, cwd=tmp_path)) == "healthy\n"
-        assert told(lorogo(*asked, "--ready", cwd=tmp_path)).startswith(f"{address}/readyz answers 503: ")
+        assert unhealthy(lorogo(*asked, "--ready", cwd=tmp_path)).startswith(
+            f"{address}/readyz answers 503: "
+        )
         running.append(Running(["serve", "--data", "data"], cwd=tmp_path, name="serve", env=nats))
         running[1].wait_for_log("serving")
         until("ready", lambda: lorogo(*asked, "--ready", cwd=tmp_path).returncode == 0)
         assert running[0].stop() == 0
-        assert "refused" in told(lorogo(*asked, cwd=tmp_path))
+        assert "refused" in unhealthy(lorogo(*asked, cwd=tmp_path))
     finally:
         for one in running:
             one.kill()
@@ -156,7 +160,9 @@ def test_what_is_no_gateway_is_not_well(tmp_path: Path) -> None:
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
-        assert told(lorogo("health", "gateway", "--url", url, cwd=tmp_path)) == f"{url}/healthz answers 500"
+        assert (
+            unhealthy(lorogo("health", "gateway", "--url", url, cwd=tmp_path)) == f"{url}/healthz answers 500"
+        )
     finally:
         server.shutdown()
         thread.join()

@@ -1,4 +1,4 @@
-"""How a job of the pipeline ends when it is told to."""
+"""The end of a pipeline job after a signal."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 from lorogo_cli.commands.pipeline_jobs import _ended_in_order
 
 
-def test_a_job_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_terminated_job_leaves_nothing_behind(tmp_path: Path) -> None:
     """SIGTERM unwinds it: temporary folders go, the exit code tells, and the handler is as it was."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended, TemporaryDirectory(dir=tmp_path), _ended_in_order():

@@ -1,4 +1,4 @@
-"""What `lorogo pipeline sql --json` writes: JSON that any program reads."""
+"""The output of `lorogo pipeline sql --json`: JSON that any program reads."""
 
 import json
 from datetime import UTC, datetime

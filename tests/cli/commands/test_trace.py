@@ -1,4 +1,4 @@
-"""`lorogo trace`, and the id that follows one update through everything that is said of it."""
+"""`lorogo trace`, and the log id that appears in every record of one update."""
 
 import json
 import re
@@ -97,8 +97,8 @@ def test_what_a_command_saved_can_be_traced(dev: tuple[Running, str, Path], tmp_
 
 @pytest.mark.nats
 @pytest.mark.slow
-def test_what_nobody_knows_is_exit_code_1(dev: tuple[Running, str, Path], tmp_path: Path) -> None:
-    """With the sentence that says so."""
+def test_an_unknown_update_is_exit_code_1(dev: tuple[Running, str, Path], tmp_path: Path) -> None:
+    """The verdict on stdout is that the update was not found."""
     nats = {"LOROGO_NATS": dev[1]}
     result = lorogo("trace", "never-sent", cwd=tmp_path, env=nats)
     assert (result.returncode, result.stderr) == (1, b"")
@@ -113,10 +113,10 @@ def test_what_nobody_knows_is_exit_code_1(dev: tuple[Running, str, Path], tmp_pa
         ("x", None, "a token", "the trace of an update needs the NATS user of an operator"),
     ],
 )
-async def test_what_cannot_be_asked_is_told_before_anybody_is(
+async def test_an_invalid_question_is_refused_before_connecting(
     log_id: str, since: str | None, token: str | None, words: str
 ) -> None:
-    """In a sentence that says what would be right."""
+    """The error names a valid argument."""
     with pytest.raises(CommandError, match=words):
         await trace(ConnectionOptions("nats://127.0.0.1:1", token), log_id, "", since, as_json=False)
 
@@ -124,7 +124,7 @@ async def test_what_cannot_be_asked_is_told_before_anybody_is(
 @pytest.mark.nats
 @pytest.mark.slow
 def test_an_id_may_begin_with_a_dash(dev: tuple[Running, str, Path], tmp_path: Path) -> None:
-    """One in 64 does; a word too many is still told."""
+    """One id in 64 begins with a dash; an unknown option is still an error."""
     _, url, _ = dev
     nats = {"LOROGO_NATS": url}
     result = lorogo("trace", "-AHfSIyRfQL0grci5dg4G", "--json", cwd=tmp_path, env=nats)

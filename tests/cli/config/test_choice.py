@@ -80,8 +80,8 @@ def test_without_a_word_everything_is_as_the_code_has_it() -> None:
             assert choice.source is SettingSource.DEFAULT
 
 
-def test_every_setting_can_be_said_in_every_way() -> None:
-    """Its default, said in a variable or as a flag, is taken; no two settings share a name."""
+def test_every_setting_can_be_given_in_every_way() -> None:
+    """The default of a setting is a valid variable and a valid flag; no two settings share a name."""
     for section in SECTIONS:
         for key, entry in entries(section).items():
             default = entry.setting.default
@@ -122,7 +122,7 @@ def test_every_setting_can_be_said_in_every_way() -> None:
         ("serve", "LOROGO_NATS", f"http://a:{PASSWORD}@x", "must be an address of NATS"),
     ],
 )  # fmt: skip
-def test_a_wrong_variable_is_told(section: str, variable: str, value: str, words: str) -> None:
+def test_a_wrong_variable_is_refused(section: str, variable: str, value: str, words: str) -> None:
     (found,) = refused(section, environment={variable: value})
     assert found.removeprefix(variable).lstrip().startswith(words), found
     assert PASSWORD not in found and SEED not in found
@@ -139,7 +139,9 @@ def test_lists_in_variables_have_commas() -> None:
 
 
 def test_a_mistake_in_another_section_is_a_remark() -> None:
-    """A server starts although somebody mistyped a limit of the gateway; what is for all stops all."""
+    """A server starts despite a mistyped limit of the gateway; a mistake outside all sections stops every
+    service.
+    """
     text = "[gateway]\nprot = 1\n"
     (remark,) = chosen("serve", text=text).remarks
     assert str(remark) == f"{HERE}:2: [gateway] prot is not a setting; did you mean port?"
@@ -148,7 +150,7 @@ def test_a_mistake_in_another_section_is_a_remark() -> None:
         assert [len(refused(section, text=text)) for section in SECTIONS] == [1, 1, 1]
 
 
-def test_a_variable_that_nobody_reads_is_a_remark() -> None:
+def test_an_unknown_variable_is_a_remark() -> None:
     """With the one that may be meant; the environment is not ours alone, so it stops nothing."""
     environment = {"LOROGO_SERVE_IDLE_SECOND": "5", "LOROGO_XYZZYPLUGH": "1", "PATH": "/bin", "lorogo_x": "1"}
     assert [str(one) for one in chosen(environment=environment).remarks] == [
@@ -177,7 +179,7 @@ def test_what_kubernetes_sets_is_none_of_ours() -> None:
 
 
 def test_every_variable_that_the_code_reads_is_known() -> None:
-    """Also those that no service reads: nobody is told that they are mistyped."""
+    """Variables that no service reads are known too, so they cause no remark."""
     root = Path(__file__).parents[3]
     packages = [path for path in root.glob("lorogo_*/**/*.py") if "config" not in path.parts]
     text = "".join(path.read_text(encoding="utf-8") for path in packages)
@@ -280,7 +282,7 @@ def test_a_password_is_never_a_flag() -> None:
         ),
     ],
 )
-def test_a_contradiction_is_told_in_the_words_in_which_it_was_said(
+def test_a_contradiction_names_the_settings_as_they_were_given(
     section: str, more: dict[str, Any], words: str
 ) -> None:
     found = chosen(section, **more)
@@ -290,7 +292,7 @@ def test_a_contradiction_is_told_in_the_words_in_which_it_was_said(
 
 
 def test_room_for_unfinished_updates_goes_along() -> None:
-    """Four of the largest, unless it was said itself."""
+    """The limit is four of the largest updates, unless it is set itself."""
     found = server_settings(chosen(text="[serve]\nupdate_bytes_max = '1MiB'"))
     assert found.unfinished_bytes_max == 4 << 20
     text = "[serve]\nupdate_bytes_max = '1MiB'\nunfinished_bytes_max = '9MiB'"

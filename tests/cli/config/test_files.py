@@ -1,4 +1,4 @@
-"""A file of settings: what is wrong with it is told with its line, its key, what is there and what may be."""
+"""A file of settings: each mistake has its line, its key, the found value and the allowed ones."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ def written(tmp_path: Path, content: str | bytes, mode: int = 0o600) -> Path:
 
 
 def said(text: str) -> list[str]:
-    """What is wrong with a file of this text."""
+    """The mistakes in a file of this text."""
     return [str(one).removeprefix("lorogo.toml:") for one in parse(text, Path("lorogo.toml")).mistakes]
 
 
@@ -98,7 +98,7 @@ def values(file: ConfigFile) -> dict[tuple[str, str], Any]:
         ("serve", "journal_listen = 'x:99999'", "must be HOST or HOST:PORT, not 'x:99999'"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_place(section: str, text: str, words: str) -> None:
+def test_a_mistake_has_its_line_and_key(section: str, text: str, words: str) -> None:
     """The line, the key, what is there, what may be, and the nearest key for one that is not."""
     name = text.partition(" ")[0]
     before, called = (f"\n[{section}]\n", f"3: [{section}] {name}") if section else ("\n\n", f"3: {name}")
@@ -127,13 +127,13 @@ def test_a_mistake_is_told_with_its_place(section: str, text: str, words: str) -
         (f"x = {'[' * 30_000}", "this TOML is nested too deep"),
     ],
 )
-def test_what_is_wrong_with_a_file_as_a_whole_is_told(text: str, words: str) -> None:
+def test_mistakes_of_a_whole_file_are_reported(text: str, words: str) -> None:
     """Sections that there are not, what is there twice, and what is no TOML."""
     (found,) = said(text)
     assert found.lstrip(" ").startswith(words), found
 
 
-def test_every_mistake_is_told_in_order() -> None:
+def test_mistakes_are_reported_in_order() -> None:
     found = said("opne = true\n[serve]\nworkers = 0\n[gateway]\nprot = 1\nport = -1\n")
     assert [one.partition(":")[0] for one in found] == ["1", "3", "5", "6"]
 
@@ -203,7 +203,7 @@ def test_what_is_no_small_text_is_refused(tmp_path: Path, content: bytes, words:
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    """A directory, a pipe that nobody writes to, a name of nothing; none of them hangs."""
+    """A directory, a pipe without a writer and a missing file are refused; none of them blocks."""
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path, "is not a plain file"), (tmp_path / "pipe", "is not a plain file"),
                         (tmp_path / "absent", "there is no"), (Path(SEED), "the seed itself")):  # fmt: skip
@@ -230,7 +230,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_file_with_a_password_is_for_its_owner(tmp_path: Path, text: str, mode: int, wrong: str) -> None:
-    """As every file with a secret is; one that anybody may change is refused whatever it says."""
+    """A file with a secret is private; a file that every user may change is refused, whatever it contains."""
     found = [str(one) for one in read(written(tmp_path, text, mode)).mistakes]
     assert len(found) == bool(wrong)
     assert all(wrong in one and PASSWORD not in one for one in found)

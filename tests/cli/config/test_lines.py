@@ -70,7 +70,7 @@ def test_lines_are_counted_as_they_were_written(pieces: list[tuple[str, bool, st
 
 
 def test_a_long_file_takes_no_long_time() -> None:
-    """What could make a search go back and forth does not: this ends."""
+    """Inputs that could make a search backtrack end quickly."""
     several = "a = [\n" + "1,\n" * 20_000 + "]\nb = 1"
     for text in ("a" + " " * 60_000 + "b", "[" + "]" * 60_000 + "x", 'a = """' + "\\" * 60_000,
                  '"' * 60_001, "'" * 60_001, 'a = "' + '\\"' * 30_000, "a." * 30_000 + "b = 1"):  # fmt: skip

@@ -86,8 +86,8 @@ def test_segments_are_so_small_and_so_young_that_a_limit_can_hold(
         ("127.0.0.1", None, False),
     ],
 )
-def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str | None, warned: bool) -> None:
-    """Without a secret, on an address that others reach: told where all is open, refused with keys."""
+def test_a_journal_without_a_secret_is_a_warning(listen: str, secret: str | None, warned: bool) -> None:
+    """A reachable address without a secret is a warning on an open server, and an error on one with keys."""
     settings = typed(durability="replicated", journal_listen=listen, journal_secret=secret)
     with capture_logs() as said:
         _check_journal_port(settings, closed=False)

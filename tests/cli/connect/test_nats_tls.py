@@ -40,12 +40,12 @@ def test_every_command_with_nats_has_them() -> None:
 
 @pytest.mark.parametrize("by", ["option", "environment"])
 def test_files_become_part_of_the_address(by: str, tmp_path: Path) -> None:
-    heard: list[str] = []
+    urls: list[str] = []
     made = typer.Typer()
 
     @made.command()
     def ask(word: str, nats: Nats = NATS_DEFAULT) -> None:
-        heard.append(f"{word} {nats}")
+        urls.append(f"{word} {nats}")
 
     with_nats_tls(made)
     ca = tmp_path / "ca.pem"
@@ -54,6 +54,6 @@ def test_files_become_part_of_the_address(by: str, tmp_path: Path) -> None:
     )
     result = CliRunner().invoke(made, ["hello", "--nats", "tls://one", *options], env=environment)
     assert result.exit_code == 0, result.output
-    assert heard == [f"hello tls://one?ca={str(ca).replace('/', '%2F')}"]
+    assert urls == [f"hello tls://one?ca={str(ca).replace('/', '%2F')}"]
     assert CliRunner().invoke(made, ["hello"]).exit_code == 0
-    assert heard[1] == f"hello {NATS_DEFAULT}"
+    assert urls[1] == f"hello {NATS_DEFAULT}"

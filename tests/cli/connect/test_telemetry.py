@@ -1,4 +1,4 @@
-"""LOROGO_OTEL: spans of a process to wherever OpenTelemetry's environment says."""
+"""LOROGO_OTEL: spans of a process, sent as OpenTelemetry's environment variables set."""
 
 import asyncio
 import sys
@@ -57,7 +57,7 @@ class Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        pass  # it says nothing
+        pass  # no log lines
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
 
 
 @pytest.mark.parametrize("name", ["", "named-by-the-operator"])
-async def test_what_is_told_reaches_the_collector_before_the_process_ends(
+async def test_spans_reach_the_collector_before_the_process_ends(
     monkeypatch: pytest.MonkeyPatch, collector: tuple[str, list[tuple[str, bytes]]], name: str
 ) -> None:
-    """Under our name, or under the one that OpenTelemetry's environment gives."""
+    """The service name is ours, or the one in OpenTelemetry's environment variables."""
     pytest.importorskip("opentelemetry.sdk", reason="needs lorogo[otel]: make install")
     address, taken = collector
     monkeypatch.setenv(ENVIRONMENT, "1")

@@ -1,4 +1,4 @@
-"""Edits of others, told."""
+"""Edits of others, shown as lines."""
 
 import json
 from collections.abc import Callable
@@ -10,8 +10,10 @@ from loro import DiffEvent, ExportMode, LoroDoc, LoroMap, LoroText
 from lorogo_cli.doc import changes
 
 
-def told(edit: Callable[[LoroDoc], None], before: Callable[[LoroDoc], None] = lambda _: None) -> list[str]:
-    """What another replica is told of an edit."""
+def lines_of(
+    edit: Callable[[LoroDoc], None], before: Callable[[LoroDoc], None] = lambda _: None
+) -> list[str]:
+    """The lines that another replica shows for an edit."""
     theirs, ours = LoroDoc(), LoroDoc()
     before(theirs)
     theirs.commit()
@@ -57,10 +59,10 @@ def nested(doc: LoroDoc) -> None:
     ],
 )
 def test_an_edit_is_one_line(edit: Callable[[LoroDoc], None], lines: list[str]) -> None:
-    """`doc watch` says where and what, for every kind of container."""
-    assert told(edit, typed_hello) == lines
+    """`doc watch` shows the place and the change, for every kind of container."""
+    assert lines_of(edit, typed_hello) == lines
 
 
-def test_containers_are_told_with_what_they_hold() -> None:
+def test_containers_are_shown_with_their_content() -> None:
     """A new map in a list shows its content, and the list knows where."""
-    assert any(line.startswith("list: +[{") and '"x":true' in line for line in told(nested, typed_hello))
+    assert any(line.startswith("list: +[{") and '"x":true' in line for line in lines_of(nested, typed_hello))

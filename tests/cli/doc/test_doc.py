@@ -61,7 +61,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def run_as_typed(*command: str, cwd: Path) -> str:
-    """What a shell without our environment makes of it."""
+    """The output of the command in a shell without the environment of the tests."""
     result = subprocess.run(
         command, cwd=cwd, capture_output=True, env=environment(), timeout=SECONDS, check=False
     )
@@ -70,14 +70,14 @@ def run_as_typed(*command: str, cwd: Path) -> str:
 
 
 async def stored_status(store: Path, document_id: str) -> object:
-    """What the status bucket in that store holds."""
+    """The status of a document in the bucket of that store."""
     async with EmbeddedNats(store) as nats, await connect(nats.url) as transport:
         entry = await Statuses(transport).read(document_id)
         return None if entry is None else entry.status
 
 
 def test_the_printed_commands_work_and_a_stop_is_graceful(tmp_path: Path) -> None:
-    """What `lorogo dev` prints can be typed as it stands; SIGTERM ends it with 0, every document DOWN."""
+    """The commands that `lorogo dev` prints work as printed; SIGTERM ends it with 0, every document DOWN."""
     stack = Stack(tmp_path)
     try:
         commands = [line.strip() for line in stack.screen.splitlines() if line.startswith(f"  {PROGRAM} ")]
@@ -109,7 +109,7 @@ def test_the_printed_commands_work_and_a_stop_is_graceful(tmp_path: Path) -> Non
 
 
 def test_a_second_dev_says_what_to_do(stack: Stack) -> None:
-    """The port and the store belong to one; the other is told which option to use."""
+    """A second process cannot use the port or the store; its error names the option to change."""
     port = stack.url.rpartition(":")[2]
     assert f"port {port} is taken" in refused(stack.lorogo("dev", "--port", port))
     web = re.search(r"dashboard +http://127\.0\.0\.1:([0-9]+)/dashboard", stack.screen)
@@ -138,8 +138,8 @@ def test_a_value_is_set_and_got(stack: Stack) -> None:
     assert refused(stack.lorogo("doc", "get", "minutes", "nowhere")) == "minutes has no value at 'nowhere'"
 
 
-def test_an_unknown_document_is_not_created_by_looking(stack: Stack) -> None:
-    """`get` of what never existed says so, and leaves nothing behind; so does a `set` that cannot be."""
+def test_an_unknown_document_is_not_created_by_reading(stack: Stack) -> None:
+    """Commands on an unknown document are refused and create nothing; an impossible `set` does neither."""
     for command in (
         ("doc", "get", "ghost"),
         ("doc", "history", "ghost"),
@@ -241,7 +241,9 @@ def test_edits_are_watched_as_they_come(stack: Stack) -> None:
 
 
 def test_a_deleted_document_comes_back_only_when_restored(stack: Stack) -> None:
-    """Without a terminal deleting wants --yes; what is deleted says how to get it back."""
+    """Deleting without a terminal needs --yes; the error for a deleted document names the command that
+    restores it.
+    """
     said(stack.lorogo("doc", "set", "mortal", "title", '"alive"'))
     assert "--yes" in refused(stack.lorogo("doc", "delete", "mortal"))
     assert said(stack.lorogo("doc", "delete", "mortal", "--yes")) == "mortal is deleted\n"
@@ -254,7 +256,7 @@ def test_a_deleted_document_comes_back_only_when_restored(stack: Stack) -> None:
 
 
 def test_an_erased_document_is_called_erased_for_good(stack: Stack) -> None:
-    """Nobody is told that it could be restored."""
+    """No message offers to restore it."""
     said(stack.lorogo("doc", "set", "secret", "title", '"x"'))
     said(stack.lorogo("doc", "delete", "secret", "--purge", "--yes"))
     for command in (["get", "secret"], ["set", "secret", "title", '"y"'], ["history", "secret"]):
@@ -322,8 +324,8 @@ async def fail(url: str, document_id: str) -> None:
         await Statuses(transport).write(document_id, Failed("trace-7", 0), expected_revision=0)
 
 
-def test_a_document_in_error_is_told_with_its_trace_until_reset(stack: Stack) -> None:
-    """Nobody tries again by accident; `reset` is what the error says to do, and then it opens."""
+def test_a_document_in_error_is_shown_with_its_trace_until_reset(stack: Stack) -> None:
+    """No command retries by itself; the error names `reset`, and after it the document opens."""
     asyncio.run(fail(stack.url, "broken"))
     assert re.search("trace-7.*lorogo reset broken", refused(stack.lorogo("doc", "get", "broken")))
     assert "trace-7" in said(stack.lorogo("status", "broken"))

@@ -83,7 +83,9 @@ def test_since_is_read(text: str, shown: str) -> None:
 
 
 def test_a_wrong_since_is_a_sentence() -> None:
-    """What is neither is refused, and what a feed takes is named: it begins at no document's version."""
+    """An invalid value is refused with the valid kinds; a feed does not begin at a version of one
+    document.
+    """
     for text in ("yesterday", "vAbCd"):
         with pytest.raises(
             CommandError, match=r"takes now, 0 \(everything\), a sequence, a time .* or an age"
@@ -93,7 +95,7 @@ def test_a_wrong_since_is_a_sentence() -> None:
 
 @pytest.mark.parametrize("text", ["", "\n", None])
 def test_a_position_file_with_nothing_in_it_is_a_beginning(tmp_path: Path, text: str | None) -> None:
-    """As if it were not there: the feed begins where --since says."""
+    """An empty file counts as missing: the feed begins at --since."""
     if text is not None:
         (tmp_path / "position").write_text(text)
     assert _read(tmp_path / "position") is None

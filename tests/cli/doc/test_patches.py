@@ -74,7 +74,9 @@ def test_setting_what_is_there_is_one_operation(
     ],
 )
 def test_what_is_missing_on_the_way_is_made(path: str, operation: str, value: object) -> None:
-    """Missing parents come as maps, and as lists where 0 or - follows; only on the version looked at."""
+    """Missing parents become maps, or lists where 0 or - follows; the result is exact for the current version
+    only.
+    """
     setting = set_value(DOCUMENT, parse_path(path), 1)
     assert setting.operations == [{"op": "add", "path": operation, "value": value}]
     assert setting.exact

@@ -1,4 +1,4 @@
-"""Where in a document."""
+"""Paths within a document."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
     ],
 )
 def test_a_path_is_dotted_or_a_json_pointer(text: str, tokens: list[str]) -> None:
-    """People write dots; whoever needs names with dots writes a JSON pointer."""
+    """A path has dots; names that contain dots need a JSON pointer."""
     assert parse_path(text) == tokens
 
 

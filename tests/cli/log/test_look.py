@@ -21,7 +21,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody writes in most of these tests: a second look need not wait."""
+    """Most of these tests have no writer, so the second survey need not wait."""
     monkeypatch.setattr(survey, "_LOOK_SECONDS", 0.0)
 
 
@@ -29,7 +29,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ls_shows_every_segment(tmp_path: Path, cli: Cli) -> None:
-    """A row per segment: name, first and last sequence, times, records, bytes, state (as the footer says)."""
+    """A row per segment: name, first and last sequence, times, records, bytes, and the state from
+    the footer.
+    """
     write(tmp_path / "log", 60)
     listing = cli.json("ls", tmp_path / "log")["segments"]
     files = segments(tmp_path / "log")
@@ -66,7 +68,7 @@ def test_ls_and_verify_while_a_writer_is_at_it(tmp_path: Path, cli: Cli) -> None
 
 
 def test_ls_of_a_log_without_records(tmp_path: Path, cli: Cli) -> None:
-    """A log that nobody appended to is a log, and no mistake."""
+    """A log without appended records is valid."""
     BlockingLog(tmp_path / "log").close()
     assert cli("ls", tmp_path / "log") == 0
     assert cli.out == "no segments yet\n"
@@ -95,7 +97,9 @@ def test_in_a_terminal_there_are_tables_and_progress(
 
 
 def test_verify_says_where_segments_are_missing(tmp_path: Path, cli: Cli) -> None:
-    """A segment that is not there was cleaned away or lost: said with its sequences; damage if asked for."""
+    """A missing segment may be retention or a loss: verify shows its sequences, and --no-gaps makes it
+    damage.
+    """
     write(tmp_path / "log", 90)
     files = segments(tmp_path / "log")
     assert len(files) > 2
@@ -126,7 +130,9 @@ def test_cleaned_segments_are_good(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_one_flipped_bit_in_the_middle(tmp_path: Path, cli: Cli) -> None:
-    """It is told with path and offset, exactly the records of that frame are lost, all others are served."""
+    """The report has the path and the offset; only the records of that frame are lost, all others
+    are served.
+    """
     write(tmp_path / "log", 60)
     victim = segments(tmp_path / "log")[1]
     places = frames(victim)
@@ -221,7 +227,7 @@ def test_a_middle_segment_that_ends_too_early(tmp_path: Path, cli: Cli, keep: st
         assert (fault["kind"], fault["lost"], report["served"]) == ("seal", None, 60)
 
 
-def test_several_bad_places_are_all_told(tmp_path: Path, cli: Cli) -> None:
+def test_several_bad_places_are_all_reported(tmp_path: Path, cli: Cli) -> None:
     """Each damaged place has its line."""
     write(tmp_path / "log", 60)
     victim = segments(tmp_path / "log")[0]
@@ -289,7 +295,7 @@ def newer(segment: Path) -> None:
 
 
 def test_a_newer_version(tmp_path: Path, cli: Cli, command: list[str]) -> None:
-    """What a later lorogo wrote is named with its version, and not touched."""
+    """A log of a later lorogo is refused with its version, and not changed."""
     write(tmp_path / "log", 3)
     newer(segments(tmp_path / "log")[0])
     before = tree(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""`lorogo log` where things are odd: strangers among the files, a full pipe, a live writer, a lost newest."""
+"""`lorogo log` in unusual places: foreign files, a full pipe, a live writer, a lost newest segment."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return asked
 
 
-# -- strangers -------------------------------------------------------------------------------------------
+# -- foreign files ---------------------------------------------------------------------------------------
 
 
 def _directory(victim: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_is_no_segment_is_named_and_the_rest_served(
 
 @pytest.mark.parametrize("name", ["prepared-9.new", "replica.state.tmp", "append.lock"])
 def test_directories_under_other_names_of_the_log(tmp_path: Path, cli: Cli, name: str) -> None:
-    """They would keep the next writer out: said before it finds out."""
+    """Such directories would block the next writer, so verify reports them."""
     write(tmp_path / "log", 3)
     (tmp_path / "log" / name).unlink(missing_ok=True)
     (tmp_path / "log" / name).mkdir()
@@ -192,7 +192,9 @@ def test_one_loss_counts_once(tmp_path: Path, cli: Cli) -> None:
 
 @pytest.mark.parametrize("spoiled", ["zeros", "empty", "header"])
 def test_a_newest_segment_that_holds_nothing(tmp_path: Path, cli: Cli, spoiled: str) -> None:
-    """Nobody can tell how many were in it; --apply alone leaves it, --salvage keeps its place and mends."""
+    """Their number is unknown; --apply alone changes nothing, --salvage keeps the place and
+    repairs the log.
+    """
     path = tmp_path / "log"
     write(path, 60)
     newest = segments(path)[-1]
@@ -224,7 +226,7 @@ def test_a_newest_segment_that_holds_nothing(tmp_path: Path, cli: Cli, spoiled: 
 
 
 def test_junk_as_the_newest_segment(tmp_path: Path, cli: Cli) -> None:
-    """The plan says to move it away; --apply changes nothing until that is done."""
+    """The plan names the file to move away; --apply changes nothing before that."""
     path = tmp_path / "log"
     write(path, 60)
     newest = segments(path)[-1]
@@ -241,7 +243,7 @@ def test_junk_as_the_newest_segment(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_a_plan_says_that_nothing_was_changed(tmp_path: Path, cli: Cli) -> None:
-    """And what would mend the log, as commands to type."""
+    """The plan also has the commands that would repair the log."""
     path = tmp_path / "log"
     write(path, 60)
     victim = segments(path)[0]
@@ -358,7 +360,7 @@ def test_export_into_a_pipe_is_parquet(tmp_path: Path, large: Path, cli: Cli) ->
 
 
 def test_export_into_a_terminal_is_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody reads Parquet on a screen."""
+    """Parquet is not readable on a screen."""
     pytest.importorskip("pyarrow")
     write(tmp_path / "log", 1)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

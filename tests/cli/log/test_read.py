@@ -124,7 +124,7 @@ def test_bad_options_are_one_sentence(tmp_path: Path, cli: Cli, options: list[st
     ],
 )
 def test_values_as_json(value: Any, shown: Any) -> None:
-    """What JSON has no words for is an object with a `$` name; nothing is lost, nothing can be mistaken."""
+    """A value outside JSON becomes an object with a `$` name, without loss and without ambiguity."""
     text = values.line(Record(1, 0, b"", msgpack.packb(value)), short=False)
     parsed = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert parsed["value"] == shown
@@ -190,7 +190,7 @@ def test_dump_into_a_pipe_that_closes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_open", [False, True])
 def test_tail_shows_the_last_records(tmp_path: Path, cli: Cli, is_open: bool) -> None:
-    """Ten if nothing else is said; fewer if there are fewer; also of one key, also of a log in use."""
+    """The default is ten; a shorter log has fewer; filtering by key and reading a log in use work too."""
     write(tmp_path / "log", 60)
     log = BlockingLog(tmp_path / "log") if is_open else None
     try:
@@ -243,8 +243,8 @@ def test_tail_follows_a_log_that_has_nothing_yet(tmp_path: Path) -> None:
         following.kill()
 
 
-def test_damage_on_the_way_is_told_once(tmp_path: Path, cli: Cli) -> None:
-    """Tail goes past damage, says so on stderr, and ends with 1."""
+def test_damage_on_the_way_is_reported_once(tmp_path: Path, cli: Cli) -> None:
+    """Tail continues after damage, reports it on stderr, and ends with 1."""
     write(tmp_path / "log", 60)
     victim = segments(tmp_path / "log")[1]
     flip(victim, frames(victim)[3][0] + 90)
@@ -253,8 +253,8 @@ def test_damage_on_the_way_is_told_once(tmp_path: Path, cli: Cli) -> None:
     assert cli.err.count("at byte") == 1
 
 
-def test_a_torn_tail_is_told(tmp_path: Path, cli: Cli) -> None:
-    """What is half written is not shown, and said."""
+def test_a_torn_tail_is_reported(tmp_path: Path, cli: Cli) -> None:
+    """A half-written record is not shown, and a line on stderr reports it."""
     write(tmp_path / "log", 3)
     (segment,) = segments(tmp_path / "log")
     with segment.open("r+b") as file:
@@ -303,7 +303,7 @@ def test_export_of_nothing_is_an_empty_table(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_export_past_damage(tmp_path: Path, cli: Cli) -> None:
-    """The rest is written, the damage is told, the exit code is 1."""
+    """Export writes the other records, reports the damage and ends with 1."""
     write(tmp_path / "log", 60)
     victim = segments(tmp_path / "log")[0]
     flip(victim, frames(victim)[3][0] + 90)
@@ -366,7 +366,7 @@ def test_export_without_space(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_library_is_named(tmp_path: Path, missing: str, arguments: list[str], words: str) -> None:
-    """Without it the command says what to install, and leaves no file."""
+    """Without the library, the command prints the install command and leaves no file."""
     write(tmp_path / "log", 1)
     code = (
         f"import sys\nsys.modules[{missing!r}] = None\nfrom lorogo_cli.app import run\n"

@@ -88,7 +88,7 @@ def test_corruption_is_left_alone_unless_salvage_is_asked_for(tmp_path: Path, cl
 
 @pytest.mark.parametrize("which", [0, 1, -1])
 @pytest.mark.parametrize("place", ["magic", "header", "first", "last", "trailer", "footer"])
-def test_salvage_mends_any_place(tmp_path: Path, cli: Cli, which: int, place: str) -> None:
+def test_salvage_repairs_any_place(tmp_path: Path, cli: Cli, which: int, place: str) -> None:
     """Whatever part of whatever segment is damaged: then everything checks and the log goes on."""
     write(tmp_path / "log", 70)
     victim = segments(tmp_path / "log")[which]
@@ -111,7 +111,7 @@ def test_salvage_mends_any_place(tmp_path: Path, cli: Cli, which: int, place: st
 
 
 def test_leftovers_and_open_segments(tmp_path: Path, cli: Cli) -> None:
-    """What a crash left is removed, what is open is sealed."""
+    """Repair removes leftovers of a crash and seals open segments."""
     write(tmp_path / "log", 60)
     last = segments(tmp_path / "log")[-1]
     with last.open("r+b") as file:
@@ -145,7 +145,7 @@ def test_a_segment_whose_rename_was_lost_gets_its_name(tmp_path: Path, cli: Cli)
 
 
 def test_a_log_that_is_written_is_not_repaired(tmp_path: Path, cli: Cli) -> None:
-    """The plan can be looked at; --apply is refused while another holds the lock."""
+    """The plan is shown; --apply is refused while another process holds the lock."""
     with BlockingLog(tmp_path / "log") as log:
         log.append(1)
         assert cli("repair", tmp_path / "log") == 0
@@ -155,7 +155,7 @@ def test_a_log_that_is_written_is_not_repaired(tmp_path: Path, cli: Cli) -> None
 
 
 def test_no_space_loses_nothing(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the copy of what would be cut cannot be written, nothing is cut; with room, it is."""
+    """Repair cuts nothing while it cannot store a copy of the cut bytes; with space, it cuts."""
     write(tmp_path / "log", 60)
     files = segments(tmp_path / "log")
     flip(files[0], frames(files[0])[4][0] + 90)
@@ -209,7 +209,7 @@ def test_damaged_segments_come_from_a_replica(tmp_path: Path, cli: Cli, replica:
 
 
 def test_a_replica_that_has_no_good_copy(tmp_path: Path, cli: Cli, replica: str) -> None:
-    """What it does not have is left, or salvaged if that is asked for too."""
+    """Segments that the replica lacks stay damaged, unless --salvage is set too."""
     path = tmp_path / "log"
     first = segments(path)[0]
     (tmp_path / "replica" / first.name).unlink()

@@ -1,4 +1,4 @@
-"""`lorogo log repair --from`: what a replica has is never given up, and what it is asked for comes whole."""
+"""`lorogo log repair --from`: repair gives up no record that a replica has, and fetches whole segments."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,9 @@ def copied(tmp_path: Path, count: int = 90) -> Path:
 
 
 def test_a_torn_end_is_fetched_before_it_is_cut(tmp_path: Path, cli: Cli) -> None:
-    """A replica that has more of the segment gives it; only what nobody has is cut."""
+    """Repair fetches the segment from a replica that has more of it, and cuts only records that no replica
+    has.
+    """
     path = copied(tmp_path)
     whole = seg_files(path)
     newest = segments(path)[-1]
@@ -76,10 +78,10 @@ def test_a_torn_end_of_which_the_replica_has_no_more_is_cut(tmp_path: Path, cli:
 
 
 @pytest.mark.parametrize("spoiled", ["torn", "zeros"])
-def test_a_segment_that_is_open_at_the_replica_is_taken_and_sealed(
+def test_a_segment_that_is_open_at_the_replica_is_fetched_and_sealed(
     tmp_path: Path, cli: Cli, spoiled: str
 ) -> None:
-    """What is on the replica's disk comes, byte for byte, also while it is still written there."""
+    """Repair fetches the replica's bytes exactly, also while the replica still writes the segment."""
     with BlockingLog(tmp_path / "replica") as core, SegmentServer(core) as server:
         for number in range(5):
             core.append(number)
@@ -118,8 +120,8 @@ def test_a_replica_with_other_records_is_not_believed(tmp_path: Path, cli: Cli) 
 # -- gaps ------------------------------------------------------------------------------------------------
 
 
-def test_missing_segments_come_back_when_that_is_asked_for(tmp_path: Path, cli: Cli) -> None:
-    """In between and at the end; without --fill-gaps it is only said, for they may have been cleaned away."""
+def test_missing_segments_come_back_with_fill_gaps(tmp_path: Path, cli: Cli) -> None:
+    """Without --fill-gaps, missing segments are only reported, because retention may have removed them."""
     path = copied(tmp_path, 180)
     whole = seg_files(path)
     files = segments(path)
@@ -173,7 +175,7 @@ def test_what_a_writer_left_out_is_a_bound_and_no_lost_file(tmp_path: Path, cli:
 def test_a_secret_comes_from_a_file_or_the_environment(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it the replica gives nothing; with it the log is mended."""
+    """Without the secret the replica sends nothing; with it the log is repaired."""
     path = copied(tmp_path)
     file = tmp_path / "secret"
     file.write_bytes(b"open sesame\n")
@@ -243,7 +245,7 @@ def test_a_directory_of_logs_names_them(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_an_export_past_damage_says_so(tmp_path: Path, cli: Cli) -> None:
-    """What could be read is in the file, and stderr says that it is not all."""
+    """The file has the readable records, and stderr reports that it is incomplete."""
     write(tmp_path / "log", 60)
     victim = segments(tmp_path / "log")[0]
     flip(victim, frames(victim)[4][0] + 90)

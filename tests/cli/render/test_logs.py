@@ -1,4 +1,4 @@
-"""How much is logged."""
+"""Log levels of the command line."""
 
 import pytest
 

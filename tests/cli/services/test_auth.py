@@ -26,7 +26,9 @@ CLOSED = {"LOROGO_OPEN": ""}
 
 
 def test_setup_writes_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
-    """A folder of 0700, files of 0600, no secret in nats.conf or in what is said, and keys that fit."""
+    """The folder has mode 0700, the files 0600; nats.conf and the output have no secret; the keys fit
+    together.
+    """
     words = said(lorogo("auth", "setup", "closed", cwd=tmp_path))
     folder = tmp_path / "closed"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -52,8 +54,8 @@ def test_setup_writes_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_setup_says_where_nats_server_is(tmp_path: Path) -> None:
-    """Its whole path where the shell would not find it: what is said can be typed."""
+def test_setup_prints_a_command_that_finds_nats_server(tmp_path: Path) -> None:
+    """The printed command has the whole path if the shell would not find the program."""
     program = find_nats_server()
     there = {"PATH": str(program.parent), "LOROGO_NATS_SERVER": str(program)}
     assert "1. nats-server -c" in said(lorogo("auth", "setup", "a", cwd=tmp_path, env=there))
@@ -63,7 +65,7 @@ def test_setup_says_where_nats_server_is(tmp_path: Path) -> None:
 
 
 def test_setup_writes_over_nothing(tmp_path: Path) -> None:
-    """What is there stays as it is, to its mode; the second time is refused."""
+    """An existing folder keeps its files and its mode; the second setup is refused."""
     there = tmp_path / "there"
     there.mkdir(mode=0o755)
     (there / "mine").write_text("precious")
@@ -79,7 +81,7 @@ def test_setup_writes_over_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_damaged_is_not_used(tmp_path: Path) -> None:
-    """A seed that others can read, is missing, or is not whole: said, and nothing is made anew."""
+    """A seed that is readable by others, missing or cut off is an error, and no new seed is created."""
     folder = closed_folder.make_once(tmp_path / "keys")
     assert closed_folder.make_once(tmp_path / "keys").seeds == folder.seeds
     assert not any(seed in repr(folder) for seed in folder.seeds.values())
@@ -117,7 +119,7 @@ def test_auth_says_what_is_missing(tmp_path: Path) -> None:
 async def test_auth_does_not_run_on_a_nats_that_is_open_or_anothers(
     tmp_path: Path, nats_server: EmbeddedNats
 ) -> None:
-    """On an open one tokens would keep nobody out; on one with other seeds nobody would ask us."""
+    """On an open NATS tokens are useless; on one with other seeds, NATS would not call this service."""
     said(lorogo("auth", "setup", "closed", cwd=tmp_path))
     said(lorogo("auth", "setup", "other", cwd=tmp_path))
     options = ["--keys", "closed/keys.jwks", "--seeds", "closed"]
@@ -144,7 +146,9 @@ async def test_auth_does_not_run_on_a_nats_that_is_open_or_anothers(
 async def test_auth_does_not_say_that_it_runs_with_the_wrong_seeds(
     tmp_path: Path, first: str, second: str | None, words: str
 ) -> None:
-    """Mixed up, or of an issuer that is not NATS's: nobody would be let in, so it ends and says why."""
+    """With exchanged seeds or a foreign issuer every token would be refused, so the service ends with the
+    reason.
+    """
     made = closed_folder.make_once(tmp_path / "closed")
     seeds = dict(made.seeds)
     if second is None:
@@ -245,7 +249,9 @@ def test_what_setup_says_next_works(tmp_path: Path) -> None:
 @pytest.mark.nats
 @pytest.mark.slow
 def test_dev_closed_is_the_whole_thing(tmp_path: Path) -> None:
-    """Its own keys, made once; the commands of its screen work; nobody comes in without a token."""
+    """`dev --closed` makes its keys once, its printed commands work, and NATS refuses clients without a
+    token.
+    """
     dev = ["dev", "--closed", "--port", "0", "--web-port", "0"]
     running = Running(dev, cwd=tmp_path, name="dev", env=CLOSED)
     try:

@@ -29,7 +29,7 @@ def ready(web: str) -> bool:
     answer = httpx.get(f"{web}/readyz", timeout=10)
     assert answer.status_code in (200, 503)
     if answer.status_code == 503:
-        assert answer.json()["reasons"], "a gateway that is not ready says why"
+        assert answer.json()["reasons"], "a gateway that is not ready has a reason"
     return answer.status_code == 200
 
 
@@ -69,7 +69,7 @@ def test_it_runs_without_nats_and_says_so(tmp_path: Path) -> None:
         gateway.kill()
 
 
-def test_what_cannot_be_is_told_in_one_sentence(nats_server: EmbeddedNats, tmp_path: Path) -> None:
+def test_an_invalid_option_is_an_error_of_one_sentence(nats_server: EmbeddedNats, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -130,7 +130,7 @@ async def test_tokens_open_documents_and_nothing_else(place: Place) -> None:
         assert token.rpartition(".")[2] not in place.gateway.err.read_text()
 
 
-def test_it_is_closed_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+def test_it_is_closed_by_default(tmp_path: Path) -> None:
     """Without keys and without --open: one sentence. With both: another."""
     words = refused(lorogo("gateway", cwd=tmp_path, env=CLOSED))
     assert "--keys" in words and "--open" in words
@@ -150,7 +150,7 @@ async def test_it_says_that_a_closed_nats_wants_its_seed(tmp_path: Path) -> None
 
 
 async def test_it_does_not_open_a_nats_that_is_closed(tmp_path: Path) -> None:
-    """--open with a seed would give everybody what the seed may do."""
+    """With --open and a seed, every client would have the rights of the seed."""
     keys = closed_folder.make(tmp_path / "keys")
     async with EmbeddedNats(tmp_path / "nats", configuration=keys.accounts) as nats:
         arguments = (
@@ -168,8 +168,10 @@ async def test_it_does_not_open_a_nats_that_is_closed(tmp_path: Path) -> None:
     assert "--keys" in words
 
 
-async def test_it_refuses_a_nats_that_lets_everybody_in(nats_server: EmbeddedNats, tmp_path: Path) -> None:
-    """Tokens would keep nobody out."""
+async def test_it_refuses_a_nats_that_accepts_anonymous_clients(
+    nats_server: EmbeddedNats, tmp_path: Path
+) -> None:
+    """Tokens would be useless."""
     keys = tmp_path / "keys"
 
     def run() -> str:
@@ -179,8 +181,8 @@ async def test_it_refuses_a_nats_that_lets_everybody_in(nats_server: EmbeddedNat
     assert "accepts anonymous clients" in await asyncio.to_thread(run)
 
 
-async def test_a_nats_that_comes_later_and_lets_everybody_in_ends_it(tmp_path: Path) -> None:
-    """It waits, lets nobody in, looks as soon as there is somebody, and ends with that sentence."""
+async def test_an_open_nats_that_comes_later_ends_it(tmp_path: Path) -> None:
+    """The gateway waits, refuses every token, checks NATS once it is up, and ends with that sentence."""
     keys = tmp_path / "keys"
     await asyncio.to_thread(lambda: said(lorogo("auth", "setup", str(keys), cwd=tmp_path)))
     async with EmbeddedNats(tmp_path / "first") as first:

@@ -26,7 +26,7 @@ WELL = {"ok": True, "reasons": []}
 
 
 @asynccontextmanager
-async def told(standing: ServerReadiness) -> AsyncIterator[int]:
+async def probe_port(standing: ServerReadiness) -> AsyncIterator[int]:
     """Probes on a free port; gives the port."""
     async with asyncio.timeout(SECONDS), probes(ListenAddress("127.0.0.1", 0), standing) as addresses:
         yield int(addresses[0].rpartition(":")[2])
@@ -58,10 +58,12 @@ async def ask(port: int, path: str) -> tuple[int, Any]:
 
 
 async def test_a_server_is_alive_before_it_is_ready_and_a_stopped_journal_wants_a_new_start() -> None:
-    """NATS that is away makes it unready; only what a new start mends is a reason to end it."""
+    """A disconnected NATS makes the server unready; only a fault that a restart repairs makes it
+    unhealthy.
+    """
     standing = ServerReadiness()
     transport = MemoryNats().connect("server")
-    async with told(standing) as port:
+    async with probe_port(standing) as port:
         assert await ask(port, "/healthz") == (200, WELL)
         assert await ask(port, "/readyz") == (503, ill("starting"))
         async with Server(transport, ServerSettings(), **in_memory()) as server:
@@ -76,7 +78,7 @@ async def test_a_server_is_alive_before_it_is_ready_and_a_stopped_journal_wants_
             assert await ask(port, "/readyz") == (503, ill("journal-stopped"))
             assert await ask(port, "/healthz") == (503, ill("journal-stopped"))
         assert await ask(port, "/readyz") == (503, ill("stopping"))
-        assert await ask(port, "/healthz") == (200, WELL)  # it is told to end already
+        assert await ask(port, "/healthz") == (200, WELL)  # it is already stopping
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ async def test_a_server_is_alive_before_it_is_ready_and_a_stopped_journal_wants_
 )
 async def test_only_two_questions_are_answered(request_: bytes, status: int) -> None:
     """One answer, then the connection is closed; of a HEAD the head alone."""
-    async with told(ServerReadiness()) as port:
+    async with probe_port(ServerReadiness()) as port:
         answer = await say(port, request_)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
@@ -106,10 +108,10 @@ async def test_only_two_questions_are_answered(request_: bytes, status: int) -> 
         assert json.loads(body)
 
 
-async def test_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little it said."""
+async def test_an_incomplete_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partial request line does not extend the deadline."""
     monkeypatch.setattr(module, "_SECONDS", 0.05)
-    async with told(ServerReadiness()) as port:
+    async with probe_port(ServerReadiness()) as port:
         assert await say(port, b"GET /healthz HT") == b""
 
 
@@ -117,7 +119,7 @@ async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None
     """A probe is answered again as soon as there is room."""
     monkeypatch.setattr(module, "_CONNECTIONS_MAX", 3)
     request = b"GET /healthz HTTP/1.1\r\n\r\n"
-    async with told(ServerReadiness()) as port:
+    async with probe_port(ServerReadiness()) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         assert await say(port, request) == b""
         for _, writer in silent:
@@ -180,7 +182,7 @@ async def test_serve_tells_how_it_stands(fresh_nats: EmbeddedNats, tmp_path: Pat
 @pytest.mark.nats
 @pytest.mark.slow
 async def test_a_server_that_is_watched_waits_for_nats(tmp_path: Path) -> None:
-    """It says that it is starting, and is ready when NATS has come; without probes it would end."""
+    """The server reports that it is starting, and is ready once NATS is up; without probes it would end."""
     async with EmbeddedNats(tmp_path / "nats") as before:
         port = before.port  # free again in a moment
     nats = {"LOROGO_NATS": f"nats://127.0.0.1:{port}"}

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 def _free(data: Path, worker: int) -> bool | None:
-    """Whether nobody runs on that worker's folder."""
+    """True if no server runs on that worker's folder; None if one does."""
     try:
         with held(data, worker, lambda: "never", closed=False):
             return True
@@ -45,7 +45,9 @@ async def test_workers_are_kept_alive_and_stopped_gracefully(
         assert again["worker"] == victim["worker"]
         assert {line["server"] for line in serve.wait_for_log("serving", 3)} == ids
 
-        said(lorogo("doc", "get", "kept", cwd=tmp_path, env=nats))  # whoever owned it, somebody does now
+        said(
+            lorogo("doc", "get", "kept", cwd=tmp_path, env=nats)
+        )  # a running worker owns it, whichever owned it before
         assert serve.stop(signal.SIGTERM) == 0
         serve.wait_for_log("stopped", 2)
         assert said_json(lorogo("status", "kept", "--json", cwd=tmp_path, env=nats))["state"] == "DOWN"
@@ -56,7 +58,7 @@ async def test_workers_are_kept_alive_and_stopped_gracefully(
 async def test_answers_are_in_the_status_and_stay_in_the_journal(
     fresh_nats: EmbeddedNats, tmp_path: Path
 ) -> None:
-    """`status --json` says how quickly the server said ACK; after a stop its journal does."""
+    """`status --json` has the times from update to ACK; after a stop the server's journal has them."""
     nats = {"LOROGO_NATS": fresh_nats.url}
     serve = Running(["serve", "--data", "data"], cwd=tmp_path, name="serve", env=nats)
     try:
@@ -80,7 +82,7 @@ async def test_answers_are_in_the_status_and_stay_in_the_journal(
 
 
 async def test_a_graceful_stop_leaves_documents_down(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
-    """One server in this process: after Ctrl-C its documents are DOWN, and calls say that nobody serves."""
+    """After Ctrl-C the documents of the server are DOWN, and the error of a call is that no server runs."""
     nats = {"LOROGO_NATS": fresh_nats.url}
     serve = Running(["serve", "--data", "data", "--idle-seconds", "60"], cwd=tmp_path, name="serve", env=nats)
     try:
@@ -90,8 +92,8 @@ async def test_a_graceful_stop_leaves_documents_down(fresh_nats: EmbeddedNats, t
     finally:
         serve.kill()
     assert said_json(lorogo("status", "kept", "--json", cwd=tmp_path, env=nats))["state"] == "DOWN"
-    nobody = refused(lorogo("doc", "get", "kept", cwd=tmp_path, env=nats))
-    assert nobody.startswith(f"no lorogo server is running on {fresh_nats.url}: start one with `lorogo serve")
+    error = refused(lorogo("doc", "get", "kept", cwd=tmp_path, env=nats))
+    assert error.startswith(f"no lorogo server is running on {fresh_nats.url}: start one with `lorogo serve")
     assert "no server is running" in said(lorogo("status", cwd=tmp_path, env=nats))
 
 

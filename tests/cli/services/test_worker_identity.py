@@ -28,7 +28,7 @@ def test_an_id_is_made_once_and_kept(tmp_path: Path) -> None:
 
 
 def test_two_servers_never_share_an_id(tmp_path: Path) -> None:
-    """Whoever comes second is told what to do."""
+    """The error of the second server names the option to change."""
     with (
         held(tmp_path, 0, lambda: "one"),
         pytest.raises(CommandError, match=r"worker-0 is in use by another server: .* --data"),

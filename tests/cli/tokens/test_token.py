@@ -79,7 +79,7 @@ def test_what_does_not_say_how_long(text: str) -> None:
 
 
 def test_mint_prints_the_token_and_nothing_else(folder: Path) -> None:
-    """What is on stdout can be piped on."""
+    """The output on stdout can be piped to another program."""
     result = lorogo(*MINT, "--grant", "a=b=read", "--id", "t-5", cwd=folder)
     assert result.stderr == b""
     (line,) = said(result).splitlines()
@@ -144,7 +144,7 @@ def minted(folder: Path, **more: Any) -> str:
 
 
 def test_a_token_is_shown(folder: Path) -> None:
-    """From a file, the environment or stdin; it says that nobody has verified it."""
+    """The token comes from a file, the environment or stdin; the output marks it as not verified."""
     text = minted(folder, token_id="t-5")
     ways: list[tuple[list[str], bytes, dict[str, str], str]] = [
         (["--token-file", "t"], b"", {}, "of t\n"),
@@ -161,7 +161,7 @@ def test_a_token_is_shown(folder: Path) -> None:
 
 
 def test_a_token_is_verified(folder: Path) -> None:
-    """With keys it says whether it is good, and the exit code does, too."""
+    """With keys, the output and the exit code show whether the token is good."""
     minted(folder)
     for env, arguments in (({}, ["--keys", "keys.jwks"]), ({"LOROGO_KEYS_FILE": "keys.jwks"}, []),
                            ({"LOROGO_KEYS": (folder / "keys.jwks").read_text()}, [])):  # fmt: skip
@@ -197,7 +197,7 @@ def test_what_is_no_token_to_show(stdin: bytes, problem: str, folder: Path) -> N
 
 
 def test_a_token_is_never_an_argument(folder: Path) -> None:
-    """Who types one is told, and the sentence does not repeat it; nor may others read its file."""
+    """The error for a token as an argument does not repeat it; its file may not be readable by others."""
     text = minted(folder)
     for command in (("show", "--token-file", text), ("revoke", text)):
         words = refused(lorogo("token", *command, cwd=folder))
@@ -223,7 +223,7 @@ def test_a_new_key_joins_the_set(folder: Path) -> None:
 
 
 def test_a_set_is_made_where_there_is_none(folder: Path) -> None:
-    """Readable by everybody if it is public, by nobody else if it is a shared secret."""
+    """A public set is world-readable; a set with a shared secret is private."""
     said(lorogo("token", "keys", "new", "--out", "a.jwk", "--public", "a.jwks", cwd=folder))
     assert mode(folder / "a.jwks") == 0o644
     shown = said(
@@ -313,7 +313,7 @@ async def entries(nats: EmbeddedNats, seed: str | None) -> dict[str, revocation.
 
 @pytest.mark.nats
 async def test_revoking_on_a_closed_nats(folder: Path) -> None:
-    """An operator may, a stranger may not, and a service that may only read may not either."""
+    """An operator may revoke; a client without credentials and a service with read rights may not."""
     seeds = accounts.new_seeds(secrets.token_bytes)
     for name, seed in seeds.items():
         (folder / f"{name}.seed").write_text(seed)
@@ -353,8 +353,8 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
 
 
 @pytest.mark.nats
-async def test_who_may_not_write_the_list_is_told(folder: Path) -> None:
-    """NATS forbids it: one sentence that says who may."""
+async def test_a_user_without_the_right_to_revoke_is_refused(folder: Path) -> None:
+    """NATS forbids the write: the error is one sentence about this user."""
     conf = """authorization { users: [
         { user: all, password: p }, { user: reader, password: p, permissions: { publish: { deny: "$KV.>" } } }
     ] }"""
@@ -413,7 +413,7 @@ def test_a_token_is_written_over_nothing_but_a_token(folder: Path) -> None:
 
 
 def test_a_new_key_is_not_used_at_once(folder: Path) -> None:
-    """`keys new` says how long to wait; without a set there is nobody to wait for."""
+    """`keys new` prints the time to wait; without a published set there is no reader to wait for."""
     words = said(lorogo("token", "keys", "new", "--out", "n.jwk", "--public", "keys.jwks", cwd=folder))
     assert "wait 10 s before you mint with it" in words
     assert "wait" not in said(lorogo("token", "keys", "new", "--out", "m.jwk", cwd=folder))
@@ -421,7 +421,7 @@ def test_a_new_key_is_not_used_at_once(folder: Path) -> None:
 
 @pytest.mark.nats
 async def test_revoking_on_an_open_nats(folder: Path) -> None:
-    """Where NATS accepts connections without a token, the command says that no token is checked."""
+    """On a NATS that accepts anonymous clients, the command warns that no token is checked."""
     async with EmbeddedNats(folder / "nats") as nats:
         async with await connect(nats.url) as server:
             for spec in topology.specs():
