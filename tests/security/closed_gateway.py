@@ -91,8 +91,8 @@ async def closed(
         if serving:
             server = world.connect("server", ConnectionIdentity(subjects.SERVER_INBOX))
             await enter(Server(server, authority=authority, **in_memory()))
-        transport = world.connect("gateway", ConnectionIdentity(subjects.GATEWAY_INBOX))
-        client = await enter(client_of(world, transport=transport))
+        connection = world.connect("gateway", ConnectionIdentity(subjects.GATEWAY_INBOX))
+        client = await enter(client_of(world, transport=connection))
         gateway = await enter(Gateway(client, replace(settings, port=0), authority))
         address = await enter(listening(gateway.app, replace(settings, port=0)))
         stack.push_async_callback(gateway.disconnect_all)
