@@ -1,7 +1,7 @@
-"""The golden vectors: what other languages check themselves against.
+"""The golden vectors, with which implementations in other languages check themselves.
 
-`python -m tests.protocol.make_vectors` writes `vectors/*.json` anew, always the same. Bytes are
-base64. A change in these files is a change of the wire: think twice, and say so in the changelog.
+`python -m tests.protocol.make_vectors` writes `vectors/*.json` again, always the same. Bytes are
+base64. A change in these files is a change of the wire: think twice, and note it in the changelog.
 """
 
 import json
@@ -55,7 +55,7 @@ THREE = list(chunks.split(b"ABCDEFGHIJ", "three", chunk_bytes_max=4, inbox="_INB
 TOO_LARGE = list(chunks.split(pattern(101), "large", chunk_bytes_max=20, inbox="_INBOX.large"))
 GOOD = TWO[1].headers()
 
-# A story: the messages as they come, what is said to each, and what is said when time has passed.
+# A story: the messages as they come, the outcome of each, and the outcomes after a timeout.
 STORIES: Sequence[tuple[str, Sequence[Chunk]]] = (
     ("in order", TWO),
     ("final chunk first", TWO[::-1]),
@@ -125,7 +125,7 @@ def story(name: str, messages: Sequence[Chunk]) -> Json:
 
 def chunk_vectors() -> Json:
     return {
-        "about": "split: payload to messages and back. stories: what an owner that takes 100 bytes says.",
+        "about": "split: payload to messages and back. stories: outcomes of an owner that takes 100 bytes.",
         "split": [
             {
                 "name": name,

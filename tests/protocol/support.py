@@ -1,4 +1,4 @@
-"""What tests of the border to Loro share: replicas that write as somebody."""
+"""Helpers for tests of the border to Loro: replicas that write under given peer ids."""
 
 from lorogo_protocol.loro.crdt import Applied, Replica, nothing_known
 

@@ -1,4 +1,4 @@
-"""What a replica holds stays small, whatever comes in."""
+"""A replica's memory stays small for any input."""
 
 from typing import cast
 

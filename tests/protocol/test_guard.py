@@ -10,7 +10,7 @@ from lorogo_protocol.loro.crdt import CrdtPanic, guard
 
 
 class PanicException(BaseException):
-    """What pyo3 raises when Rust panics: made at run time, so it cannot be imported."""
+    """The exception of pyo3 for a panic in Rust: it is created at run time, so it cannot be imported."""
 
 
 @pytest.mark.parametrize(

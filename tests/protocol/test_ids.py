@@ -14,13 +14,15 @@ from lorogo_protocol.messages import subjects
 
 @given(st.from_regex(r"(?!-|_kv)[A-Za-z0-9_=-]{1,128}", fullmatch=True))
 def test_a_document_id_is_itself(value: str) -> None:
-    """What is allowed comes back unchanged."""
+    """An allowed id is returned unchanged."""
     assert check_document_id(value) == value
 
 
 @given(st.text(max_size=140) | st.text("ab-_=kv.", max_size=6))
 def test_a_document_id_is_one_safe_word(value: str) -> None:
-    """What passes is one subject token, a KV key and an object name; what does not is refused by name."""
+    """A valid id is one subject token, a KV key and an object name; any other text is an
+    InvalidDocumentId.
+    """
     safe = set(string.ascii_letters + string.digits + "_-=")
     if 1 <= len(value) <= 128 and set(value) <= safe and not value.startswith(("-", "_kv")):
         assert check_document_id(value) == value
@@ -53,7 +55,7 @@ def test_good_document_ids(value: str) -> None:
     ],
 )
 def test_bad_document_ids(value: str, problem: str) -> None:
-    """Each mistake has its own sentence, which says what would be right."""
+    """Each mistake has its own sentence, which names the allowed values."""
     with pytest.raises(InvalidDocumentId) as caught:
         check_document_id(value)
     assert caught.value.problem == problem

@@ -49,7 +49,7 @@ ERROR = StatusEntry(Failed("trace", 0), 11, server="a")
         (StatusEntry(Starting("op", 2, 0), 12, server="a", lease=10), 10),
         (UP, 5),
     ],
-    ids=["down", "asked for", "acquired", "renewed", "up"],
+    ids=["down", "requested", "acquired", "renewed", "up"],
 )
 def test_the_token_is_the_revision_of_the_write_that_acquired(entry: StatusEntry, token: int) -> None:
     """The first write of a server has no LORO_LEASE and is the token; later ones carry it."""
@@ -78,14 +78,16 @@ def test_the_token_is_the_revision_of_the_write_that_acquired(entry: StatusEntry
         (ERROR, 99.0, False, True, GiveUp("trace")),
     ],
 )
-def test_who_wants_the_document_served(
+def test_the_next_step_of_a_client(
     entry: StatusEntry | None,
     seen_seconds: float,
     ping: bool | None,
     init_answered: bool,
     expected: ClientStep,
 ) -> None:
-    """Anyone may start a document that nobody serves; failed servers are counted, lonely clients are not."""
+    """Any client may start a document without an owner; failed servers are counted, absent
+    servers are not.
+    """
     assert wish(entry, seen_seconds=seen_seconds, ping=ping, init_answered=init_answered) == expected
 
 
@@ -128,8 +130,8 @@ def test_timestamps_decide_nothing(entry: StatusEntry) -> None:
 def test_the_server_that_takes_an_init(
     entry: StatusEntry | None, operation_id: str, expected: AcquireStep
 ) -> None:
-    """It takes exactly the operation that it was asked for, once; above three failures of the document it
-    says ERROR, above three attempts with fewer failures the count restarts at 0.
+    """The server acquires only the operation of the init, once; above three failures of the document it
+    writes ERROR, above three attempts with fewer failures the count restarts at 0.
     """
     assert answer_init(entry, operation_id) == expected
 
@@ -217,7 +219,7 @@ def test_the_owner_that_sees_its_key(entry: StatusEntry | None, missed: bool, ex
 
 @pytest.mark.parametrize(("now", "valid"), [(100.0, True), (103.9, True), (104.0, False), (200.0, False)])
 def test_a_lease_lasts_from_when_the_renewal_was_sent(now: float, valid: bool) -> None:
-    """The owner stops trusting it before anybody else may take it."""
+    """The owner stops trusting its lease before another server may acquire the document."""
     assert lease_valid(now=now, confirmed_sent=100.0) is valid
     assert limits.LEASE_SECONDS < limits.STALE_SECONDS
 
@@ -239,6 +241,8 @@ def test_how_long_a_lease_lasts_is_a_setting() -> None:
         (StatusEntry(Starting("op", 0, 0), 1, taken_from="a"), "a"),
     ],
 )
-def test_from_whom_a_document_is_taken(entry: StatusEntry | None, expected: str) -> None:
-    """From who had it without saying DOWN; a mover that died before the init hands the name on."""
+def test_the_owner_that_lost_the_document(entry: StatusEntry | None, expected: str) -> None:
+    """The former owner is the one that did not write DOWN; a server that died before the init passes the name
+    on.
+    """
     assert taken_from(entry) == expected

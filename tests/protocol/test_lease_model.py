@@ -45,7 +45,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Sent the write that acquires, and has not heard of it."""
+    """The server sent the write that acquires, and has no answer yet."""
 
     operation: str
     revision: int  # that its write will have if it lands
@@ -108,7 +108,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a world is played by; tests break one to see that the search would notice."""
+    """The rules of a model run; tests break one rule to show that the search detects it."""
 
     sees: Callable[[StatusEntry | None, str, Holds, bool], OwnerStep]
     wrote: Callable[[StatusEntry, str, Asked], bool]
@@ -127,7 +127,7 @@ def sees(entry: StatusEntry | None, server_id: str, holds: Holds, missed: bool) 
 
 
 def wrote(entry: StatusEntry, server_id: str, asked: Asked) -> bool:
-    """Whether the entry that was read is the one that this server wrote."""
+    """Return True if the entry is the one that this server wrote."""
     match entry.status:
         case Starting(operation_id=operation):
             return operation == asked.operation and entry.server == server_id
@@ -140,7 +140,7 @@ def answers(entry: StatusEntry, operation: str, known: Failures) -> AcquireStep:
 
 
 def wishes(world: World) -> set[ClientStep]:
-    """What anybody may wish who reads the key, has waited or not, was answered or not."""
+    """Every step that a client may take after reading the key, with or without a wait or an answer."""
     return {
         wish(world.newest, seen_seconds=seen, ping=ping, init_answered=answered)
         for seen in (0.0, 5.0)
@@ -173,7 +173,7 @@ def people(world: World) -> Iterator[World]:
 
 
 def idle(world: World, index: int, state: Idle, rules: Rules) -> Iterator[World]:
-    """An init reaches the server, of whatever operation the key is at, or of one that nobody has moved it to.
+    """An init reaches the server, either of the key's operation or of one that no client has written yet.
 
     Servers differ only in name, so the first that does anything is the first.
     """
@@ -278,7 +278,7 @@ def steps(world: World, rules: Rules) -> Iterator[World]:
 
 
 def problem(world: World) -> str:
-    """What must never be true; empty if all is well."""
+    """The violated invariant of this world; empty if there is none."""
     tokens = [state.token for state in world.servers if isinstance(state, Holds)]
     if len(tokens) != len(set(tokens)):
         return "two servers hold one token"
@@ -349,7 +349,7 @@ def test_two_servers_never_hold_the_current_token(start: World, at_least: int) -
 
 
 def never_missed(entry: StatusEntry | None, server_id: str, state: Holds, missed: bool) -> OwnerStep:
-    """An owner that trusts a DOWN after a gap, whoever wrote it."""
+    """An owner that trusts a DOWN after a gap, whichever server wrote it."""
     if entry is not None and isinstance(entry.status, Down):
         entry = replace(entry, server="")
     return sees(entry, server_id, state, False)

@@ -1,4 +1,4 @@
-"""What is read from updates, vectors and snapshots without a document that is kept."""
+"""Facts read from updates, vectors and snapshots without keeping a document."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A setting says what is allowed, and what is wrong with a value, in words for people."""
+"""A setting describes its allowed values, and the mistake in a wrong one, in plain words."""
 
 import math
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def test_fields_that_were_not_made_so_are_no_settings() -> None:
         ("copies", "1, 3 or 5"),
     ],
 )
-def test_what_is_allowed_is_told(name: str, words: str) -> None:
+def test_a_setting_describes_its_allowed_values(name: str, words: str) -> None:
     assert ABOUT[name].allowed() == words
 
 

@@ -1,4 +1,4 @@
-"""The golden vectors, read as a stranger would read them, and checked both ways."""
+"""The golden vectors, read as another implementation would read them, and checked both ways."""
 
 import json
 from base64 import b64decode
@@ -36,7 +36,7 @@ CALLS = vectors("calls.json")
 
 
 def test_making_them_again_gives_the_same_files() -> None:
-    """The files are what the script makes: nobody edited one by hand, and the wire has not moved."""
+    """The files equal the script's output: they have no manual edits, and the wire has not changed."""
     assert {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == make()
 
 

@@ -1,4 +1,4 @@
-"""How many peers and changes an update may have: Loro's import takes their product in time."""
+"""Limits of peers and changes in an update: Loro's import takes time in proportion to their product."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,7 +68,7 @@ FULL = of_peers(UPDATE_PEERS_MAX, UPDATE_PEERS_MAX)
 def test_an_update_of_too_many_peers_is_not_imported(
     payload: bytes, into: Callable[[], Replica], taken: bool
 ) -> None:
-    """A foreign update is refused before Loro works on it; the sentence says how many, and the limit."""
+    """A foreign update is refused before Loro imports it; the error has the number of peers and the limit."""
     replica = into()
     before = replica.version()
     assert replica.takes(payload) is taken
@@ -138,7 +138,7 @@ class _Watched:
 def test_what_every_server_refuses_for_its_width_is_not_decoded_further(
     monkeypatch: pytest.MonkeyPatch, payload: bytes, imported: int
 ) -> None:
-    """Importing it takes seconds, in the taster as anywhere: its head is enough to say no."""
+    """The import would take seconds, also in the decode sandbox: the header is enough to refuse it."""
     monkeypatch.setattr(crdt, "LoroDoc", _Watched)
     monkeypatch.setattr(_Watched, "imported", 0)
     crdt.try_decoding(payload)
@@ -146,7 +146,7 @@ def test_what_every_server_refuses_for_its_width_is_not_decoded_further(
 
 
 def test_what_is_all_here_and_too_wide_is_not_decoded_further_either() -> None:
-    """Nobody has tried to: behind a head that says so may stand what ends a process."""
+    """Its content was never decoded: behind a header of known changes may be bytes that crash the process."""
     doc = SimpleNamespace(oplog_vv=WIDE.oplog_vv)  # nothing can be imported into it
     assert Replica(cast("LoroDoc", doc)).apply(updates(WIDE), foreign=True) == Applied(False)
     with pytest.raises(AttributeError):

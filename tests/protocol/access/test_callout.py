@@ -1,4 +1,4 @@
-"""Who a connection becomes by its token, and the JWTs between nats-server and us."""
+"""The identity that a token gives to a connection, and the JWTs between nats-server and the auth service."""
 
 import base64
 import json
@@ -205,7 +205,7 @@ def test_a_token_that_ends_this_second_is_too_late_for_nats() -> None:
 
 
 def test_only_clients_come_in() -> None:
-    """A leaf node would be a door for others."""
+    """A leaf node would forward the connections of others."""
     request = callout.parse_request(_asked({"auth_token": "t"}, client_info={"kind": "Leafnode"}))
     denied = callout.decide(request, lambda _: _token({"d1": "read"}), now=NOW)
     assert isinstance(denied, Denied)
@@ -232,17 +232,19 @@ def test_the_answer_is_for_this_connection_of_this_server() -> None:
     st.one_of(st.none(), st.floats(0, 2**53)),
     st.sampled_from(["", "p" * 64]),
 )
-def test_a_name_says_all_that_a_token_was(
+def test_a_name_has_every_claim_of_its_token(
     subject: str, expires: float, issued: float | None, key_print: str
 ) -> None:
-    """All but its grants, so that anybody can see later whether it is still good."""
+    """The name has everything except the grants, so that a later check can decide whether the token is still
+    good.
+    """
     token = Token(subject, Grants(), expires, issued, "jti-_1", "k-1", "f" * 32, key_print)
     assert callout.token_named(callout.name_of(token)) == token
 
 
 @pytest.mark.parametrize("name", ["", "ann", "U" + "A" * 55, "a b c d e f g", "[REDACTED]", "a  c d 1 2 g"])
 def test_other_names_are_not_ours(name: str) -> None:
-    """Services and strangers are left alone."""
+    """Names of services and of anonymous connections are no tokens."""
     assert callout.token_named(name) is None
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: patterns, the highest grant, and the subjects of each right."""
+"""Rights of tokens: patterns, the highest grant, and the subjects of each right."""
 
 import re
 from typing import Any
@@ -40,7 +40,7 @@ def test_a_hostile_pattern_takes_no_time() -> None:
 
 @given(st.dictionaries(PATTERNS.filter(bool), st.sampled_from(list(Access)[1:]), max_size=6), FEW)
 def test_the_highest_of_all_grants_counts(table: dict[str, Access], document_id: str) -> None:
-    """What several patterns grant is the highest of them; what none does is nothing."""
+    """The right is the highest of all matching grants; without a match it is none."""
     expected = max((a for p, a in table.items() if by_regex(p, document_id)), default=Access.NONE)
     assert Grants(tuple(table.items())).access(document_id) == expected
 
@@ -88,7 +88,7 @@ NOT_GRANTS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("claim", "problem"), NOT_GRANTS)
 def test_what_is_no_table_of_grants(claim: object, problem: str) -> None:
-    """It is refused whole, in a sentence that says where and is not as long as what was sent."""
+    """The table is refused whole, with a short sentence that names the place."""
     with pytest.raises(InvalidGrants, match=problem) as refused:
         grants.parse(claim)
     assert len(str(refused.value)) < 300
@@ -109,16 +109,16 @@ WRITE = READ | {
     "loro.doc.restore.d",
 }  # fmt: skip
 ADMIN = WRITE | {"loro.doc.compact.d", "loro.reset.d"}
-HEARD = {"_INBOX_u.>", "loro.accepted.d", "loro.status.d", "loro.awareness.d"}
+SUBSCRIBED = {"_INBOX_u.>", "loro.accepted.d", "loro.status.d", "loro.awareness.d"}
 
 
 @pytest.mark.parametrize(
     ("access", "publish", "subscribe"),
     [
         (Access.NONE, {"_TAKEN.>"}, {"_INBOX_u.>"}),
-        (Access.READ, READ, HEARD),
-        (Access.WRITE, WRITE, HEARD),
-        (Access.ADMIN, ADMIN, HEARD),
+        (Access.READ, READ, SUBSCRIBED),
+        (Access.WRITE, WRITE, SUBSCRIBED),
+        (Access.ADMIN, ADMIN, SUBSCRIBED),
     ],
 )
 def test_the_subjects_of_each_right(access: Access, publish: set[str], subscribe: set[str]) -> None:
@@ -137,7 +137,7 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("subject", FORBIDDEN)
-def test_nobody_with_a_token_reaches_the_rest(subject: str) -> None:
-    """Not even an operator's token publishes to or hears what servers and JetStream say to each other."""
+def test_no_token_reaches_the_other_subjects(subject: str) -> None:
+    """Not even an operator's token publishes or subscribes to subjects between servers and JetStream."""
     allowed = grants.subjects_of("u", [("*", Access.ADMIN)])
     assert not any(subject_matches(pattern, subject) for pattern in allowed.publish + allowed.subscribe)

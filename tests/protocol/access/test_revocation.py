@@ -1,4 +1,4 @@
-"""What an entry of the list of revocations refuses, and for how long."""
+"""The tokens that a revocation refuses, and its duration."""
 
 import math
 
@@ -23,7 +23,7 @@ def token(issued: float | None = NOW) -> Token:
     st.none() | st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_an_entry_reads_back(key: str, at: float, until: float | None) -> None:
-    """What is stored is what is read."""
+    """A decoded entry equals the encoded one."""
     entry = Revocation(SUBJECT if key.startswith("sub_") else TOKEN, at, until)
     assert revocation.decode(key, revocation.encode(entry)) == entry
 
@@ -36,7 +36,7 @@ def test_an_entry_reads_back(key: str, at: float, until: float | None) -> None:
      b'{"at": 1, "until": []}', b'{"at": 1' + b"0" * 400 + b', "until": null}'],
 )  # fmt: skip
 def test_an_entry_that_cannot_be_read_refuses(data: bytes) -> None:
-    """Somebody revoked something there: until that can be read, nothing of it is let in."""
+    """An unreadable entry is a revocation of unknown content, so it refuses every token of its key."""
     for key in ("tok_t", "sub_x"):
         entry = revocation.decode(key, data)
         assert entry.refuses(token()) and not entry.over(math.inf)
@@ -51,7 +51,7 @@ def test_what_a_token_s_entry_refuses() -> None:
 
 
 def test_what_a_subject_s_entry_refuses() -> None:
-    """All that was issued before, also by a clock that is ahead of ours, and what does not say when."""
+    """The entry refuses tokens issued earlier, within the clock tolerance, or without an issue time."""
     entry = revocation.of_subject(NOW, None)
     assert (
         entry.refuses(token(NOW - 1))

@@ -51,7 +51,7 @@ CLAIMS: dict[str, Any] = {
 
 
 def sign(claims: object, header: dict[str, Any] | None = None, secret: bytes = SECRET) -> str:
-    """A token signed HS256, whatever its claims and its header say."""
+    """A token signed HS256, with any claims and header."""
     whole = {"alg": "HS256", "typ": "JWT", "kid": "hs", **(header or {})}
     body = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
     signed = f"{b64(json.dumps(whole).encode())}.{b64(body)}"
@@ -68,7 +68,7 @@ def refused(text: str, keys: Keys = KEYS, now: float = NOW) -> TokenRefused:
 
 @pytest.mark.parametrize("key", [ED, HS], ids=["EdDSA", "HS256"])
 def test_what_is_minted_verifies(key: Key) -> None:
-    """A token says what it was minted with, and by which key."""
+    """A verified token has the values and the key with which it was minted."""
     text = tokens.mint(
         key, subject="ana", documents=CLAIMS["documents"], expires=NOW + 60.5, now=NOW, token_id="id-1"
     )
@@ -148,7 +148,7 @@ CLAIMS_REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "problem"), CLAIMS_REFUSED)
 def test_claims_that_are_refused(change: dict[str, Any], problem: str) -> None:
-    """A signed token that does not say what it must lets nobody in; `null` is as good as missing."""
+    """A signed token without a required claim is refused; `null` counts as missing."""
     claims = {**CLAIMS, **change}
     error = refused(sign(claims))
     assert error.code == "token-invalid"
@@ -173,7 +173,7 @@ def test_claims_that_are_refused(change: dict[str, Any], problem: str) -> None:
     ],
 )
 def test_claims_that_are_taken(change: dict[str, Any]) -> None:
-    """Whatever else a token says is the app's own affair."""
+    """Other claims of a token belong to the app."""
     assert KEYS.verify(sign({**CLAIMS, **change}), now=NOW).subject
 
 
@@ -337,7 +337,7 @@ BAD_KEYS: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("jwk", "problem"), BAD_KEYS)
 def test_what_is_no_key(jwk: object, problem: str) -> None:
-    """It is refused in a sentence that says why, and nothing of it is in the sentence or its traceback."""
+    """The error names the reason, and neither its text nor its traceback has any part of the key."""
     with pytest.raises(InvalidKey, match=problem) as caught:
         tokens.key_of(jwk)
     said = "".join(traceback.format_exception(caught.value, chain=True))
@@ -372,7 +372,7 @@ def test_a_key_set_is_read_as_text_too() -> None:
 
 
 def test_the_private_key_verifies_as_well() -> None:
-    """Who has the private key may verify with it; its public part has no secret."""
+    """The private key also verifies; its public part contains no secret."""
     assert Keys([ED]).verify(GOOD, now=NOW).key_print == KEYS.verify(GOOD, now=NOW).key_print
     assert ED.mints and ED.secret and HS.mints and HS.secret
     assert ED.public() == {**PUBLIC, "alg": "EdDSA"} and ED.private() == {**PRIVATE, "alg": "EdDSA"}
@@ -380,7 +380,7 @@ def test_the_private_key_verifies_as_well() -> None:
     assert tokens.key_of({**PUBLIC, "alg": "Ed25519", "use": "sig"}).algorithm == "EdDSA"
 
 
-def test_keys_of_one_name_are_told_apart() -> None:
+def test_keys_of_one_name_are_distinguished() -> None:
     """A key that was replaced under its own name is another key; padding makes no difference."""
     assert tokens.key_of(ed25519(b"x" * 32, "ed")).print != ED.print
     assert tokens.key_of({**PUBLIC, "x": PUBLIC["x"] + "="}).print == ED.print
@@ -424,7 +424,7 @@ BAD_MINT: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("change", "kind", "problem"), BAD_MINT)
 def test_what_cannot_be_minted(change: dict[str, Any], kind: type[Exception], problem: str) -> None:
-    """What would be refused later is not minted in the first place."""
+    """Minting refuses values that verification would refuse."""
     with pytest.raises(kind, match=problem):
         tokens.mint(ED, **{**MINT, **change})
 
@@ -471,19 +471,19 @@ def test_keys_are_made_of_what_they_are_given() -> None:
 
 
 def test_without_cryptography_no_ed25519_key_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence says what to install."""
+    """The error names the package to install."""
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
     with pytest.raises(InvalidKey, match=r"pip install 'lorogo\[tokens\]'"):
         tokens.make_key("EdDSA", "k", bytes(32))
 
 
 def test_what_looks_like_a_token() -> None:
-    """Its shape is known also where nobody should have put one."""
+    """The shape of a token is recognised, also in a wrong place."""
     assert tokens.looks_like(GOOD) and not tokens.looks_like("token.of.ana") and not tokens.looks_like("eyJ")
 
 
-def test_a_peek_reads_what_nobody_verified() -> None:
-    """Its holder may read a token without keys; nobody takes that for a verified one."""
+def test_a_peek_reads_an_unverified_token() -> None:
+    """The holder of a token may read it without keys; the empty key print marks it as unverified."""
     token = tokens.peek(sign(CLAIMS, {"kid": "gone"}, secret=b"x" * 32))
     assert (token.subject, token.key_id, token.key_print) == ("ana", "gone", "")
     assert tokens.peek(jwt.encode(CLAIMS, SECRET, algorithm="HS256")).key_id == ""

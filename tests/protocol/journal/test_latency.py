@@ -35,19 +35,19 @@ def test_every_latency_is_between_two_powers_of_two(latency_us: int) -> None:
 
 @given(st.lists(SHORT, min_size=1, max_size=50), st.sampled_from([0.0, 0.1, 0.5, 0.9, 0.99, 1.0]))
 def test_a_quantile_is_right_within_a_factor_of_two(latencies: list[int], share: float) -> None:
-    """What is told lies between the same powers of two as the true one."""
+    """The quantile lies between the same powers of two as the true one."""
     true = sorted(latencies)[max(0, -int(-len(latencies) * share // 1) - 1)]
-    told = quantile_us(counted(latencies), share)
-    assert told is not None
+    estimate = quantile_us(counted(latencies), share)
+    assert estimate is not None
     at = bucket_of(true)
-    assert (2 ** (at - 1) if at else 0) <= told <= 2**at
+    assert (2 ** (at - 1) if at else 0) <= estimate <= 2**at
 
 
 @given(st.lists(SHORT, min_size=1, max_size=50))
 def test_quantiles_do_not_cross(latencies: list[int]) -> None:
     """More of them never took less time."""
-    told = [quantile_us(counted(latencies), share / 10) for share in range(11)]
-    assert told == sorted(told, key=lambda one: one or 0)
+    estimate = [quantile_us(counted(latencies), share / 10) for share in range(11)]
+    assert estimate == sorted(estimate, key=lambda one: one or 0)
 
 
 def test_odd_quantiles() -> None:
@@ -60,7 +60,7 @@ def test_odd_quantiles() -> None:
 
 
 def test_counts_are_added_and_travel_without_the_zeros_at_the_end() -> None:
-    """Whatever their lengths; what no count has is not told."""
+    """Counts of different lengths are added; trailing zeros are left out."""
     assert added([[1, 2], [0, 0, 3], []]) == [1, 2, 3]
     assert added([]) == []
     assert trimmed([0, 1, 0, 0]) == [0, 1]

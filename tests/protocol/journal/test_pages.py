@@ -60,12 +60,12 @@ def test_a_page_comes_back(page: FeedPage) -> None:
     )
 )
 def test_a_question_comes_back(ask: PageRequest) -> None:
-    """With everything that it asks for."""
+    """The parsed request equals the sent one."""
     assert pages.parse_request(msgpack.unpackb(msgpack.packb(ask.body()))) == ask
 
 
 def test_a_question_is_bounded() -> None:
-    """Whoever asks for more gets what is allowed."""
+    """Values above a limit are reduced to the limit."""
     ask = pages.parse_request({"journal": "ab", "bytes_max": 10**12, "wait_seconds": 3600})
     assert ask.bytes_max == pages.PAGE_BYTES_MAX
     assert ask.wait_seconds == pages.WAIT_SECONDS_MAX
@@ -144,7 +144,9 @@ def test_kinds_of_tomorrow_are_left_out() -> None:
 def test_a_start_wants_what_is_behind_it(
     start: FeedStart, epoch: int, sequence: int, time_ns: int, wanted: bool
 ) -> None:
-    """By place in the WAL and by time; bases always, for they say what is known."""
+    """The start compares the place in the WAL and the time; bases always pass, because they define known
+    versions.
+    """
     assert start.wants(time_ns, UpdateRecord(epoch, sequence, "x", "1", 1, 0, (), b"")) is wanted
     assert start.wants(time_ns, DeletedRecord(1, 0, 0)) is (time_ns >= start.time_ns)
     assert start.wants(time_ns, BaseRecord(1, 1, 1, 0, "", b"", b"", b""))

@@ -1,4 +1,4 @@
-"""What stands in a journal: goes in and comes out the same, and nothing else gets in."""
+"""Journal records: a decoded record equals the encoded one, and malformed values are refused."""
 
 import msgpack
 import pytest
@@ -65,14 +65,14 @@ def test_fields_of_a_later_version_are_left_alone(record: records.Record, more: 
 
 
 @given(any_record)
-def test_who_reads_documents_is_given_nothing_else(record: records.Record) -> None:
-    """What is about a server is for them as if it were of an unknown kind."""
+def test_a_reader_of_documents_gets_document_records_only(record: records.Record) -> None:
+    """A record about a server counts as an unknown kind for readers of documents."""
     found = records.decode_document(records.encode(record))
     assert found == (None if isinstance(record, AnswersRecord) else record)
 
 
 def test_the_key_of_answers_is_no_document_id() -> None:
-    """So nobody can have a document that their records would be taken for."""
+    """No document can have an id whose records could be taken for server records."""
     with pytest.raises(InvalidDocumentId, match="must not begin with '-'"):
         check_document_id(records.ANSWERS_KEY.decode())
 
@@ -84,7 +84,7 @@ def test_an_erasure_of_before_it_named_its_lease() -> None:
 
 @pytest.mark.parametrize("value", [["q", 1, 2], ["u", 2, 1], [7, 1], [None, 1]])
 def test_an_unknown_kind_or_layout_is_skipped(value: object) -> None:
-    """What a newer version wrote is not an error."""
+    """A record of a newer version is no error."""
     assert records.decode(value) is None
 
 
@@ -136,7 +136,7 @@ ANSWERS = ["s", 1, "server", 10, 20, 3, [0, 1, 2], {"deleted": 4}]
     ],
 )
 def test_a_malformed_record_is_refused_with_a_sentence(value: object) -> None:
-    """Damage that a checksum did not see, or a stranger's file, is never taken for a record."""
+    """Damage that the checksum missed, or a foreign file, is never taken for a record."""
     with pytest.raises(MalformedRecord, match=r"\w+ "):
         records.decode(value)
 

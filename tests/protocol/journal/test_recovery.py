@@ -1,4 +1,4 @@
-"""What servers ask each other after a loss of NATS: every message comes back, and none is half understood."""
+"""Requests between servers after a loss of NATS: every message reads back equal, or is refused."""
 
 from dataclasses import asdict
 from typing import Any

@@ -63,7 +63,7 @@ def test_updates_of_one_peer_apply_in_order_only() -> None:
 
 
 def test_an_update_that_is_here_already_is_nothing_new() -> None:
-    """Idempotence is the CRDT's: doubled updates are applied and say so."""
+    """Updates are idempotent: a repeated update is applied and reports nothing new."""
     writer = replica(1)
     first, second = typed(writer, "a"), typed(writer, "b")
     reader = replica(2, first, second)
@@ -120,7 +120,7 @@ def test_no_part_of_an_update_is_applied() -> None:
 
 
 def test_a_later_change_in_an_update_may_need_more_than_its_first() -> None:
-    """What an update needs is what all its changes need, not only the earliest."""
+    """An update needs the dependencies of all its changes, not only those of the earliest."""
     alice = replica(1)
     early = typed(alice, "abc")
     bob = replica(2, early)
@@ -175,7 +175,9 @@ def test_whole_or_nothing_among_many_peers(
 
 
 def test_an_update_with_a_hole_poisons_the_replica_aloud() -> None:
-    """An update made with a hole inside hides what it needs: the replica must be thrown away, and says so."""
+    """An update with a hole inside hides its dependencies: the replica raises an error and must
+    be discarded.
+    """
     writer = replica(1)
     for letter in "abcd":
         typed(writer, letter)
@@ -186,7 +188,7 @@ def test_an_update_with_a_hole_poisons_the_replica_aloud() -> None:
 
 
 def test_an_update_carries_its_origin_to_the_observers() -> None:
-    """Who listens to the document can tell where a change came from."""
+    """A listener of the document gets the origin of each change."""
     seen: list[str] = []
     reader = Replica()
     subscription = reader.doc.subscribe_root(lambda event: seen.append(event.origin))
@@ -229,7 +231,7 @@ def test_what_cannot_be_worked_out_poisons_the_replica_aloud(monkeypatch: pytest
 
 
 def test_covers_asks_without_changing() -> None:
-    """Whether every change of an update is here already."""
+    """`covers` compares the changes of an update with the document, and changes neither."""
     writer = replica(1)
     first, second = typed(writer, "a"), typed(writer, "b")
     reader = replica(2, first)
@@ -290,7 +292,7 @@ def test_an_edit_on_trimmed_history_is_refused() -> None:
 
 
 def test_an_edit_on_kept_history_is_taken() -> None:
-    """Whoever knew the start of the kept history may go on from there."""
+    """An edit on the start of the kept history is accepted."""
     trimmed, updates = shallow()
     other = replica(3, *updates)
     assert trimmed.apply(typed(other, "x")) == Applied(new=True)
@@ -321,7 +323,7 @@ def test_a_lazy_replica_takes_a_shallow_snapshot_too() -> None:
 
 
 def test_a_vector_reads_the_same_however_it_is_encoded() -> None:
-    """Two encodings of one version vector compare equal by what they say."""
+    """Two encodings of one version vector are equal after decoding."""
     assert vector_items(vector((2, 5), (1, 3))) == vector_items(vector((1, 3), (2, 5)))
     assert vector_items(nothing_known()) == ()
 
@@ -464,12 +466,12 @@ SAMPLE = sample()
 
 @given(st.binary(max_size=100) | st.binary(max_size=60).map(lambda tail: SAMPLE[0][:20] + tail))
 def test_random_bytes_are_invalid(data: bytes) -> None:
-    """They are refused by every door, and the replica stays as it was."""
+    """Every function that reads bytes refuses them, and the replica stays unchanged."""
     reader = replica(2, SAMPLE[0])
     before = (reader.version(), reader.value())
-    for door in (reader.apply, reader.covers, Replica.from_snapshot):
+    for read in (reader.apply, reader.covers, Replica.from_snapshot):
         with pytest.raises(InvalidUpdate):
-            door(data)
+            read(data)
     assert (reader.version(), reader.value()) == before
 
 
@@ -497,8 +499,8 @@ def test_a_forged_update_is_refused_by_name(blob: bytes, place: int, byte: int, 
     assert isinstance(outcome, Applied | Unready)
 
 
-def test_what_loro_has_no_better_word_for_is_invalid() -> None:
-    """Loro says "Unknown Error" of some bytes that it cannot read: to us they are an invalid update."""
+def test_an_unknown_error_of_loro_is_an_invalid_update() -> None:
+    """Loro reports "Unknown Error" for some unreadable bytes: they are an invalid update."""
     with pytest.raises(InvalidUpdate) as caught:
         Replica().apply(forged(SAMPLE[0][:20] + b"\x00\x01" + SAMPLE[0][22:]))
     assert type(caught.value) is InvalidUpdate
@@ -508,7 +510,7 @@ def test_what_loro_has_no_better_word_for_is_invalid() -> None:
 def test_bytes_that_are_no_version(data: bytes) -> None:
     """Frontiers and vectors from the wire are refused by name too."""
     reader = replica(2, SAMPLE[0])
-    for door in (
+    for read in (
         reader.includes,
         reader.updates_since,
         reader.vector_of,
@@ -517,7 +519,7 @@ def test_bytes_that_are_no_version(data: bytes) -> None:
         reader.shallow_snapshot,
     ):
         with pytest.raises(InvalidUpdate):
-            door(data)
+            read(data)
     trimmed, _ = shallow()
     with pytest.raises(InvalidUpdate):
         trimmed.can_serve_since(data)
@@ -529,8 +531,10 @@ def test_a_snapshot_of_an_unknown_version_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("ids", [[ID(1, -1)], [ID(1, 0), ID(2, -(2**31))], [ID(9, 0)], [ID(1, 2**31 - 1)]])
-def test_heads_that_nobody_made_break_nothing(ids: list[ID]) -> None:
-    """Loro panics over a counter below zero and the document stays broken: such heads are not asked for."""
+def test_forged_heads_break_nothing(ids: list[ID]) -> None:
+    """A counter below zero makes Loro panic and breaks the document, so the replica never passes such heads
+    to Loro.
+    """
     doc = LoroDoc()
     doc.peer_id = 1
     doc.get_text("t").insert(0, "hello")

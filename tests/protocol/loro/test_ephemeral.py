@@ -11,7 +11,7 @@ from lorogo_protocol.loro.ephemeral import PresenceStore
 
 
 def test_presence_travels() -> None:
-    """What one says of itself, a newcomer gets from the merged state."""
+    """A newcomer gets the entry of each client from the merged state."""
     alice, owner, carol = PresenceStore(30), PresenceStore(30), PresenceStore(30)
     alice.store.set("alice", {"cursor": 3})
     owner.apply(alice.encode_all())
@@ -23,7 +23,7 @@ def test_presence_travels() -> None:
 
 
 def test_presence_vanishes() -> None:
-    """What is not renewed is gone, from the states and from what newcomers get."""
+    """An entry without renewal disappears from the states and from the encoding for newcomers."""
     presence = PresenceStore(0.001)
     presence.store.set("alice", 1)
     deadline = time.monotonic() + 5

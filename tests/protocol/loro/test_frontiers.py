@@ -1,4 +1,4 @@
-"""What frontiers say."""
+"""Encodings of frontiers."""
 
 from hypothesis import given
 from hypothesis import strategies as st

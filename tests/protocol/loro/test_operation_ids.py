@@ -104,7 +104,7 @@ def test_a_run_that_was_cut_differently_is_the_same() -> None:
 
 
 def test_trimmed_history_counts_as_equal() -> None:
-    """What a document does not keep any more cannot be compared."""
+    """Operations that the document no longer keeps cannot be compared."""
     doc = twin("hello")
     doc.get_text("t").insert(5, "!")
     doc.commit()

@@ -1,4 +1,4 @@
-"""What is present at a document: merged, counted, bounded."""
+"""The presence of a document: merged, counted, bounded."""
 
 import gc
 import random
@@ -31,8 +31,8 @@ def read(data: bytes) -> dict[str, object]:
     return dict(store.get_all_states())
 
 
-def test_what_was_said_first_goes_first() -> None:
-    """Saying it again makes it young."""
+def test_the_oldest_entry_is_dropped_first() -> None:
+    """A repeated entry counts as new."""
     gone: list[str] = []
     present = BoundedPresenceStore(60.0, bytes_max=1_000_000, entries_max=8, gone=gone.append)
     for number in range(8):
@@ -55,7 +55,7 @@ def test_marks_of_removed_entries_are_bounded() -> None:
     assert set(present.states()) == {"stays"}
 
 
-def test_what_has_expired_is_let_go_though_nobody_asks() -> None:
+def test_an_expired_entry_is_dropped_without_a_read() -> None:
     """A sweep is enough."""
     gone: list[str] = []
     present = BoundedPresenceStore(0.05, gone=gone.append)
@@ -68,7 +68,7 @@ def test_what_has_expired_is_let_go_though_nobody_asks() -> None:
 
 
 def test_news_are_what_would_change() -> None:
-    """What is known is none; nothing is changed by asking."""
+    """A known entry is no change; the comparison changes nothing."""
     present = BoundedPresenceStore(60.0)
     known = entry("a")
     present.apply(known)

@@ -14,7 +14,7 @@ def test_a_version_is_text_that_a_shell_leaves_alone(frontiers: bytes, text: str
 
 
 def test_the_sentence_names_the_version() -> None:
-    """A long text is shortened, and says so."""
+    """A long text is shortened, with an ellipsis."""
     assert unknown_version("vAA") == "'vAA' is not a version of this document; its history lists them"
     assert unknown_version("v" * 61).startswith(f"'{'v' * 60}...' is not")
     assert unknown_version("v" * 60).startswith(f"'{'v' * 60}' is not")

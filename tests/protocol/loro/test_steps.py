@@ -44,7 +44,7 @@ def _act(writer: Replica, what: str, at: int, much: int) -> None:
 
 @given(acts=_ACTS)
 def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int, int]]) -> None:
-    """Whoever wrote what, alone or beside others: steps, also far too small ones, change nothing."""
+    """Import in steps, even in too small ones, gives the same document for every mix of writers."""
     writers = [replica(peer) for peer in (1, 2, 3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "STEP_OPERATIONS", 3)
@@ -102,7 +102,7 @@ def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
     first.apply(beside)
     merged = replica(2, base, update, beside)
     update_merged = update, typed(merged, "z" * 500)  # and goes on where both are
-    alone = typed(replica(4), "a" * 3_500)  # by somebody who knew nothing
+    alone = typed(replica(4), "a" * 3_500)  # by a writer with an empty document
     for there, missing, reached in (
         ([base, beside], [update], {1: 5, 2: 3_000}),
         ([base, beside], [*update_merged], {1: 5, 2: 3_000}),
@@ -123,7 +123,7 @@ def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("kind", ["tree", "cards"])
 def test_trees_and_movable_lists_are_worked_out_at_once(kind: str) -> None:
-    """Loro looks at the whole of them at each step: 100,000 nodes took 4 s in steps, at once a quarter."""
+    """Loro reads all of them at each step: 100,000 nodes took 4 s in steps, a quarter of that at once."""
     base = typed(replica(1), "hello")
     writer = replica(2, base)
     before = writer.version().vector
@@ -448,7 +448,7 @@ def test_scattered_edits_take_smaller_steps() -> None:
 
 
 def test_a_long_run_of_a_movable_list_is_not_detached() -> None:
-    """Loro looks at the whole list at each step, so it is worked out with the import."""
+    """Loro reads the whole list at each step, so the import computes it at once."""
     writer, reader = replica(1), Replica(lazy=True)
     update = _pushed(writer, "movable list", steps.STEP_OPERATIONS + 1)
     reader.apply(update, foreign=True, new=True, settle=False)

@@ -35,13 +35,13 @@ def cut(payload: bytes, log_id: str = "id", size: int = 4) -> list[Chunk]:
 def feed(
     assembler: ChunkAssembler, chunks: Iterable[Chunk], *, first: int = 1, now: float = 0.0
 ) -> list[AssemblyOutcome]:
-    """Add them all, with sequences from `first` on; what was said, without the silences."""
+    """Add all chunks, with sequences from `first` on; return the outcomes without the Nones."""
     said = [assembler.add(chunk, sequence=first + n, now=now) for n, chunk in enumerate(chunks)]
     return [outcome for outcome in said if outcome is not None]
 
 
 def answered(outcomes: Iterable[AssemblyOutcome]) -> list[tuple[str, str]]:
-    """What senders are told: inbox and reason."""
+    """The replies to senders: inbox and reason."""
     return [
         (outcome.inbox, outcome.reason if isinstance(outcome, AssemblyRejected) else "ok")
         for outcome in outcomes
@@ -145,7 +145,7 @@ def test_repeating_the_final_chunk_does_not_prolong_the_grace() -> None:
 
 
 def test_an_update_without_its_final_chunk_expires() -> None:
-    """After 60 s nobody waits for it any more; there is nobody to answer."""
+    """After 60 s the update is dropped; there is no inbox to answer."""
     first, *_ = cut(b"abcdefgh")
     assembler = ChunkAssembler()
     assert assembler.add(first, sequence=1, now=0.0) is None
@@ -156,7 +156,7 @@ def test_an_update_without_its_final_chunk_expires() -> None:
 
 
 @given(st.binary(min_size=5, max_size=40), st.data())
-def test_a_nacked_id_begins_afresh(payload: bytes, data: st.DataObject) -> None:
+def test_a_nacked_id_starts_over(payload: bytes, data: st.DataObject) -> None:
     """After `chunk-missing` the same id, sent whole in any order, is whole."""
     chunks = cut(payload)
     assembler = ChunkAssembler()
@@ -170,7 +170,7 @@ def test_a_nacked_id_begins_afresh(payload: bytes, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_wrong_digest_is_a_mismatch(order: tuple[int, int]) -> None:
-    """The bytes are not those that were digested: told at once, forgotten at once."""
+    """Bytes that do not match the digest are refused and dropped at once."""
     first, last = cut(b"abcdefgh")
     chunks = [first, replace(last, digest="1")]
     assembler = ChunkAssembler()
@@ -293,7 +293,9 @@ def test_too_many_chunks_are_too_large() -> None:
 
 
 def test_one_chunk_repeated_for_ever_is_too_large() -> None:
-    """Who repeats chunks without end is refused, and the bytes go; time takes care of the rest."""
+    """A sender that repeats chunks without end is refused, and the memory is freed; expiry
+    removes the rest.
+    """
     first, second, last = cut(b"abcdefghij")
     assembler = ChunkAssembler()
     assert feed(assembler, [first] * (4 * CHUNKS_MAX)) == []
@@ -306,7 +308,7 @@ def test_one_chunk_repeated_for_ever_is_too_large() -> None:
 
 
 def test_a_refused_update_without_final_chunk_expires() -> None:
-    """There is nobody to tell; its messages are named so that they can be cleaned up."""
+    """There is no inbox to answer; the outcome has its sequences for cleanup."""
     assembler = ChunkAssembler(update_bytes_max=6)
     assert feed(assembler, cut(b"abcdefghijkl")[:2]) == []
     (no,) = assembler.expire(60.0)
@@ -346,7 +348,7 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
 
 
 def test_many_small_updates_do_not_shield_the_large_ones() -> None:
-    """When bytes run out the oldest goes that makes enough room, so one is always enough."""
+    """The oldest update that frees enough memory is dropped, so one is always enough."""
     assembler = ChunkAssembler(unfinished_bytes_max=100)
     small = [Chunk(f"small{n}", 0, b"x") for n in range(20)]
     assert feed(assembler, [*small, Chunk("large", 0, bytes(70))]) == []
@@ -397,7 +399,7 @@ def test_an_acked_id_with_another_digest_is_a_mismatch() -> None:
 
 
 def test_acked_ids_are_remembered_for_ten_minutes() -> None:
-    """Then the id may begin afresh."""
+    """After that time, the id is new again."""
     assembler = ChunkAssembler()
     assembler.acked("old", digest(b"abc"), 1, now=0.0)
     assembler.acked("new", digest(b"abc"), 2, now=300.0)
@@ -448,8 +450,8 @@ def test_the_mark_does_not_lift_the_wires_limit() -> None:
 # --- room of several assemblers -------------------------------------------------------------------
 
 
-def test_assemblers_share_a_room() -> None:
-    """When all together hold too much, the largest unfinished update of the one that adds is refused."""
+def test_assemblers_share_a_memory_budget() -> None:
+    """Above the shared limit, the assembler that adds a chunk refuses its own largest unfinished update."""
     room, one, other = MemoryBudget(10), ChunkAssembler(), ChunkAssembler()
     one.share(room)
     other.share(room)
@@ -477,7 +479,7 @@ def test_a_limit_that_is_set_later_counts_for_whole_updates() -> None:
 
 
 def test_an_acked_id_is_forgotten_in_time() -> None:
-    """A final chunk that comes again after that is a new update; chunks before it say nothing."""
+    """A final chunk after that time is a new update; chunks without it have no outcome."""
     assembler = ChunkAssembler(remember_seconds=10.0)
     chunks = cut(b"a" * 6)
     (said,) = feed(assembler, chunks)

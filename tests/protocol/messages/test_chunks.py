@@ -29,7 +29,7 @@ def test_chunks_are_the_payload_cut(payload: bytes, size: int, inbox: str) -> No
 
 @given(st.binary(max_size=300), st.integers(1, 64), st.sampled_from(["", "_INBOX.x"]))
 def test_a_chunk_survives_the_wire(payload: bytes, size: int, inbox: str) -> None:
-    """What is read off a message is what was sent."""
+    """The parsed chunk equals the sent one."""
     for chunk in split(payload, "id", chunk_bytes_max=size, inbox=inbox):
         assert parse(chunk.headers(), chunk.data) == chunk
 
