@@ -19,7 +19,7 @@ def test_what_needs_a_cluster_is_left_out_before_anything_is_started() -> None:
 
 
 def test_if_nothing_is_left_the_reason_is_named() -> None:
-    """Nobody has to wait for a start to hear it."""
+    """The error appears before the stack starts."""
     one = FaultRun(FaultRunSettings(only=("leader-change",)), [])
     with pytest.raises(FaultUnavailable, match="leader-change needs a cluster: --nats three"):
         one._choices()
@@ -31,8 +31,8 @@ def test_if_nothing_is_left_the_reason_is_named() -> None:
     ("only", "words"),
     [(("journal-flip", "wal-flip"), "--only names both: name one side"), ((), "--only selects the others")],
 )
-def test_why_a_side_is_spared_fits_what_was_asked(only: tuple[str, ...], words: str) -> None:
-    """Whoever named both sides is not told to use --only."""
+def test_the_reason_for_a_spared_side_fits_the_options(only: tuple[str, ...], words: str) -> None:
+    """After --only with faults of both sides, the reason does not recommend --only."""
     one = FaultRun(FaultRunSettings(only=only, nodes=3), [])
     one._choices()
     assert one.outcome.left_out

@@ -66,7 +66,7 @@ def test_what_cannot_be_drilled_is_refused(arguments: tuple[str, ...], words: st
 
 
 def test_a_refused_drill_leaves_no_file_behind(tmp_path: Path) -> None:
-    """No empty JSON that a script would read; one of before stays as it was."""
+    """A refused run leaves no empty JSON file for a script, and does not change an existing one."""
     refused(lorogo("chaos", "--only", "server-kil", "--json", "out.json", cwd=tmp_path))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "out.json").write_text("before")
@@ -75,7 +75,7 @@ def test_a_refused_drill_leaves_no_file_behind(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    """Where all files are to be kept must be a folder."""
+    """The place for kept files must be a folder."""
     place = tmp_path / "file"
     place.touch()
     with pytest.raises(ChaosError, match="file cannot be created"):
@@ -131,7 +131,7 @@ def test_a_short_drill_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.nats
 @pytest.mark.timeout(PATIENCE)
 def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
-    """It mends, waits for the ACKs, reads the documents, and tells; no process is left."""
+    """The run heals its faults, waits for the ACKs, reads the documents and reports; no process is left."""
     command = [*COMMAND, *SHORT, "--minutes", "30", "--only", "link-delay", "--json", "-"]
     with subprocess.Popen(
         [*command, "--keep", str(tmp_path / "kept")],
@@ -146,10 +146,10 @@ def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
             if "the faults begin" in line:
                 break
         drill.send_signal(signal.SIGINT)
-        told, words = drill.communicate(timeout=PATIENCE)
+        output, words = drill.communicate(timeout=PATIENCE)
     assert "interrupted: finishing" in words
     assert "every process is killed and restarted: only data on disks counts" in words
-    found = json.loads(told)
+    found = json.loads(output)
     assert drill.returncode == 0
     assert found["interrupted"] is True
     assert found["acked"] > 0
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
 @pytest.mark.nats
 @pytest.mark.timeout(PATIENCE)
 def test_a_second_ctrl_c_ends_a_drill_at_once(tmp_path: Path) -> None:
-    """Nothing is told, nobody is left, and the exit code is that of an interrupted command."""
+    """The run prints no report, leaves no process, and exits as an interrupted command does."""
     command = [*COMMAND, *SHORT, "--minutes", "30", "--only", "link-delay", "--keep", str(tmp_path / "kept")]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -173,8 +173,8 @@ def test_a_second_ctrl_c_ends_a_drill_at_once(tmp_path: Path) -> None:
             if "interrupted: finishing" in line:
                 break
         drill.send_signal(signal.SIGINT)
-        told, words = drill.communicate(timeout=PATIENCE)
-    assert (drill.returncode, told) == (130, "")
+        output, words = drill.communicate(timeout=PATIENCE)
+    assert (drill.returncode, output) == (130, "")
     assert words.endswith("NOT VERIFIED: interrupted twice\n")
     assert _mentioning(tmp_path) == []
 
@@ -210,7 +210,7 @@ async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENCE)
 async def test_what_is_really_gone_is_found() -> None:
-    """JetStream's files and the journals are removed behind everybody's back: all that was ACKed is lost."""
+    """JetStream's files and the journals are deleted under the running stack: every ACKed edit is lost."""
     async with ChaosStack(ChaosStackSettings(servers=1)) as stack:
         fleet = ClientFleet(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=50, seed=1)
         async with fleet:

@@ -1,4 +1,4 @@
-"""A drill that is interrupted: it is verified all the same, or says that it is not."""
+"""An interrupted run is still verified, or reports that it is not."""
 
 import asyncio
 import os
@@ -74,22 +74,22 @@ async def _interrupted(
     )
     stop = asyncio.Event()
     stop.set()
-    told: list[str] = []
-    one = FaultRun(FaultRunSettings(documents=1), [], progress=told.append, stop=stop)
+    reported: list[str] = []
+    one = FaultRun(FaultRunSettings(documents=1), [], progress=reported.append, stop=stop)
     fleet = cast(ClientFleet, _Crowd())
     await one._first_acks(fleet)
     await one._end(cast(ChaosStack, stack), fleet)
-    return one, processes, told
+    return one, processes, reported
 
 
 async def test_an_interrupted_drill_restarts_everything_before_it_judges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only what is on disks counts, also then; and no fault is announced."""
-    one, processes, told = await _interrupted(monkeypatch, ready=True)
+    one, processes, reported = await _interrupted(monkeypatch, ready=True)
     assert [process.killed for process in processes] == [1, 1]
     assert one.outcome.good
-    assert not any("faults begin" in words for words in told)
+    assert not any("faults begin" in words for words in reported)
 
 
 async def test_a_restart_that_does_not_end_in_time_verifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ async def test_a_reading_that_does_not_end_in_time_verifies_nothing(monkeypatch:
     assert not one.outcome.good
 
 
-async def test_a_second_signal_is_heard_once() -> None:
-    """The first asks for an end, the second does not wait for it, and a third disturbs nobody."""
+async def test_a_second_signal_counts_once() -> None:
+    """The first signal requests the end, the second forces it, and a third has no effect."""
     called: list[str] = []
     with stop_signals(again=lambda: called.append("again")) as stop:
         os.kill(os.getpid(), signal.SIGINT)

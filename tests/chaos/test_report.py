@@ -1,4 +1,4 @@
-"""What a drill tells: words for people, JSON for scripts, an exit code for both."""
+"""The report of a run: sentences for people, JSON for scripts, an exit code for both."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,9 @@ def test_a_drill_that_lost_nothing_says_so() -> None:
 
 
 def test_a_lost_edit_is_named() -> None:
-    """Exit code 1; the words say what is lost, where, and when it was ACKed. Nobody says that all is well."""
+    """Exit code 1; the report names the lost edit, its document and the time of its ACK, and contains no
+    "nothing lost".
+    """
     bad = outcome("0.1.1")
     words = report.sentences(bad)
     assert report.exit_code(bad) == 1
@@ -66,14 +68,14 @@ def test_what_could_not_be_verified_is_not_called_good() -> None:
 
 
 def test_a_document_that_is_not_served_is_not_called_good() -> None:
-    """One that stays in ERROR is told, though a reader may still get it."""
+    """A document that stays in ERROR is reported, although a reader may still get it."""
     stuck = outcome("0.1.1", "0.1.2")
     stuck.in_error = ["a"]
     assert report.exit_code(stuck) == 1
     assert report.sentences(stuck)[0] == "NOT SERVED: in the state ERROR at the end: a"
 
 
-def test_duplicates_and_missing_recoveries_are_told() -> None:
+def test_duplicates_and_missing_recoveries_are_reported() -> None:
     """They are facts, and no loss."""
     twice = outcome("0.1.1", "0.1.2", "0.1.2")
     words = report.sentences(twice)
@@ -82,8 +84,10 @@ def test_duplicates_and_missing_recoveries_are_told() -> None:
     assert "after 1 faults, not every edit was ACKed in time" in words
 
 
-def test_growth_is_told_in_a_sentence() -> None:
-    """Who grows, by how much; or that nobody does; or that nobody lived long enough."""
+def test_growth_is_reported_in_a_sentence() -> None:
+    """The report names growing processes with their growth, or reports no growth, or that the run was too
+    short.
+    """
     one = outcome("0.1.1", "0.1.2")
     assert report.sentences(one)[-1] == "memory and open files: no growth in 1 processes"
     one.growths[0] = replace(one.growths[0], words="grows by 9.0 MiB")
@@ -112,7 +116,7 @@ def test_the_figures_are_a_table() -> None:
 
 
 def test_faults_are_counted_by_kind_and_those_left_out_say_why() -> None:
-    """So that nobody takes a fault that did not strike for one that was survived."""
+    """The reader can distinguish a fault that was left out from one that was survived."""
     assert report.faults_part(outcome()).rows == (
         ("nats-kill", "1", "-"),
         ("server-kill", "1", "1.00 / 1.00 s"),
@@ -121,7 +125,7 @@ def test_faults_are_counted_by_kind_and_those_left_out_say_why() -> None:
 
 
 def test_a_fault_without_an_effect_is_not_taken_for_one_that_was_survived() -> None:
-    """The table and the JSON say how many of a kind were felt."""
+    """The table and the JSON have the number of faults with an effect."""
     some = outcome("0.1.1", "0.1.2")
     some.fault_records = [
         replace(some.fault_records[0], effective=False),
@@ -134,7 +138,7 @@ def test_a_fault_without_an_effect_is_not_taken_for_one_that_was_survived() -> N
 
 
 def test_only_processes_that_could_be_judged_are_shown() -> None:
-    """Figures of seconds say nothing; they are in the JSON. If nobody can be judged there is no table."""
+    """Figures of short processes are only in the JSON; without a judged process there is no table."""
     short = outcome()
     shown = report.usage_part(short)
     assert [row[:3] for row in shown.rows] == [("server-1", "200 s", "50.0 / 51.0")]
@@ -170,7 +174,7 @@ def test_the_json_has_everything() -> None:
 
 
 def test_without_an_ack_nothing_is_verified() -> None:
-    """A drill that was interrupted before the first ACK does not say that nothing was lost."""
+    """A run that was interrupted before the first ACK does not claim that nothing was lost."""
     found = FaultRunResult(FaultRunVerdict(edits=3))
     assert report.exit_code(found) == 1
     assert "NOT VERIFIED: nothing was ACKed" in report.sentences(found)

@@ -61,7 +61,7 @@ def test_what_ended_with_its_session_is_not_promised_by_a_later_ack() -> None:
 
 
 def test_a_mark_that_is_there_twice_was_applied_twice() -> None:
-    """Duplicates are named; they are told, and are no loss."""
+    """Duplicates are listed in the verdict, and are no loss."""
     one = incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1))
     verdict = judge([one], {"a": final("0.1.1", "0.1.1")})
     assert verdict.duplicated == {"a": ["0.1.1"]}
@@ -76,12 +76,12 @@ def test_what_a_local_store_promised_must_come() -> None:
     assert judge([first, second], {"a": final("0.1.1")}).good
     verdict = judge([first, second], {"a": final()})
     assert [missing.mark for missing in verdict.forgotten] == ["0.1.1"]
-    assert verdict.unknown == 1  # the second edit: nobody promised it
+    assert verdict.unknown == 1  # the second edit, which was neither stored nor ACKed
     assert not verdict.good
 
 
-def test_nobody_blames_a_store_that_was_not_emptied() -> None:
-    """Writers that did not come to rest are told instead: the drill could not verify."""
+def test_an_undrained_store_is_not_blamed() -> None:
+    """Writers that did not drain are listed instead: the run could not verify them."""
     first = incarnation(("wrote", 1, "a", 1), ("stored", 2, "a", 1), stored=True)
     verdict = judge([first], {"a": final()}, undrained=[0])
     assert verdict.forgotten == []
@@ -90,15 +90,15 @@ def test_nobody_blames_a_store_that_was_not_emptied() -> None:
     assert not verdict.verified
 
 
-def test_a_document_that_nobody_could_read_is_not_verified() -> None:
+def test_an_unreadable_document_is_not_verified() -> None:
     """Unknown is not good."""
     one = incarnation(("wrote", 1, "a", 1), ("acked", 2, "a", 1))
     verdict = judge([one], {"a": None})
     assert (verdict.unread, verdict.lost, verdict.good) == (["a"], [], False)
 
 
-def test_a_document_that_was_edited_and_that_nobody_asked_for_is_not_verified() -> None:
-    """A drill that forgets a document does not say that nothing of it is lost."""
+def test_an_edited_document_without_a_final_read_is_not_verified() -> None:
+    """A verdict without the final state of a document does not claim that none of its edits is lost."""
     one = incarnation(
         ("wrote", 1, "a", 1), ("acked", 2, "a", 1), ("wrote", 3, "a_2", 2), ("acked", 4, "a_2", 2)
     )
@@ -106,7 +106,7 @@ def test_a_document_that_was_edited_and_that_nobody_asked_for_is_not_verified() 
     assert (verdict.unread, verdict.lost, verdict.good) == (["a_2"], [], False)
 
 
-def test_replicas_that_end_up_different_are_told() -> None:
+def test_different_final_replicas_are_listed() -> None:
     """The last look of a writer is compared with the document that a new client was given."""
     seen = WriterRun(
         0, 1, False, 0.0, [WriterEvent("seen", 1, "a", 0, "old"), WriterEvent("seen", 2, "a", 0, "d")]
@@ -134,7 +134,7 @@ def test_a_takeover_ends_with_the_ack_of_an_edit_that_came_after_the_strike() ->
     assert verdict.takeovers == [6.0]
 
 
-def test_a_document_that_nobody_edited_says_nothing_about_a_takeover() -> None:
+def test_a_document_without_edits_measures_no_takeover() -> None:
     """Only one that was edited within a second of the strike was waited for."""
     one = incarnation(("wrote", 13, "a", 1), ("acked", 13.1, "a", 1))
     assert judge([one], {"a": final("0.1.1")}, [fault(10, "a", "b")]).takeovers == []
@@ -151,7 +151,7 @@ def test_the_longest_silence_is_that_of_a_document_with_something_unacked() -> N
 
 
 def test_a_killed_writer_waits_no_longer() -> None:
-    """What it had unACKed waits until it is killed, and not beyond."""
+    """Its unACKed edits count as waiting until the kill, not longer."""
     first = incarnation(("wrote", 1, "a", 1), ended=2.5)
     second = incarnation(("wrote", 50, "a", 1), ("acked", 51, "a", 1), writer=1)
     assert judge([first, second], {"a": final("1.1.1")}).silence.seconds == 1.5
@@ -179,7 +179,7 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 
 def test_what_is_there_without_a_noted_ack_is_counted() -> None:
-    """A writer is killed between the ACK and its note: the edit is there, and nobody has lost anything."""
+    """A writer killed between an ACK and its event has an edit that is there, and no loss."""
     one = incarnation(("wrote", 1, "a", 1), ("wrote", 2, "a", 2), ("wrote", 3, "b", 3), ended=4)
     verdict = judge([one], {"a": final("0.1.1"), "b": None})
     assert (verdict.edits, verdict.acked) == (3, 0)
@@ -223,6 +223,6 @@ def test_every_edit_is_counted_once(
         "not ACKed, outcome unknown",
     )
     assert int(rows["edits"]) == sum(int(rows.get(name, "0")) for name in parts)
-    told = report.as_json(FaultRunResult(verdict), FaultRunSettings(), {})
+    figures = report.as_json(FaultRunResult(verdict), FaultRunSettings(), {})
     names = ("acked", "not_noted_but_there", "never_acked_and_gone", "forgotten", "not_known")
-    assert told["edits"] == sum(told[name] for name in names)
+    assert figures["edits"] == sum(figures[name] for name in names)

@@ -7,14 +7,14 @@ from lorogo_chaos.faults.faults import registry
 from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
 
 
-def test_every_fault_is_told_in_words() -> None:
-    """And no words are left of one that is gone."""
+def test_every_fault_has_a_description() -> None:
+    """The catalogue has no description of a removed fault."""
     assert set(WORDS) == {*registry(), *WRITER_FAULTS}
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
 async def test_what_needs_a_cluster_is_possible_with_one(nodes: int) -> None:
-    """With one nats-server the menu says why not."""
+    """With one nats-server, the list has the reason why these faults are impossible."""
     entries = {entry.name: entry for entry in await list_faults(nodes)}
     assert set(entries) == set(WORDS)
     assert bool(entries["partition"].unmet_need) == (nodes == 1)

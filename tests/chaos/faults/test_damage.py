@@ -22,7 +22,7 @@ def bits(one: bytes, other: bytes) -> int:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_flip_changes_one_bit_of_what_was_written(stack_folder: Path, seed: int) -> None:
-    """Never of the zeros that were prepared ahead: nobody would notice."""
+    """The flip never hits preallocated zeros, where it would have no effect."""
     path = stack_folder / "a.seg"
     before = random.Random(seed).randbytes(100) + b"\x01" + bytes(5000)
     path.write_bytes(before)

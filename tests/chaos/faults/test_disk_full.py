@@ -1,4 +1,4 @@
-"""A disk that is filled: whether anybody felt it."""
+"""A filled disk, and the detection of its effect."""
 
 import random
 from types import SimpleNamespace

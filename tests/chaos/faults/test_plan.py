@@ -49,7 +49,7 @@ def test_either_side_comes_to_be_damaged() -> None:
 
 
 def test_a_plan_of_both_sides_is_impossible() -> None:
-    """Whoever forgets to choose a side is told at once."""
+    """A plan without a chosen side fails an assertion at once."""
     with pytest.raises(AssertionError, match="one side"):
         next(schedule(FAULTS, 1))
 

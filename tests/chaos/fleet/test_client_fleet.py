@@ -38,7 +38,7 @@ def waiting(*events: tuple[Kind, float, str, int]) -> UnackedEdits:
 
 
 def test_a_document_waits_until_what_was_written_before_is_acked() -> None:
-    """What is written later does not count: a drill under load recovers, too."""
+    """Later edits do not count: a run under load recovers, too."""
     one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("wrote", 5, "a", 3))
     assert one.documents(0.5) == set()
     assert one.documents(4) == {"a", "b"}
@@ -49,7 +49,7 @@ def test_a_document_waits_until_what_was_written_before_is_acked() -> None:
 
 
 def test_a_wait_ends_with_the_last_ack_of_what_was_written_before() -> None:
-    """Or, where nothing waited, with the first ACK since then: somebody must have been served."""
+    """Without waiting edits, the wait ends with the first later ACK, which proves that a server answers."""
     one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("acked", 3, "a", 1))
     assert one.ends_wait(3) == 3
     for event in (("wrote", 4, "a", 3), ("acked", 5, "a", 3), ("acked", 6, "b", 2), ("wrote", 7, "a", 4)):
@@ -61,7 +61,7 @@ def test_a_wait_ends_with_the_last_ack_of_what_was_written_before() -> None:
 
 
 def test_an_ack_of_nothing_is_none() -> None:
-    """A session that opens has everything ACKed: that says nothing."""
+    """A new session reports everything as ACKed, which is no ACK of an edit."""
     one = waiting(("acked", 3, "a", 0))
     assert (one.acked, one.acked_at, one.acked_documents) == (0, 0.0, set())
 
@@ -81,8 +81,10 @@ async def test_who_has_nothing_to_edit_is_not_waited_for(tmp_path: Path) -> None
         assert fleet.without_ack(0.0) == [0, 1]
 
 
-async def test_who_did_not_come_back_is_started_again(tmp_path: Path) -> None:
-    """A writer that ended, or whose start failed, does not stay away: nobody would notice what it misses."""
+async def test_an_ended_writer_is_started_again(tmp_path: Path) -> None:
+    """The fleet restarts a writer that ended or whose start failed, because its missing edits would stay
+    undetected.
+    """
     async with writers_of(tmp_path, ["a", "b"], 2) as fleet:
         await fleet.kill(0)
         assert fleet.running == [1]
@@ -92,7 +94,7 @@ async def test_who_did_not_come_back_is_started_again(tmp_path: Path) -> None:
 
 
 async def test_a_writer_that_is_gone_with_its_store_does_not_rest(tmp_path: Path) -> None:
-    """Nobody has opened what it kept: that is not lost, and not verified."""
+    """No client opened its store: the stored edits are not lost, and not verified."""
     async with writers_of(tmp_path, [], 2) as fleet:
         await fleet.kill_all()
         assert await fleet.drain(1.0) == [0]
@@ -100,10 +102,8 @@ async def test_a_writer_that_is_gone_with_its_store_does_not_rest(tmp_path: Path
         assert not fleet.has_store(1)
 
 
-async def test_who_does_not_tell_what_it_holds_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A replica that nobody could look at was not compared."""
+async def test_a_writer_without_digests_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica of such a writer was not compared."""
     async with writers_of(tmp_path, ["a", "b"], 2) as fleet:
         assert await fleet.record_digests() == []
         monkeypatch.setattr(fleets, "_REPLY_SECONDS", 0.5)

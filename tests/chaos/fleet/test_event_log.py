@@ -1,4 +1,4 @@
-"""What writers note: it is there when the call has returned, and a torn end does not matter."""
+"""The writers' event logs: an event is on disk when the call returns, and a torn end does no harm."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_notes_are_there_at_once_and_can_be_followed(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_is_passed_over_until_it_is_whole(tmp_path: Path) -> None:
-    """A kill may tear the last line: what it would have said was never said."""
+    """A kill may tear the last line, which then counts as unwritten."""
     path = tmp_path / "notes"
     with EventLog(path, writer=0, incarnation=1, stored=False) as notebook:
         notebook.record("wrote", "a", 1)

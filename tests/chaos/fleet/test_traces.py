@@ -36,7 +36,7 @@ def test_a_folder_gives_its_sequential_traces(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
-    """Whoever names a folder means its traces, and not the made one."""
+    """A named folder must have traces: the synthetic one is no substitute."""
     with pytest.raises(BadTrace, match=r"no \.json\.gz"):
         traces.of_folder(tmp_path)
     put(tmp_path, "two", CONCURRENT)

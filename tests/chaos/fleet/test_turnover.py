@@ -11,7 +11,7 @@ from lorogo_chaos.processes.stack import ChaosStack, ChaosStackSettings
 
 
 def test_documents_follow_each_other() -> None:
-    """The name says which it comes after."""
+    """The name of a document has its number in the order."""
     assert [following("chaos-7"), following("chaos-7_2"), following("chaos-7_9")] == [
         "chaos-7_2",
         "chaos-7_3",
@@ -19,8 +19,8 @@ def test_documents_follow_each_other() -> None:
     ]
 
 
-async def test_a_writer_goes_on_where_its_life_before_was(tmp_path: Path) -> None:
-    """What it left unACKed there is sent again, and nothing begins at the first document anew."""
+async def test_a_writer_continues_where_its_previous_incarnation_ended(tmp_path: Path) -> None:
+    """The writer sends its unACKed edits again, and does not restart at the first document."""
     async with ChaosStack(ChaosStackSettings(servers=1, folder=tmp_path / "stack")) as stack:
         fleet = ClientFleet(
             stack, ["a"], writers=1, traces=[made(100)], edits_per_second=200, seed=1, edits_each=3

@@ -18,7 +18,7 @@ class Echo:
     """A server on loopback that sends back what it hears."""
 
     def __init__(self) -> None:
-        self.heard = bytearray()
+        self.received = bytearray()
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -38,7 +38,7 @@ class Echo:
         self._writers.add(writer)
         try:
             while data := await reader.read(65536):
-                self.heard += data
+                self.received += data
                 writer.write(data)
                 await writer.drain()
         except ConnectionError:
@@ -54,7 +54,7 @@ async def lined() -> AsyncIterator[tuple[Echo, ProxyLink]]:
 
 
 class Caller:
-    """Somebody at the near end of a line."""
+    """A client at the near end of a link."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -87,7 +87,7 @@ async def test_a_line_passes_everything_in_order() -> None:
 
 
 async def test_a_cut_resets_connections_and_refuses_new_ones_until_it_is_healed() -> None:
-    """Both ends are told at once."""
+    """Both ends get the reset at once."""
     async with lined() as (_, line), calling(line) as caller:
         assert await caller.say(b"one") == b"one"
         line.cut()
@@ -103,7 +103,9 @@ async def test_a_cut_resets_connections_and_refuses_new_ones_until_it_is_healed(
 
 
 async def test_a_blackhole_keeps_connections_and_passes_nothing_until_it_is_healed() -> None:
-    """What was sent meanwhile arrives then, as TCP sends again; nobody is told that the other has gone."""
+    """Data sent meanwhile arrives after the heal, as TCP retransmits; no end is informed that the other has
+    closed.
+    """
     async with lined() as (echo, line), calling(line) as caller, calling(line) as leaver:
         assert await caller.say(b"one") == b"one"
         assert await leaver.say(b"x") == b"x"
@@ -116,7 +118,7 @@ async def test_a_blackhole_keeps_connections_and_passes_nothing_until_it_is_heal
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await asyncio.gather(caller.reader.read(1), late.reader.read(1))
-            assert bytes(echo.heard) == b"onex"
+            assert bytes(echo.received) == b"onex"
             assert line.connections == 3
             line.heal()
             assert await late.hear(3) == b"new"
@@ -124,14 +126,14 @@ async def test_a_blackhole_keeps_connections_and_passes_nothing_until_it_is_heal
 
 
 async def test_a_blackhole_holds_no_more_than_a_line_may() -> None:
-    """Whoever goes on sending is slowed down."""
+    """A sender that continues is slowed down."""
     async with lined() as (echo, line), calling(line) as caller:
         line.blackhole()
         caller.writer.write(bytes(64 * MIB))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await caller.writer.drain()
-        assert not echo.heard
+        assert not echo.received
         assert caller.writer.transport.get_write_buffer_size() > 32 * MIB
 
 
@@ -156,7 +158,7 @@ async def test_a_throttle_takes_its_time() -> None:
         assert time.monotonic() - began >= 0.2
 
 
-async def test_a_line_to_nobody_resets_its_callers() -> None:
+async def test_a_link_without_a_listener_resets_its_callers() -> None:
     """As a port does where nothing listens."""
     async with Echo().serving() as echo:
         port = echo.port

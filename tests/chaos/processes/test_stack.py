@@ -39,7 +39,7 @@ async def read(url: str, document_id: str = "d") -> str:
 
 
 @pytest.mark.deep
-async def test_one_server_is_killed_paused_and_started_again_while_somebody_types(tmp_path: Path) -> None:
+async def test_one_server_is_killed_paused_and_started_again_during_edits(tmp_path: Path) -> None:
     """Its folder, port and id stay the same; what was ACKed is there; no process is left behind."""
     async with ChaosStack(ChaosStackSettings(servers=1, folder=tmp_path / "stack")) as stack:
         (server,), (node,) = stack.servers, stack.nodes
@@ -136,7 +136,7 @@ async def test_a_stack_wants_an_empty_folder_and_a_sound_shape(tmp_path: Path) -
 
 @pytest.mark.deep
 async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> None:
-    """What was ACKed before, while it was full, and afterwards is there."""
+    """Edits ACKed before, during and after the full disk are there."""
     async with ChaosStack(ChaosStackSettings(small_disk_bytes=64 * 1024 * 1024)) as stack:
         fault = registry()["disk-full"]
         if stack.disk is None:
@@ -185,7 +185,7 @@ async def test_a_cluster_of_three_forms_and_survives_the_kill_and_the_partition_
             await faults["partition"].inject(stack, rng)
             assert [line.condition for line in stack.routes].count("whole") == 2  # between the other two
             await faults["partition"].heal(stack)
-            await typed(session, "d")  # whoever is connected to the node that is cut off waits until then
+            await typed(session, "d")  # clients of the cut-off node wait until then
             await stack.wait_ready()
             await until(lambda: all(any(line.connections for line in node.routes) for node in stack.nodes))
             await typed(session, "e")

@@ -46,9 +46,9 @@ def test_growth_is_judged_by_the_medians_of_the_first_and_the_last_fifth(
     memory: list[int], files: list[int], words: str
 ) -> None:
     """After the warm-up of 30 s, and only for a process that lived five minutes longer."""
-    told = growth(trail(memory, files))
-    assert told.words == words
-    assert told.grows == words.startswith("grows")
+    found = growth(trail(memory, files))
+    assert found.words == words
+    assert found.grows == words.startswith("grows")
 
 
 def test_a_restart_begins_a_new_line() -> None:
@@ -63,8 +63,8 @@ def test_a_restart_begins_a_new_line() -> None:
     alive[3] = 30
     usage.sample({"server-1": [1, 2]}, 1.0)
     usage.sample({"server-1": [3, 2]}, 2.0)
-    told = [(one.name, one.pid, one.memory_end // MIB, one.seconds) for one in usage.growths()]
-    assert told == [
+    found = [(one.name, one.pid, one.memory_end // MIB, one.seconds) for one in usage.growths()]
+    assert found == [
         ("server-1", 1, 10, 0.0),
         ("server-1", 3, 30, 0.0),
         ("server-1, all 2 incarnations", 0, 30, 2.0),
@@ -81,14 +81,14 @@ def test_what_is_restarted_often_is_judged_over_all_its_lives() -> None:
         for pid, size in enumerate(range(100, 300, 20))
     ]
     assert {growth(one).words for one in incarnations} == {"too short"}
-    told = growth_of_all("server-1", incarnations)
-    assert (told.name, told.words) == ("server-1, all 10 incarnations", "grows by 160.0 MiB")
+    found = growth_of_all("server-1", incarnations)
+    assert (found.name, found.words) == ("server-1, all 10 incarnations", "grows by 160.0 MiB")
 
 
-def test_a_slope_is_told_per_hour() -> None:
+def test_a_slope_is_given_per_hour() -> None:
     """One MiB in ten seconds is 360 in an hour."""
-    told = growth(trail([100 + at for at in range(100)], [50] * 100))
-    assert told.memory_per_hour == pytest.approx(360 * MIB)
+    found = growth(trail([100 + at for at in range(100)], [50] * 100))
+    assert found.memory_per_hour == pytest.approx(360 * MIB)
 
 
 def test_helpers_are_named_by_what_they_are_for() -> None:
@@ -99,9 +99,9 @@ def test_helpers_are_named_by_what_they_are_for() -> None:
     )
     for at in range(0, 1000, 10):
         usage.sample({"server-1": [1, 2, 3] if at < 500 else [1, 3, 2]}, float(at))
-    told = {one.name: (one.memory_end // MIB, one.words) for one in usage.growths()}
-    assert told["server-1 keepalive"] == (10, "no growth")
-    assert told["server-1 sandbox"] == (90, "no growth")
+    found = {one.name: (one.memory_end // MIB, one.words) for one in usage.growths()}
+    assert found["server-1 keepalive"] == (10, "no growth")
+    assert found["server-1 sandbox"] == (90, "no growth")
     assert role_of(os.getpid()) in {"helper", "sandbox", "keepalive"}
 
 
@@ -123,8 +123,8 @@ def test_samples_are_bounded() -> None:
     assert one.samples[-1].at == 19_999
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="helpers are told apart by /proc")
-def test_a_helpers_own_child_is_told_from_the_helper() -> None:
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="helpers are distinguished by /proc")
+def test_a_helpers_own_child_is_distinguished_from_the_helper() -> None:
     """Their memory differs: in one line they would look like one process that jumps."""
     child = "import sys  # decode_sandbox\nprint(flush=True); sys.stdin.read()"
     parent = (
@@ -136,8 +136,8 @@ def test_a_helpers_own_child_is_told_from_the_helper() -> None:
         [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as helper:
         assert helper.stdout is not None
-        told = [helper.stdout.readline(), helper.stdout.readline()]  # both run what they were given
-        child_pid = int("".join(told))
+        found = [helper.stdout.readline(), helper.stdout.readline()]  # both run what they were given
+        child_pid = int("".join(found))
         assert (role_of(helper.pid), role_of(child_pid)) == ("sandbox", "sandbox child")
         assert helper.stdin is not None
         helper.stdin.close()
@@ -153,8 +153,8 @@ def test_helpers_that_run_side_by_side_are_numbered() -> None:
     assert [one.name for one in usage.growths()] == ["server-1", "server-1 sandbox", "server-1 sandbox 2"]
     alive.symmetric_difference_update({2, 4})  # one is a zombie, and another takes its place
     usage.sample({"server-1": [1, 2, 3, 4]}, 1.0)
-    told = [(one.name, one.pid) for one in usage.growths()]
-    assert told[1:] == [
+    found = [(one.name, one.pid) for one in usage.growths()]
+    assert found[1:] == [
         ("server-1 sandbox", 2),
         ("server-1 sandbox", 4),
         ("server-1 sandbox, all 2 incarnations", 0),
@@ -164,7 +164,7 @@ def test_helpers_that_run_side_by_side_are_numbered() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="elsewhere ps tells no memory of it")
 def test_a_zombie_is_not_measured() -> None:
-    """It has ended, and nobody has waited for it: no memory and no files are no figures of a process."""
+    """A zombie has ended and was not waited for: zero memory and zero files are no measurement."""
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert measure(child.pid, 0.0) is None
