@@ -39,7 +39,7 @@ def helm() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What Helm said."""
+    """The result of a Helm command."""
 
     code: int
     out: str
@@ -72,11 +72,11 @@ def manifests(values: Path | None = None, *sets: str, version: str = NEWEST) -> 
 
 
 def wrong_with(found: Sequence[Manifest], version: str) -> list[str]:
-    """What Kubernetes would refuse, by its own schemas, unknown fields included."""
+    """The mistakes that Kubernetes' own schemas find in the manifests, unknown fields included."""
     problems = []
     for one in found:
         if one["apiVersion"].startswith("monitoring.coreos.com/"):
-            continue  # of the Prometheus operator; tests look at these themselves
+            continue  # of the Prometheus operator; tests check these separately
         try:
             kubernetes_validate.validate(one, version, strict=True)
         except kubernetes_validate.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Every metric that a gateway gives, with its labels; and what an expression of PromQL asks for."""
+"""Every metric of a gateway, with its labels; and the metrics in an expression of PromQL."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from lorogo_transport.rpc.discovery import ServerStats
 #: what Prometheus itself adds to every series
 SCRAPED = frozenset({"job", "instance", "namespace"})
 
-#: of others than us, which only the rules for Kubernetes may ask for: kube-state-metrics, and the kubelet
+#: metrics of kube-state-metrics and the kubelet, which only the rules for Kubernetes may use
 OTHERS = {
     "kube_cronjob_created": frozenset({"namespace", "cronjob"}),
     "kube_cronjob_status_last_successful_time": frozenset({"namespace", "cronjob"}),
@@ -44,7 +44,7 @@ class Figure:
 
 
 def _families() -> Iterator[Metric]:
-    """All there are, from a look at which everything has something to say."""
+    """All metrics, from a sample in which every metric has a value."""
     stats = {
         name: 1
         for table in (prometheus._COUNTERS, prometheus._GAUGES, prometheus._GAUGES_OF_SOME)
@@ -83,7 +83,7 @@ def exposed() -> dict[str, Figure]:
 
 
 def wrong_with(expression: str, *, others: bool = False) -> list[str]:
-    """What is wrong with an expression: how it is written, and what it asks for that nobody gives."""
+    """The mistakes in an expression: its syntax, and the metrics, labels and values that no gateway gives."""
     try:
         tree = promql.parse(expression)
     except ValueError as error:

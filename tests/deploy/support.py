@@ -1,4 +1,4 @@
-"""What the tests of deploy/ share: words held against the real CLI, nats-servers with its settings."""
+"""Helpers of the deploy tests: command lines checked against the real CLI, nats-servers with its settings."""
 
 import os
 import re
@@ -36,7 +36,9 @@ def compose() -> dict[str, Any]:
 
 
 def understood(words: Sequence[str]) -> dict[str, Any]:
-    """What the command `lorogo WORDS` makes of its arguments; nothing is run. Raises what the CLI would."""
+    """The parsed arguments of the command `lorogo WORDS`, without running it. Raises the errors
+    of the CLI.
+    """
     command: Any = typer.main.get_command(app)
     context: Any = None
     rest = list(words)
@@ -49,7 +51,7 @@ def understood(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _settings(section: str, context: Any) -> dict[str, Any]:
-    """What a service makes of its flags. Raises Mistaken."""
+    """The settings that a service takes from its flags. Raises Mistaken."""
     if section not in SECTIONS:
         return {}
     typed = {
@@ -71,7 +73,7 @@ def _left(context: Any) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has."""
+    """Free ports on loopback."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -100,7 +102,7 @@ def wanted(conf: str) -> set[str]:
 
 
 def checked(conf: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """What `nats-server -t` says of it."""
+    """The result of `nats-server -t` for a configuration."""
     return subprocess.run(
         [find_nats_server(), "-t", "-c", conf],
         env=dict(environment),
@@ -126,7 +128,7 @@ class NatsServer:
             )
 
     def answers(self, url: str) -> bool | None:
-        """Whether its monitoring says 200 there."""
+        """True if the monitoring endpoint answers with 200, else None."""
         assert self.process.poll() is None, self.log.read_text()
         try:
             with urlopen(url, timeout=5) as answer:

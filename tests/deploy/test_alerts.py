@@ -35,10 +35,10 @@ def test_there_are_alerts_and_each_has_a_name_of_its_own() -> None:
 
 
 @each
-def test_an_alert_asks_for_what_there_is(rule: dict[str, Any]) -> None:
-    """Its expression parses, and every metric, label and value in it is one that lorogo gives.
+def test_an_alert_uses_existing_metrics(rule: dict[str, Any]) -> None:
+    """Its expression parses, and lorogo gives every metric, label and value in it.
 
-    Those of the group for Kubernetes may ask kube-state-metrics and the kubelet, and nobody else may.
+    Only the group for Kubernetes may use metrics of kube-state-metrics and the kubelet.
     """
     others = any(rule in group["rules"] for group in GROUPS if group["name"] == KUBERNETES)
     assert figures.wrong_with(rule["expr"], others=others) == []
@@ -103,7 +103,7 @@ def test_every_runbook_is_some_alerts() -> None:
 
 
 def test_every_alert_has_a_story() -> None:
-    """`alerts_test.yml` says when each fires; the first story is of a day on which none does."""
+    """`alerts_test.yml` has a story in which each alert fires; in the first story none does."""
     first, *others = STORIES
     assert [one["exp_samples"] for one in first["promql_expr_test"]] == [[]]
     fires = {
@@ -115,12 +115,12 @@ def test_every_alert_has_a_story() -> None:
     }
     assert fires == {rule["alert"] for rule in RULES}
     asked = {name for rule in RULES for name in re.findall(r"\b(?:lorogo|kube|kubelet)_\w+", rule["expr"])}
-    told = {one["series"].partition("{")[0] for one in first["input_series"]}
-    assert asked == told, "a day on which all is well has a figure for everything that is asked for"
+    given = {one["series"].partition("{")[0] for one in first["input_series"]}
+    assert asked == given, "the story without alerts has a series for every metric of the rules"
 
 
-def test_stories_have_series_that_there_are() -> None:
-    """A story of a metric that nobody gives proves nothing."""
+def test_stories_have_existing_series() -> None:
+    """A story with a metric that no gateway gives proves nothing."""
     for story in STORIES:
         for one in story["input_series"]:
             assert figures.wrong_with(one["series"], others=True) == [], story["name"]

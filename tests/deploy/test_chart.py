@@ -72,8 +72,8 @@ def test_a_broken_template_is_noticed(change: Callable[[Path], None], words: str
     shutil.copytree(CHART, copy)
     change(copy)
     after = charts.template(copy, "-f", str(PRODUCTION))
-    told = after.err if after.code else "\n".join(charts.wrong_with(after.manifests, NEWEST))
-    assert words in told, told or "nobody noticed"
+    found = after.err if after.code else "\n".join(charts.wrong_with(after.manifests, NEWEST))
+    assert words in found, found or "no mistake was found"
 
 
 # --- values -------------------------------------------------------------------------------------------
@@ -114,13 +114,13 @@ def test_a_broken_template_is_noticed(change: Callable[[Path], None], words: str
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(given: str, words: str) -> None:
-    """Before anything is sent to a cluster, and it is said which and why."""
-    told = charts.template(CHART, "--set", given)
-    assert told.code != 0
+    """Helm refuses the value before any request to a cluster, and names it with the reason."""
+    found = charts.template(CHART, "--set", given)
+    assert found.code != 0
     name = re.split(r"[.\[=]", given)[0]
-    assert name in told.err
+    assert name in found.err
     assert (
-        words in told.err
+        words in found.err
         or {
             "minimum": "greater than or equal",
             "maximum": "less than or equal",
@@ -130,8 +130,8 @@ def test_a_wrong_value_is_refused_by_its_name(given: str, words: str) -> None:
             "must be one of": "must be one of",
             "valueFrom": "valueFrom is required",
         }.get(words, "")
-        in told.err
-    ), told.err
+        in found.err
+    ), found.err
 
 
 def _commented(text: str) -> tuple[list[str], list[str]]:
@@ -186,7 +186,7 @@ def _differences(values: Any, schema: Manifest, root: Manifest, path: str = "") 
 
 
 def test_the_schema_and_the_values_have_the_same_names() -> None:
-    """What is documented is checked, and what is checked is documented."""
+    """Every value of values.yaml is in the schema, and the other way round."""
     schema = _schema()
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert _differences(values, schema, schema) == []
@@ -214,13 +214,13 @@ def _parsed(words: list[str]) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("values", [*EVERYTHING, FULL], ids=[*NAMES, "everything"])
 def test_every_command_line_is_read_by_the_real_commands(values: Path | None) -> None:
     """No option that lorogo does not have, no value that it does not take, no variable that it ignores."""
-    told = set()
+    found = set()
     for pod in charts.pods(manifests(values)):
         container = pod.container
         assert container["command"] == ["lorogo"]
         words = [re.sub(r"\$\((\w+)\)", r"\1", word).lower() for word in container["args"]]
         command, options = _parsed(words)
-        told.add(command.name)
+        found.add(command.name)
         assert options
         read = {
             name
@@ -230,7 +230,7 @@ def test_every_command_line_is_read_by_the_real_commands(values: Path | None) ->
         given = {one["name"] for one in container.get("env", []) if one["name"].startswith("LOROGO_")}
         assert given <= read
         assert "LOROGO_NATS" in given or command.name == "nightly"
-    assert {"serve", "gateway"} <= told
+    assert {"serve", "gateway"} <= found
 
 
 def test_a_wrong_option_would_be_noticed() -> None:
@@ -252,19 +252,19 @@ def test_numbers_reach_the_command_as_they_were_written() -> None:
 
 
 def test_options_in_the_schema_are_options_of_serve() -> None:
-    """And none that the chart says itself."""
+    """The chart does not set any of these options itself."""
     names = set(_schema()["properties"]["server"]["properties"]["options"]["properties"])
     serve: Any = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]  # it is a group
     known = {name.removeprefix("--") for one in serve.params for name in one.opts}
     assert names <= known
-    said = {
+    given = {
         word.partition("=")[0].removeprefix("--")
         for word in charts.pod(manifests(PRODUCTION), "server").container["args"]
     }
     assert (
         names & {"data", "replicas", "durability", "archive", "keys", "nats-seed", "health-listen"} == set()
     )
-    assert {"wal-bytes-max", "journal-keep-days"} <= said
+    assert {"wal-bytes-max", "journal-keep-days"} <= given
 
 
 def test_what_is_asked_is_answered() -> None:
@@ -287,7 +287,9 @@ def test_what_is_asked_is_answered() -> None:
 
 
 def test_there_is_time_to_stop() -> None:
-    """A server stores what must be, sets documents DOWN, then closes its journal; a gateway says goodbye."""
+    """A server stores its state, sets documents DOWN and closes its journal; a gateway closes its
+    connections.
+    """
     found = manifests()
     server, gateway = (charts.pod(found, part) for part in ("server", "gateway"))
     assert server.spec["terminationGracePeriodSeconds"] >= 2 * ServerSettings().stop_seconds + 30
@@ -392,8 +394,8 @@ def test_servers_that_copy_each_other_reach_each_other() -> None:
     service = charts.named(found, "Service", server.maker["spec"]["serviceName"])
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
-    told = f"--journal-advertise=$(POD_NAME).{service['metadata']['name']}.$(POD_NAMESPACE).svc"
-    assert told in server.container["args"]
+    argument = f"--journal-advertise=$(POD_NAME).{service['metadata']['name']}.$(POD_NAMESPACE).svc"
+    assert argument in server.container["args"]
     assert {"POD_NAME", "POD_NAMESPACE"} <= {one["name"] for one in server.container["env"]}
     policy = charts.named(found, "NetworkPolicy", server.maker["metadata"]["name"])["spec"]
     ((way,), (back,)) = (
@@ -404,7 +406,7 @@ def test_servers_that_copy_each_other_reach_each_other() -> None:
 
 
 def test_policies_know_the_ports_of_nats() -> None:
-    """As its address says them, each once; 4222 where it says none."""
+    """The ports are those of the addresses, each once; an address without a port has 4222."""
     found = manifests(None, "nats.url=nats://a\\,tls://b:4333\\,nats://c:4333/")
     for policy in charts.of_kind(found, "NetworkPolicy"):
         ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
@@ -437,14 +439,20 @@ def test_an_address_with_a_password_is_read_from_its_secret() -> None:
 
 
 def test_a_command_that_is_typed_in_a_pod_reaches_nats_as_its_process_does() -> None:
-    """Runbooks say `kubectl exec ... lorogo status`: TLS is in variables, and its files are there."""
+    """Runbooks use `kubectl exec ... lorogo status`: TLS settings are in variables, and the files are in the
+    pod.
+    """
     found = manifests(None, "nats.tls.secret=t", "nats.tls.cert=tls.crt", "nats.tls.key=tls.key")
     for part in ("server", "gateway", "auth"):
         pod = charts.pod(found, part)
-        told = {one["name"]: one.get("value", "") for one in pod.container["env"]}
+        variables = {one["name"]: one.get("value", "") for one in pod.container["env"]}
         (files,) = [one["projected"]["sources"] for one in pod.spec["volumes"] if one["name"] == "files"]
         there = {f"/etc/lorogo/{item['path']}" for one in files for item in one["secret"]["items"]}
-        assert {told["LOROGO_NATS_CA"], told["LOROGO_NATS_CERT"], told["LOROGO_NATS_KEY"]} <= there
+        assert {
+            variables["LOROGO_NATS_CA"],
+            variables["LOROGO_NATS_CERT"],
+            variables["LOROGO_NATS_KEY"],
+        } <= there
     plain = charts.pod(manifests(None), "server").container["env"]
     assert not any(one["name"].startswith("LOROGO_NATS_") for one in plain)
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml: it follows the specification, and what it says of lorogo, NATS and files is so."""
+"""docker-compose.yml follows the specification, and its options of lorogo, NATS and files are right."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def test_the_schema_is_the_one_that_the_notice_names() -> None:
 
 
 def test_docker_compose_takes_it() -> None:
-    """Where there is one: it needs no engine for that."""
+    """The check needs `docker compose`, and no engine."""
     docker = shutil.which("docker")
     if (
         docker is None
@@ -65,7 +65,7 @@ def test_docker_compose_takes_it() -> None:
 
 
 def test_it_is_the_whole_of_it() -> None:
-    """Three nats-servers, two servers, a gateway, Prometheus, Grafana; the pipeline if it is asked for."""
+    """Three nats-servers, two servers, a gateway, Prometheus and Grafana; the pipeline in a profile."""
     always = {name for name, service in SERVICES.items() if "profiles" not in service}
     nats = {"nats-1", "nats-2", "nats-3"}
     assert always == nats | {"server-1", "server-2", "gateway", "prometheus", "grafana"}
@@ -76,7 +76,7 @@ def test_it_is_the_whole_of_it() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_are_open_to_this_machine_only(name: str) -> None:
-    """The stack asks nobody who they are."""
+    """The stack has no authentication."""
     for port in SERVICES[name].get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
 
@@ -115,8 +115,8 @@ def test_containers_have_few_rights(name: str) -> None:
         assert service["init"] is True
 
 
-def test_who_needs_another_waits_until_it_is_healthy() -> None:
-    """And whoever is waited for has a health check, its own or its image's."""
+def test_a_service_waits_until_its_dependencies_are_healthy() -> None:
+    """Every dependency has a health check, its own or its image's."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     waiting = [
         (name, other, how["condition"])
@@ -216,7 +216,7 @@ def test_prometheus_scrapes_the_gateway() -> None:
 
 
 def test_promtool_takes_it(tmp_path: Path) -> None:
-    """Where there is one."""
+    """The check needs promtool."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool here")
@@ -234,7 +234,7 @@ def test_promtool_takes_it(tmp_path: Path) -> None:
 
 
 def test_grafana_is_given_its_source_and_its_dashboards() -> None:
-    """Where the stack mounts them."""
+    """Grafana reads both from the places where the stack mounts them."""
     provisioning = DEPLOY / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]
     assert (source["type"], source["uid"], source["url"]) == (

@@ -37,8 +37,8 @@ def test_every_expression_asks_for_what_there_is(title: str, expression: str) ->
     assert 'job=~"$job"' in expression, "of one installation among several"
 
 
-def test_the_variables_ask_for_what_there_is() -> None:
-    """Where the data is, which installation, which servers."""
+def test_the_variables_use_existing_metrics() -> None:
+    """The variables select the data source, the installation and the servers."""
     assert list(VARIABLES) == ["datasource", "job", "server"]
     for name, metric in (("job", "lorogo_gateway_nats_connected"), ("server", "lorogo_server_ready")):
         query = VARIABLES[name]["query"]["query"]
@@ -80,11 +80,11 @@ def test_panels_lie_side_by_side() -> None:
         assert apart, (one, other)
 
 
-def test_nearly_everything_that_is_told_is_shown() -> None:
-    """What is not shown says why."""
+def test_nearly_every_metric_is_shown() -> None:
+    """The list below has the reason for each metric without a panel."""
     shown = {name for _, text in expressions() for name in re.findall(r"\blorogo_\w+", text)}
-    told = {name for name in figures.exposed() if name.startswith("lorogo_")}
-    unshown = {re.sub(r"_(bucket|count|sum)$", "", name) for name in told - shown}
+    exposed = {name for name in figures.exposed() if name.startswith("lorogo_")}
+    unshown = {re.sub(r"_(bucket|count|sum)$", "", name) for name in exposed - shown}
     assert unshown - {re.sub(r"_bucket$", "", name) for name in shown} == {
         "lorogo_documents_open_snapshot_bytes",  # a part of lorogo_snapshots_size_bytes
         "lorogo_documents_incomplete",  # after a loss of NATS only; `lorogo status` names the documents

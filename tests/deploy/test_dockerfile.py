@@ -1,4 +1,4 @@
-"""The Dockerfile says what it should, to programs that understand it. `make image-here` builds it."""
+"""The Dockerfile is right for programs that parse it. `make image-here` builds it."""
 
 import re
 import shutil
@@ -43,7 +43,7 @@ def test_hadolint_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_is_nobody_s_root_and_starts_lorogo_itself(target: str) -> None:
+def test_an_image_has_no_root_user_and_starts_lorogo_itself(target: str) -> None:
     """A numeric user, so that Kubernetes can tell; no shell between; what it starts can be typed."""
     made = image(target)
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", made.user)

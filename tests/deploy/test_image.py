@@ -19,7 +19,7 @@ FROM ${PYTHON_IMAGE} AS first
 ENV GREETING="good day" PLACE=/opt/there
 WORKDIR /src
 COPY one.txt two.txt ./
-RUN python -c 'import os, pathlib; pathlib.Path("/src/said").write_text(os.environ["GREETING"])' \
+RUN python -c 'import os, pathlib; pathlib.Path("/src/greeting").write_text(os.environ["GREETING"])' \
  && mkdir -p /opt/there/bin \
  && printf '#!/bin/sh\necho /opt/there "$PLACE" "$@"\n' > /opt/there/bin/tell \
  && chmod +x /opt/there/bin/tell
@@ -63,21 +63,21 @@ def built(tmp_path: Path) -> Builder:
 
 
 def test_steps_are_done_in_the_stage_s_folder(built: Builder) -> None:
-    """COPY, RUN, ENV and WORKDIR, and a stage that nobody needs is not made."""
+    """The steps are COPY, RUN, ENV and WORKDIR; a stage that no later stage needs is not built."""
     assert list(built.images) == ["first", "second", "last"]
     first = built.images["first"].root
-    assert (first / "src/said").read_text() == "good day"
+    assert (first / "src/greeting").read_text() == "good day"
     assert (first / "src/two.txt").read_text() == "two.txt"
     assert (first / "src/inner/where").read_text().strip() == str(first / "src/inner")
     second = built.images["second"].root
-    assert (second / "src/said").read_text() == "good day"
+    assert (second / "src/greeting").read_text() == "good day"
     assert sorted(path.name for path in (second / "data").iterdir()) == ["deep.txt", "renamed.txt"]
     assert (second / "data/deep.txt").read_text() == "folder/deep.txtone.txt"
     assert not (first / "data").exists()
 
 
 def test_what_came_out_stands_alone(built: Builder) -> None:
-    """It is started as its instructions say, when the folders of other stages are gone."""
+    """The image starts as its instructions define, without the folders of the other stages."""
     built.keep("last")
     (image,) = built.images.values()
     root = image.root
@@ -94,7 +94,7 @@ def test_what_came_out_stands_alone(built: Builder) -> None:
 
 
 def test_the_description_is_what_a_build_finds(built: Builder) -> None:
-    """How a target is started can be told without building it."""
+    """The description gives the start command of a target without building it."""
     assert described(dockerfile.parse(TOY), "last", built.images["last"].root) == built.images["last"]
 
 
@@ -134,10 +134,10 @@ def test_what_is_not_known_is_refused(text: str, words: str) -> None:
         ('ENTRYPOINT lorogo "serve"', "not the exec form"),
         ("HEALTHCHECK CMD lorogo health", "not the exec form"),
         ("ENV A 1", "not NAME=value"),
-        ("ENV A=$NOBODY", "NOBODY has no value"),
+        ("ENV A=$MISSING", "MISSING has no value"),
     ],
 )
-def test_what_cannot_be_done_is_told(steps: str, words: str, tmp_path: Path) -> None:
+def test_an_unsupported_step_is_an_error(steps: str, words: str, tmp_path: Path) -> None:
     stages = dockerfile.parse(f"FROM python:3.11.14 AS a\n{steps}")
     builder = Builder(stages, context(tmp_path / "context"), tmp_path / "out", lambda _: None)
     with pytest.raises(UnsupportedInstruction, match=words):
@@ -183,8 +183,8 @@ def test_a_health_check_may_be_taken_back() -> None:
 @pytest.mark.nats
 @pytest.mark.timeout(300)  # a dozen processes, one after the other
 def test_the_images_commands_serve_documents(tmp_path: Path) -> None:
-    """What the Dockerfile starts, with this environment in place of the images' own: health checks pass, an
-    edit is ACKed, SIGTERM sets the document DOWN, and nothing is written outside of /data and /tmp.
+    """The Dockerfile's commands run in this environment instead of the images': health checks pass, an edit
+    is ACKed, SIGTERM sets the document DOWN, and no file is written outside of /data and /tmp.
     """
     stages = dockerfile.parse((ROOT / "Dockerfile").read_text(encoding="utf-8"))
     images: dict[str, Image] = {}
@@ -194,14 +194,14 @@ def test_the_images_commands_serve_documents(tmp_path: Path) -> None:
             (root / folder).mkdir(parents=True)
         (root / "opt/lorogo").symlink_to(sys.prefix)
         images[target] = described(stages, target, root)
-    told: list[str] = []
+    lines: list[str] = []
     image_trial.tried(
         images["server"],
         images["gateway"],
         find_nats_server(),
         tmp_path,
-        told.append,
+        lines.append,
         {"PYTHONPATH": str(ROOT)},
     )
-    assert told[-1] == "no file was written outside of /data and /tmp"
+    assert lines[-1] == "no file was written outside of /data and /tmp"
     assert (tmp_path / "server/data/worker-0/server-id").exists()

@@ -1,4 +1,4 @@
-"""deploy/nats: what its files say is taken by the real nats-server, and three of it are a cluster.
+"""The real nats-server accepts the files of deploy/nats, and three of it are a cluster.
 
 One alone, with the auth callout, is started in test_systemd.py.
 """

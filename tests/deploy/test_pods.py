@@ -1,6 +1,6 @@
-"""What the chart's pods run, run: the rendered commands as they stand, on loopback, with a closed NATS.
+"""The chart's pods, run: the rendered commands as they stand, on loopback, with a closed NATS.
 
-Paths, ports and the address of NATS are put where this machine has them; every option stays.
+Paths, ports and the address of NATS are replaced by those of this machine; every option stays.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Machine:
         self._ports: dict[int, int] = {}
 
     def port(self, named: int) -> int:
-        """Where that port of a pod is here."""
+        """The local port for a port of a pod."""
         return self._ports.setdefault(named, free_port())
 
     @contextmanager
@@ -81,7 +81,7 @@ class Machine:
         return f"{option}{equals}{value}"
 
     def probed(self, pod: Pod, probe: str) -> bool | None:
-        """Whether a probe of the pod is answered with yes."""
+        """True if a probe of the pod succeeds, else None or False."""
         asked = pod.container[probe]["httpGet"]
         (port,) = [one["containerPort"] for one in pod.container["ports"] if one["name"] == asked["port"]]
         try:
@@ -101,7 +101,7 @@ async def test_the_pods_of_a_closed_installation_work_together(tmp_path: Path) -
 
 
 def _accounts(closed: Path) -> str:
-    """What closes NATS, of what `lorogo auth setup` wrote."""
+    """The part of the files from `lorogo auth setup` that closes NATS."""
     alone = closed / "accounts.conf"
     text = (alone if alone.exists() else closed / "nats.conf").read_text(encoding="utf-8")
     return text[text.index("accounts {") :]

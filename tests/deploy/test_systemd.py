@@ -42,7 +42,7 @@ HARDENED = {
 }
 
 
-def told(text: str, places: dict[str, str]) -> str:
+def localised(text: str, places: dict[str, str]) -> str:
     """With systemd's specifiers and absolute paths replaced."""
     for name, place in places.items():
         text = text.replace(name, place)
@@ -54,7 +54,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     places = {"%S": "/var/lib", "%C": "/var/cache", "%d": "/run/credentials/x", "%i": "1"}
     for name in SERVICES:
         for line in Unit.of(name).all("ExecStart"):
-            program, *words = shlex.split(told(line, places))
+            program, *words = shlex.split(localised(line, places))
             if program.endswith("/lorogo"):
                 yield name, words
 
@@ -192,7 +192,7 @@ def test_systemd_understands_the_units(analyze: str, units: Path) -> None:
 def test_systemd_finds_little_exposed(analyze: str, units: Path) -> None:
     """Of 10, where a service without any protection has 9.6."""
     if "--offline" not in asked(analyze, "--help", units=units).stdout:
-        pytest.skip("this systemd-analyze looks at running services only")
+        pytest.skip("this systemd-analyze checks running services only")
     for path in sorted(units.glob("*.service")):
         found = asked(
             analyze, "security", "--offline=true", "--threshold=20", "--no-pager", path, units=units
@@ -217,7 +217,9 @@ def test_systemd_makes_the_users(tmp_path: Path) -> None:
 
 @contextmanager
 def one_machine(folder: Path) -> Iterator[dict[str, str]]:
-    """What the units start, with their settings and credentials, below a folder; and where it is."""
+    """The processes of the units, with their settings and credentials, below a folder; yields their
+    addresses.
+    """
     nats_port, web_port = free_ports(2)
     keys = folder / "etc" / "closed"
     installed(folder / "etc" / "nats", keys / "accounts.conf")
@@ -230,12 +232,12 @@ def one_machine(folder: Path) -> Iterator[dict[str, str]]:
         unit = Unit.of(f"{name}.service")
         here = {**places, "%d": str(folder / "credentials" / name)}
         for line in unit.all("LoadCredential"):
-            target, _, source = told(line, here).partition(":")
+            target, _, source = localised(line, here).partition(":")
             (folder / "credentials" / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(source, folder / "credentials" / name / target)
             (folder / "credentials" / name / target).chmod(0o400)
-        env = {key: told(value, here) for key, value in unit.settings().items()}
-        program, *words = shlex.split(told(unit.one("ExecStart"), here))
+        env = {key: localised(value, here) for key, value in unit.settings().items()}
+        program, *words = shlex.split(localised(unit.one("ExecStart"), here))
         assert program == LOROGO
         env |= {"LOROGO_OPEN": "", "LOROGO_NATS": url}
         running.append(Running([*words, *more], cwd=folder, name=name.strip("@"), env=env))
@@ -249,9 +251,9 @@ def one_machine(folder: Path) -> Iterator[dict[str, str]]:
         until(ready, look)
 
     nats = Unit.of("lorogo-nats.service")
-    settings = {name: told(value, places) for name, value in nats.settings().items()}
+    settings = {name: localised(value, places) for name, value in nats.settings().items()}
     settings |= {"NATS_LISTEN": f"127.0.0.1:{nats_port}"}
-    conf = Path(told(nats.one("ExecStart").split()[-1], places))
+    conf = Path(localised(nats.one("ExecStart").split()[-1], places))
     with nats_running(conf, settings, folder / "nats.log", nats_port) as server:
         try:
             start("lorogo-auth", "Ctrl-C")
@@ -270,8 +272,8 @@ def one_machine(folder: Path) -> Iterator[dict[str, str]]:
 @pytest.mark.nats
 @pytest.mark.timeout(300)  # a dozen processes, one after the other
 async def test_one_machine_serves_people_with_tokens(tmp_path: Path) -> None:
-    """NATS with single.conf and the auth callout, a server, a gateway, as the units start them: an edit is
-    ACKed, strangers stay out, SIGTERM ends all with 0.
+    """NATS with single.conf and the auth callout, a server and a gateway run as the units start them: an edit
+    is ACKed, NATS refuses clients without a token, SIGTERM ends all with 0.
     """
     (tmp_path / "etc").mkdir()
     said(lorogo("auth", "setup", "etc/closed", cwd=tmp_path))

@@ -10,7 +10,7 @@ SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
 
 
 class Unit(NamedTuple):
-    """The lines of a unit that say something, without its sections."""
+    """The assignments of a unit, without its sections."""
 
     lines: list[str]
 
