@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str
@@ -120,7 +120,7 @@ def running(kind: str, folder: Path) -> Iterator[Stack]:
 
 
 def same(found: object, wanted: object) -> bool:
-    """Whether large values are equal, apart from an assertion: pytest would compare them line by line."""
+    """Compare large values outside an assertion, because pytest would compare them line by line."""
     return found == wanted
 
 

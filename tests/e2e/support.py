@@ -97,7 +97,7 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 class Typist:
-    """Somebody who types numbered words and keeps note of what was ACKed, and when."""
+    """A user who types numbered words and records each ACK with its time."""
 
     def __init__(self, session: Session, name: str) -> None:
         self.session = session
@@ -131,7 +131,7 @@ class Typist:
 
 
 async def text_of(url: str, document_id: str) -> str:
-    """What a fresh client is given."""
+    """The text that a new client gets."""
     async with (
         lorogo_client.connect(url) as client,
         client.open(document_id, read_only=True) as session,

@@ -31,7 +31,7 @@ NAMES = [f"doc-{number:02d}" for number in range(DOCUMENTS)]
 
 @dataclass(frozen=True)
 class Written:
-    """What somebody was told is safe."""
+    """The ACKed content of a document."""
 
     text: str
     ends: dict[int, int]
@@ -84,7 +84,7 @@ async def write(url: str, names: list[str], updates: int, author: str = "w") -> 
 
 
 async def read(url: str, names: list[str]) -> dict[str, Written]:
-    """What a fresh client is given."""
+    """The documents that a new client gets."""
     async with lorogo_client.connect(url) as client:
 
         async def one(name: str) -> Written:
@@ -96,13 +96,13 @@ async def read(url: str, names: list[str]) -> dict[str, Written]:
 
 
 async def said(url: str) -> list[dict[str, int]]:
-    """What each server says of itself."""
+    """The statistics of each server."""
     async with await connect(url, name="operator") as line:
         return [dict(answer.stats) for answer in await server_stats(line.bus)]
 
 
 async def figures(url: str, count: int) -> dict[str, int]:
-    """The sum of what so many servers say of themselves, when each has reconciled once."""
+    """The sum of the statistics of so many servers, once each has reconciled."""
     found: list[dict[str, int]] = []
 
     async def all_done() -> bool:
@@ -185,7 +185,7 @@ async def test_every_acked_update_survives_damage(tmp_path: Path, fresh_nats: Em
 async def test_the_owner_changed_between_writing_and_damage(
     tmp_path: Path, fresh_nats: EmbeddedNats, damage: Callable[[EmbeddedNats], None], folders: list[str]
 ) -> None:
-    """Each journal holds a part; together they hold everything, whoever comes back first."""
+    """Each journal has a part; together they have everything, whichever server starts first."""
     written: dict[str, Written] = {}
     paths = [tmp_path / folder for folder in folders]
     async with servers(fresh_nats.url) as start:

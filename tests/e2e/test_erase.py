@@ -17,7 +17,9 @@ def in_files(folder: Path, words: bytes) -> list[str]:
 async def test_an_erasure_overwrites_wal_and_snapshot_in_the_files_of_nats(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """What the WAL and the current snapshot hold at the erasure is overwritten, not only forgotten."""
+    """The erasure overwrites the bytes of the WAL and of the current snapshot, and does not only
+    unlink them.
+    """
     async with serving(fresh_nats, tmp_path / "data") as client:
         await write(client, "secret", ["AVERYSECRETWORD "])
         await write(client, "other", ["THISMAYSTAY "])

@@ -94,7 +94,7 @@ async def nothing(feed: UpdateFeed) -> None:
 
 
 def text(items: list[FeedItem], document: str = "doc") -> str:
-    """What a document of just these updates says."""
+    """The text of a document that consists of these updates."""
     doc = LoroDoc()
     for item in items:
         if isinstance(item, Update) and item.document == document:
@@ -103,7 +103,7 @@ def text(items: list[FeedItem], document: str = "doc") -> str:
 
 
 async def test_a_feed_gives_old_and_new_without_a_seam(world: World) -> None:
-    """What was accepted before it began, and what comes while it reads, in one order."""
+    """The feed gives updates accepted before its start and during it, in one order."""
     await world.server()
     client, _ = await world.client()
     session = await world.open(client)
@@ -186,7 +186,7 @@ async def test_what_servers_note_of_themselves_is_no_part_of_a_feed(world: World
 
 
 async def test_what_was_purged_before_a_move_is_read_from_the_first_journal(world: World) -> None:
-    """The new owner has only a base; the feed waits for the old owner's journal, and tells of no gap."""
+    """The new owner has only a base; the feed waits for the old owner's journal, and reports no gap."""
     servers = [(await world.server())[0] for _ in range(2)]
     client, _ = await world.client()
     session = await world.open(client)
@@ -203,7 +203,7 @@ async def test_what_was_purged_before_a_move_is_read_from_the_first_journal(worl
         assert text(items) == expected
 
 
-async def test_a_feed_begins_where_it_is_told(world: World) -> None:
+async def test_a_feed_begins_at_its_since(world: World) -> None:
     """Now, behind a sequence, at a time; replays of what is older do not count as new."""
     servers = [(await world.server())[0] for _ in range(2)]
     client, _ = await world.client()
@@ -270,8 +270,10 @@ async def test_a_position_is_exact_although_the_server_that_gave_it_is_gone(worl
     assert not first.ready
 
 
-async def test_what_only_a_lost_server_had_is_told_as_a_gap(world: World) -> None:
-    """It was compacted away, so nobody replays it; when the server is back it is not given any more."""
+async def test_updates_of_a_lost_server_alone_are_a_gap(world: World) -> None:
+    """The updates were compacted, so no server replays them; after its return the server does not send them
+    again.
+    """
     _, line = await world.server()
     client, _ = await world.client()
     session = await world.open(client)
@@ -322,16 +324,14 @@ async def test_a_journal_that_no_server_has_is_waited_for(world: World) -> None:
 
 
 async def test_a_journal_that_no_server_has_is_not_waited_for_forever(world: World) -> None:
-    """When patience ends a gap is told."""
+    """A gap appears when the patience ends."""
     feed, _ = await resumed_without_a_server(world, patience=0.5)
     items = await some(feed, 2)
     assert [type(item) for item in items] == [Gap, Update]
 
 
-async def test_journals_that_nobody_has_cost_next_to_nothing(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A position is anybody's text: a thousand names in it are one task and one line in the log."""
+async def test_unknown_journals_cost_next_to_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A client may write any position: a thousand journals in it cost one task and one line in the log."""
     await world.server()
     client, _ = await world.client()
     await write(await world.open(client), "a")
@@ -374,7 +374,7 @@ async def test_only_the_documents_that_were_asked_for(world: World) -> None:
             pass
 
 
-async def test_deletion_and_restoration_are_told(world: World) -> None:
+async def test_deletion_and_restoration_are_items(world: World) -> None:
     """Once each, between the updates before and after."""
     await world.server()
     client, _ = await world.client()
@@ -438,7 +438,7 @@ async def test_without_a_journal_there_is_no_feed(world: World) -> None:
             pass
 
 
-async def test_a_slow_subscriber_holds_little_and_slows_nobody(world: World) -> None:
+async def test_a_slow_subscriber_holds_little_and_slows_no_other(world: World) -> None:
     """While one does not read, the other gets everything; the slow one then finds everything there."""
     await world.server()
     (client, _), (quick, _) = await world.client(replace(PATIENT, feed_page_bytes=2000)), await world.client()
@@ -458,7 +458,7 @@ async def test_a_slow_subscriber_holds_little_and_slows_nobody(world: World) -> 
 
 
 async def test_a_feed_goes_on_after_its_line_was_cut(world: World) -> None:
-    """What came meanwhile is given then, and nothing a second time."""
+    """The feed gives the updates of the outage then, and no update twice."""
     servers = [(await world.server())[0] for _ in range(2)]
     (client, _), (reader, line) = await world.client(), await world.client()
     session = await world.open(client)
@@ -496,7 +496,7 @@ async def test_a_worker_that_comes_back_under_another_name_goes_on_with_its_jour
 
 
 async def test_a_feed_ends_with_its_client(world: World) -> None:
-    """Whoever waits for the next update is told that there will be none; wrong wishes are refused at once."""
+    """The iteration of a waiting reader ends; invalid arguments are refused at once."""
     await world.server()
     async with lorogo_client.connect(world.nats.connect("client"), settings=PATIENT) as client:
         feed = await client.feed()

@@ -74,7 +74,7 @@ async def relay_to(nats: EmbeddedNats) -> AsyncIterator[Relay]:
 
 
 class Seen:
-    """What one subscriber was given, and when it had everything."""
+    """The updates that one subscriber got, and the time when it had all."""
 
     def __init__(self) -> None:
         self.updates: list[Update] = []
@@ -115,7 +115,9 @@ async def slow(client: Client, seen: Seen, ahead: Seen) -> None:
 
 
 async def reconnecting(relay: Relay, seen: Seen) -> int:
-    """Loses its line every 60 updates, and every third time starts anew from its position's text."""
+    """A reader that loses its connection every 60 updates, and every third time starts again from its
+    position's text.
+    """
     began = time.monotonic()
     position, resumed = "", 0
     while len(seen.updates) < TOTAL:

@@ -75,7 +75,7 @@ class Sender:
                 )
                 self.sent += 1
             except TransportError:
-                return  # nats-server is dead: nobody ever heard of this one
+                return  # nats-server is dead: this update reached no stream
 
     def _on_reply(self, message: Message) -> None:
         document, key = self._waiting.pop(message.subject.rpartition(".")[2], ("", ""))
@@ -96,7 +96,7 @@ async def created(client: Client, document: str) -> None:
 
 
 async def value_of(client: Client, document: str) -> dict[str, int]:
-    """What the owner says the document holds, once one serves it."""
+    """The owner's value of the document, once a server owns it."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -109,7 +109,7 @@ async def value_of(client: Client, document: str) -> dict[str, int]:
             return dict(value.get("m", {}))
 
 
-async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
+async def test_acked_updates_survive_any_kill(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
     """Kill -9 of servers and of nats-server, one or all at once: ACKed but lost is 0 in every round."""
     rng = random.Random(7)
     names = [f"doc-{number}" for number in range(DOCUMENTS)]

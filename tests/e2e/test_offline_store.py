@@ -24,9 +24,9 @@ from tests.e2e.support import eventually, servers, text_of
 from tests.e2e.traces import RecordedTrace, trace
 
 _DOCUMENT = "paper"
-_HEADER = "A line that somebody else wrote meanwhile.\n"
-_NOWHERE = "nats://127.0.0.1:1"  # nobody listens there: a laptop on a plane
-_AT_ONCE = 200  # commits between two looks at what is stored
+_HEADER = "A line that another client wrote meanwhile.\n"
+_NOWHERE = "nats://127.0.0.1:1"  # no server listens there: a laptop on a plane
+_AT_ONCE = 200  # commits between two checks of the stored edits
 _KILLS = 4
 _EDITS = int(os.environ.get("LOROGO_OFFLINE_EDITS", "20000"))  # of the trace; it has 259,778
 _PROGRAM = "tests.e2e.test_offline_store"
@@ -36,7 +36,7 @@ _PROGRAM = "tests.e2e.test_offline_store"
 
 
 def next_edit(session: Session) -> int:
-    """How far the trace is typed: the document itself says so, in the same commit as the edit."""
+    """The number of typed edits of the trace, which the document has in the same commit as the edit."""
     value = session.doc.get_map("meta").get_deep_value()
     number = value.get("next", 0) if isinstance(value, dict) else None
     assert isinstance(number, int)
@@ -44,7 +44,7 @@ def next_edit(session: Session) -> int:
 
 
 async def type_on(session: Session, typed: RecordedTrace, until: int) -> None:
-    """Type the trace on from where it is, a commit for each edit, and say what is stored."""
+    """Continue typing the trace, with a commit for each edit, and report the stored edits."""
     body, meta = session.doc.get_text("body"), session.doc.get_map("meta")
     for number in range(next_edit(session), until):
         position, deleted, inserted = typed.patches[number]
@@ -156,7 +156,7 @@ class Typist:
                 facts: dict[str, Any] = json.loads(line)
                 if word in facts:
                     return facts
-        raise AssertionError(f"the typist ended with {await self.process.wait()}, and never said {word!r}")
+        raise AssertionError(f"the typist ended with {await self.process.wait()}, and never printed {word!r}")
 
     async def kill(self) -> None:
         self.process.kill()
@@ -171,7 +171,7 @@ class Typist:
 async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_trimmed(
     fresh_nats: EmbeddedNats, tmp_path: Path
 ) -> None:
-    """Every edit that was stored is in the text, none is in it twice, and SAVED is said only then."""
+    """The text has every stored edit exactly once, and the state is SAVED only then."""
     url, store, typed = fresh_nats.url, tmp_path / "store", piece(_EDITS)
     edits, begin = len(typed.patches), len(typed.patches) // 10
     rng = random.Random(5)
@@ -246,7 +246,7 @@ async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_t
 
 
 async def _equal(url: str, typed: RecordedTrace) -> bool:
-    """What a fresh client is given is the trace's text, and the line of somebody else once."""
+    """The new client's text is the trace's text, with the line of the other client once."""
     text = await text_of(url, _DOCUMENT)
     return text.count(_HEADER) == 1 and text.replace(_HEADER, "") == typed.end_content
 

@@ -1,4 +1,4 @@
-"""No server at all for a minute: nobody is to blame, so no document ends in ERROR.
+"""An outage of all servers for a minute: it is no failure of a document, so none ends in ERROR.
 
 Real processes, real NATS, default settings. Run with `-s` to see the figures.
 """

@@ -18,21 +18,25 @@ from tests.e2e.support import eventually, servers
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
-class Told(Page):
-    """A page that notes when it was told to join again."""
+class TimedPage(Page):
+    """A page that records its requests to join again, with the time of the last."""
 
-    told_at = 0.0
+    rejoined_at = 0.0
 
     def rejoin(self, why: str) -> None:
         super().rejoin(why)
-        self.told_at = time.monotonic()
+        self.rejoined_at = time.monotonic()
 
 
 @pytest.mark.parametrize("typing", [False, True], ids=["idle", "typing"])
-async def test_a_killed_server_is_told_and_another_goes_on(fresh_nats: EmbeddedNats, typing: bool) -> None:
-    """All are told to join again; with the next server all is there, and what was typed offline follows."""
+async def test_a_killed_server_is_noticed_and_another_continues(
+    fresh_nats: EmbeddedNats, typing: bool
+) -> None:
+    """The relay requests a rejoin of all pages; with the next server every edit is there, and offline edits
+    follow.
+    """
     url = fresh_nats.url
-    pages = [Told("a"), Told("b")]
+    pages = [TimedPage("a"), TimedPage("b")]
     async with (
         servers(url) as start,
         lorogo_client.connect(url) as one,
@@ -51,9 +55,9 @@ async def test_a_killed_server_is_told_and_another_goes_on(fresh_nats: EmbeddedN
         await first.kill()
         killed_at = time.monotonic()
         unknown = pages[0].type("[unknown]") if typing else None
-        await eventually(lambda: all(page.told for page in pages))
-        delay = max(page.told_at for page in pages) - killed_at
-        print(f"\nkilled, {'typing' if typing else 'idle'}: told after {delay:.2f} s (goal 3 s)")
+        await eventually(lambda: all(page.rejoins for page in pages))
+        delay = max(page.rejoined_at for page in pages) - killed_at
+        print(f"\nkilled, {'typing' if typing else 'idle'}: rejoin after {delay:.2f} s (goal 3 s)")
         if unknown is not None:
             with pytest.raises(GivenUp):
                 await unknown
@@ -65,14 +69,14 @@ async def test_a_killed_server_is_told_and_another_goes_on(fresh_nats: EmbeddedN
         await eventually(lambda: pages[0].text == pages[1].text and "[offline]" in pages[1].text)
         acked += ["[unknown]"] if typing else []
         assert [word for word in acked if pages[1].text.count(word) != 1] == []
-        assert [len(page.told) for page in pages] == [1, 1]
+        assert [len(page.rejoins) for page in pages] == [1, 1]
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])
-async def test_a_takeover_disturbs_nobody(fresh_nats: EmbeddedNats, ending: str) -> None:
+async def test_a_takeover_disturbs_no_page(fresh_nats: EmbeddedNats, ending: str) -> None:
     """A second server is there: pages go on typing through the change of owners, and all ends equal."""
     url = fresh_nats.url
-    pages = [Told("a"), Told("b")]
+    pages = [TimedPage("a"), TimedPage("b")]
     async with (
         servers(url) as start,
         lorogo_client.connect(url) as client,
@@ -86,7 +90,7 @@ async def test_a_takeover_disturbs_nobody(fresh_nats: EmbeddedNats, ending: str)
         acked: list[str] = []
         done = asyncio.Event()
 
-        async def work(page: Told) -> None:
+        async def work(page: TimedPage) -> None:
             number = 0
             while not done.is_set():
                 word = f"[{page.name}{number}]"
@@ -94,8 +98,8 @@ async def test_a_takeover_disturbs_nobody(fresh_nats: EmbeddedNats, ending: str)
                 with suppress(GivenUp):
                     await page.type(word)
                     acked.append(word)
-                if page.member.unacked == 0 and page.told:
-                    page.told.clear()
+                if page.member.unacked == 0 and page.rejoins:
+                    page.rejoins.clear()
                     await page.join(timeout=20)
 
         async with asyncio.TaskGroup() as group:
@@ -110,4 +114,4 @@ async def test_a_takeover_disturbs_nobody(fresh_nats: EmbeddedNats, ending: str)
             done.set()
         await eventually(lambda: pages[0].text == pages[1].text)
         assert [word for word in acked if pages[0].text.count(word) != 1] == []
-        assert [page.told for page in pages] == [[], []]
+        assert [page.rejoins for page in pages] == [[], []]

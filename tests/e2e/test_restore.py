@@ -74,8 +74,8 @@ async def text_of(client: Client, document_id: str) -> str:
 @pytest.mark.nats
 @pytest.mark.timeout(1200 if FULL else 120)
 async def test_all_documents_come_back_from_the_journals_of_two_servers(tmp_path: Path) -> None:
-    """With NATS's files gone, everything that was ACKed is restored from the servers' data folders, among
-    it tombstones and compacted documents; the proof says so, and a new server serves all of it.
+    """Without NATS's files, the servers' data folders restore every ACKed edit, tombstone and compacted
+    document; the proof confirms that, and a new server serves all of it.
     """
     names = [f"doc-{number:04d}" for number in range(DOCUMENTS)]
     words = [f"w{number} " for number in range(EDITS)]
@@ -183,8 +183,8 @@ async def test_a_nats_with_documents_is_refused_and_merge_adds_only_what_is_not_
 
 @pytest.mark.nats
 async def test_a_damaged_segment_costs_only_what_was_in_it(tmp_path: Path) -> None:
-    """The rest of a damaged journal is used, the loss is told, and the exit code is 1; with a copy of the
-    journal beside it nothing is lost.
+    """The rest of a damaged journal is restored, the loss is reported, and the exit code is 1; with a copy of
+    the journal nothing is lost.
     """
     data, copy = tmp_path / "data", tmp_path / "copy"
     async with empty_nats(tmp_path / "old") as nats, serving(nats, data) as client:

@@ -39,7 +39,7 @@ def large_document() -> LoroDoc:
 async def test_two_clients_end_equal_and_what_is_acked_is_there_for_a_newcomer(
     stack: Stack, name: str
 ) -> None:
-    """What one client saves the other sees, and a third that comes later reads the same."""
+    """Each client gets the other's edits, and a later third client reads the same."""
     async with (
         stack.client() as one,
         stack.client() as two,
@@ -144,7 +144,7 @@ async def test_a_deleted_document_comes_back_when_it_is_restored(stack: Stack, n
 
 
 async def test_a_feed_gives_every_update_once(stack: Stack, name: str) -> None:
-    """What an app saved before and while an operator subscribes, large updates too."""
+    """The feed has the updates from before and after an operator's subscription, large ones too."""
     noise = random.Random(2).randbytes(LARGE_BYTES)
     async with stack.client() as client, stack.operator() as operator, client.open(name) as session:
         session.doc.get_text("body").insert(0, "before")

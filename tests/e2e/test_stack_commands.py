@@ -1,4 +1,4 @@
-"""Operators' commands on an open and on a closed lorogo: they do and say the same on both."""
+"""Operators' commands on an open and on a closed lorogo: both give the same results."""
 
 import json
 

@@ -39,7 +39,7 @@ async def test_a_document_of_several_windows_is_written_and_read(stack: Stack, n
 
 
 async def test_a_document_is_changed_listed_forked_reverted_and_deleted(stack: Stack, name: str) -> None:
-    """Each operation of `/v1/documents` does what it says."""
+    """Each operation of `/v1/documents` works on both stacks."""
     path = f"/v1/documents/{name}"
     async with stack.http() as http:
         first = well(await http.put(path, json={"t": "one"}), 201).json()["version"]

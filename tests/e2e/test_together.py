@@ -109,7 +109,7 @@ async def test_an_offline_client_rebases_onto_trimmed_history_once(world: World)
 
 
 async def test_a_deleted_document_is_an_error_and_a_restored_one_goes_on(world: World) -> None:
-    """Offline clients that come back are told; after a restore a new session works."""
+    """Offline clients get an error on their return; after a restore a new session works."""
     await world.server()
     (one, _), (two, line) = await world.client(), await world.client()
     ana = await world.open(one)
@@ -124,7 +124,7 @@ async def test_a_deleted_document_is_an_error_and_a_restored_one_goes_on(world: 
             with pytest.raises(DocumentDeleted):
                 await ben.flush(timeout=20)
             raise DocumentDeleted("doc")
-    with pytest.raises(DocumentDeleted):  # who only has it open is told as well
+    with pytest.raises(DocumentDeleted):  # a session that only has it open gets the error as well
         await asyncio.wait_for(_read_all(ana), 5)
     assert ana.state is not State.SAVED
     await one.document("doc").restore()

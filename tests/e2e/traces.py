@@ -1,7 +1,7 @@
 """Real editing traces for drills, where they are at hand; a small made one where they are not.
 
 `automerge-paper` was prepared by Martin Kleppmann. Put the traces into a folder `data/traces` beside the
-project or name the folder in LOROGO_TRACES (lorogo_chaos/fleet/traces.py says what they are).
+project or name the folder in LOROGO_TRACES (lorogo_chaos/fleet/traces.py describes them).
 """
 
 import os
