@@ -1,6 +1,7 @@
-"""One target in a process of its own: it may hang or die, and `run.py` tells what it was at.
+"""One target in a process of its own: it may hang or die, and `run.py` reports its last input.
 
-Every new kind of finding is written to a file and told on standard output, a JSON line each; then it goes on.
+The child writes each new kind of finding to a file and reports it on standard output as a JSON line; then it
+continues.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.slate import Slate
 from tests.fuzz.target import Target, corpus, load
 
-KINDS_MAX = 25  # of findings: whoever has so many reads them first
+KINDS_MAX = 25  # of findings: after so many, a person reads them first
 _MEMORY_BYTES_MAX = 4 << 30
 _MEGABYTES_MAX = 2048  # the same for libFuzzer, which counts what is really used
 #: what is watched by the guided engine; the rest of what is imported is taken as it is
@@ -36,7 +37,7 @@ _GUIDED = (
 
 
 def kind_of(error: BaseException) -> str:
-    """What tells one finding from another: the error's type, and the last line of ours that it passed."""
+    """The kind of a finding: the error's type, and the last line of lorogo that it passed."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "lorogo_" in frame.filename or "fuzz_" in frame.filename]
     where = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "?"

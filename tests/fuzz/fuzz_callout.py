@@ -1,4 +1,6 @@
-"""Requests of NATS's auth callout, whose parts come from whoever connects; and entries of what is revoked."""
+"""Requests of NATS's auth callout, whose parts come from the connecting client; and entries of
+revocations.
+"""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Bodies of calls and pages of the feed: msgpack of anybody."""
+"""Bodies of calls and pages of the feed: msgpack of any client."""
 
 from collections.abc import Iterable
 

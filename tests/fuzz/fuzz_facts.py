@@ -1,4 +1,4 @@
-"""What stands in NATS beside a document's snapshot: its facts, its dated versions, the tables of servers."""
+"""The data in NATS beside a document's snapshot: its facts, its dated versions, the tables of servers."""
 
 import json
 from collections.abc import Iterable

@@ -33,7 +33,7 @@ _BATCHES = (b"batch-01", b"batch-02")
 
 
 def _unknown(frame: Frame) -> bool:
-    """Whether a code was read that this version has no name for: those come back as another."""
+    """True for a code without a name in this version: it is encoded as another code."""
     match frame:
         case JoinError(error=JoinErrorCode.UNKNOWN) | RoomError(error=RoomErrorCode.UNKNOWN):
             return True

@@ -28,7 +28,7 @@ def _write(source: Source) -> None:
     try:
         block = encode_headers(headers)
     except ValueError:
-        return  # as its docstring says
+        return  # as documented
     assert block.count(b"\r\n") == len(headers) + 2
     assert parse_headers(block) == {name: value.strip() for name, value in headers.items()}
 

@@ -136,11 +136,11 @@ def _storage(files: Files) -> MemoryStorage:
 
 
 def _stands_in(data: bytes, batch: Batch) -> bool:
-    """Whether the file has this frame where the batch says, and its header checks."""
+    """True if the file has this frame at the position of the batch, and its header checks."""
     head = data[batch.position : batch.position + FRAME_HEADER_BYTES]
     body = data[batch.position + FRAME_HEADER_BYTES :]
-    told = int.from_bytes(head[-4:], "little")
-    return crc32c(head[:-4]) == told == batch.header.checksum and body.startswith(bytes(batch.stored))
+    checksum = int.from_bytes(head[-4:], "little")
+    return crc32c(head[:-4]) == checksum == batch.header.checksum and body.startswith(bytes(batch.stored))
 
 
 def _checked(storage: MemoryStorage, batches: Iterator[Batch]) -> None:
@@ -176,7 +176,7 @@ def _recover(storage: MemoryStorage, mode: RecoveryMode, *, fit: bool) -> None:
     found = recover(directory, mode, segment_bytes=_SEGMENT_BYTES)
     assert found.head.next_sequence >= 1
     again = recover(directory, RecoveryMode.TAIL, segment_bytes=_SEGMENT_BYTES)
-    # a forged footer may say any number, which salvaging does not believe again
+    # a forged footer may have any number, which salvaging does not believe again
     assert fit or again.head.next_sequence >= found.head.next_sequence, "no sequence is given twice"
 
 
@@ -185,15 +185,15 @@ def _write(storage: MemoryStorage, mode: RecoveryMode, *, fit: bool) -> None:
         first = log.append("new", key=b"new")
         assert log.append("newer", key=b"new") == first + 1
         list(log.scrub())
-    if not fit:  # whoever forges a footer can hide what stands behind it
+    if not fit:  # a forged footer can hide the records behind it
         news = Reader.open("log", storage=storage).read(damaged="skip", key=b"new")
         kept = [record.value for batch in news for record in batch.records()]
         assert kept == ["new", "newer"], kept
 
 
 @contextmanager
-def _nobody_writes() -> Iterator[None]:
-    """A reader gives a half-written tail a moment to become whole; here nobody would finish it."""
+def _without_writer() -> Iterator[None]:
+    """A reader gives a half-written tail a moment to become complete; here no writer would complete it."""
     before, limits.POLL_SECONDS = limits.POLL_SECONDS, 1e-6
     try:
         yield
@@ -208,7 +208,7 @@ def run(data: bytes) -> None:
     kind = source.byte()
     fit = bool(kind % 2)
     files = {source.pick(_NAMES): source.rest()} if kind % 8 == 0 else _edited(source, fit=fit)
-    with _nobody_writes():
+    with _without_writer():
         storage = _storage(files)
         match choice % 8:
             case 0 | 1 | 2:

@@ -119,7 +119,9 @@ def _patch(doc: LoroDoc, operations: Any) -> None:
     to_json(value)
     other = LoroDoc()
     other.import_(fork.export(ExportMode.Snapshot()))
-    assert same(_filled(to_json(document_value(other))), _filled(to_json(value))), "a snapshot says the same"
+    assert same(_filled(to_json(document_value(other))), _filled(to_json(value))), (
+        "a snapshot has the same value"
+    )
     assert document_value(doc) == shown or shown != shown, "only the fork was edited"  # noqa: PLR0124 - NaN
     doc.import_(fork.export(ExportMode.Updates(before)))
 
@@ -147,7 +149,9 @@ def _second_opinion(operations: list[object]) -> None:
 
 
 def _comparable(operation: object) -> bool:
-    """Whether both mean the same by it: no `$` maps, and no root, which for us has a type and stays."""
+    """True if both libraries give the operation the same meaning: no `$` maps, and no root, which has a type
+    in lorogo and stays.
+    """
     if not isinstance(operation, dict) or "$" in json.dumps(operation):
         return False
     paths = [operation.get(member, "/a/b") for member in ("path", "from")]

@@ -39,7 +39,7 @@ def _apply(present: BoundedPresenceStore, data: bytes) -> None:
         raise
     except CrdtError:
         return
-    assert news is not None, "what can be merged can be looked at"
+    assert news is not None, "data that merges can be compared first"
     assert set(changed) <= set(news) | set(present._sizes)
 
 

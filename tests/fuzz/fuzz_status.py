@@ -1,4 +1,4 @@
-"""A document's status, as anybody with rights on the bucket may have written it."""
+"""A document's status, as any client with rights on the bucket may have written it."""
 
 from collections.abc import Iterable
 

@@ -90,7 +90,7 @@ def _position(text: str) -> None:
     try:
         found = Position.parse(text)
     except ValueError:
-        return  # as its docstring says
+        return  # as documented
     assert Position.parse(str(found)) == found
 
 
@@ -98,7 +98,7 @@ def _time_ns(text: str) -> None:
     try:
         found = timestamps.parse_time_ns(text)
     except ValueError:
-        return  # as its docstring says
+        return  # as documented
     if 0 <= found < 1 << 62:
         assert timestamps.parse_time_ns(timestamps.format_time_ns(found)) == found
 
@@ -112,7 +112,7 @@ def _origin(text: str) -> None:
     try:
         made = origins.check(text)
     except ValueError:
-        pass  # as its docstring says
+        pass  # as documented
     else:
         assert origins.check(made) == made
     origins.origin_allowed({"origin": text, "host": text}, ())
@@ -120,7 +120,7 @@ def _origin(text: str) -> None:
     try:
         origins.check_name(text)
     except ValueError:
-        return  # as its docstring says
+        return  # as documented
 
 
 def _accept(text: str) -> None:
@@ -145,7 +145,7 @@ def _address(text: str) -> None:
     assert 0 < port < 1 << 16
 
 
-DOORS: tuple[tuple[Callable[[str], None], str], ...] = (
+PARSERS: tuple[tuple[Callable[[str], None], str], ...] = (
     (_ids, "document-1_=A"),
     (_at, "2026-11-16T10:30:00.5+01:00"),
     (_at_http, "2026-11-16T10:30:00Z"),
@@ -167,10 +167,10 @@ DOORS: tuple[tuple[Callable[[str], None], str], ...] = (
 
 
 def run(data: bytes) -> None:
-    """The first byte chooses the door; the rest is the text, lone surrogates too."""
+    """The first byte chooses the parser; the rest is the text, lone surrogates too."""
     source = Source(data)
-    door, _ = source.pick(DOORS)
-    door(source.rest().decode("utf-8", "surrogateescape"))
+    parser, _ = source.pick(PARSERS)
+    parser(source.rest().decode("utf-8", "surrogateescape"))
 
 
 def seeds() -> Iterable[bytes]:
@@ -183,8 +183,8 @@ def seeds() -> Iterable[bytes]:
         _servers: ("[::1]:4222", "host", "nats://[", "nats://h:99999"),
         _address: ("host:0", "host:" + "9" * 20),
     }
-    for number, (door, text) in enumerate(DOORS):
-        for one in (text, *more.get(door, ())):
+    for number, (parser, text) in enumerate(PARSERS):
+        for one in (text, *more.get(parser, ())):
             yield bytes([number]) + one.encode()
 
 

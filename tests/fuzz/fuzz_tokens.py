@@ -1,4 +1,4 @@
-"""Tokens, keys and grants as anybody may hand them in; nothing but a token that we signed gets in."""
+"""Tokens, keys and grants from any client; only tokens that our keys signed are accepted."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from tests.fuzz.target import Target
 
 _SECRET = bytes(range(32))
 _HMAC = {"kty": "oct", "kid": "hmac", "k": base64.urlsafe_b64encode(_SECRET).rstrip(b"=").decode()}
-# RFC 8037, appendix A.1: everybody knows it
+# RFC 8037, appendix A.1: a published key
 _ED25519 = {
     "kty": "OKP",
     "crv": "Ed25519",
@@ -88,13 +88,13 @@ def _forged(source: Source) -> str:
 def _verify(text: str, *, ours: bool) -> None:
     tokens.user_of(text)
     try:
-        told = tokens.peek(text)
+        peeked = tokens.peek(text)
     except TokenRefused:
-        told = None
+        peeked = None
     token = _KEYS.verify(text, now=_NOW)
     assert ours, "only what we signed gets in"
-    assert told is not None
-    assert (told.subject, told.grants, told.expires, told.user) == (
+    assert peeked is not None
+    assert (peeked.subject, peeked.grants, peeked.expires, peeked.user) == (
         token.subject,
         token.grants,
         token.expires,

@@ -43,7 +43,7 @@ def _import(update: bytes, *, lazy: bool) -> None:
         done = replica.apply(update, foreign=True)
         replica.settled()
     except CrdtPanic:
-        return  # the document is not used any more, as its docstring says
+        return  # the document is not used any more, as documented
     except CrdtError:
         assert replica.version() == before, "whole or not at all"
         return

@@ -1,4 +1,4 @@
-"""Messages of the log's replication, as anybody who reaches the port may send them."""
+"""Messages of the log's replication, from any client that reaches the port."""
 
 from collections.abc import Iterable
 
@@ -26,8 +26,8 @@ def _read(data: bytes) -> None:
         assert str(said.error)
         return  # what is no UTF-8 was replaced
     again = wire.message(said, header.number)
-    told = wire.unpack_header(again[: wire.HEADER_BYTES])
-    assert wire.unpack(told, wire.check_body(told, again[wire.HEADER_BYTES :])) == said
+    header_again = wire.unpack_header(again[: wire.HEADER_BYTES])
+    assert wire.unpack(header_again, wire.check_body(header_again, again[wire.HEADER_BYTES :])) == said
 
 
 def run(data: bytes) -> None:

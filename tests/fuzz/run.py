@@ -41,7 +41,7 @@ _FRAME = re.compile(r"^ +[0-9]+: (.*(?:loro_|serde_columnar|postcard).*)")
 
 @dataclass(slots=True)
 class Result:
-    """What came of one target."""
+    """The result of one target."""
 
     name: str
     engine: str
@@ -53,7 +53,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How targets are run."""
+    """The settings of a run."""
 
     seconds: float
     engine: str
@@ -64,7 +64,7 @@ class Plan:
 
 
 def replay_command(name: str, path: Path) -> str:
-    """What to type to see it again."""
+    """The command that repeats the finding."""
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     return f"{Path(sys.executable)} -m tests.fuzz.replay {name} {shown}"
 
@@ -119,7 +119,9 @@ def _once(result: Result, plan: Plan, slate: Slate, path: Path, seconds: float, 
 
 
 def _last_words(said: Iterable[str]) -> str:
-    """What a process said last that tells one death from another: why, and where in native code."""
+    """The part of the last output that distinguishes one death from another: the reason, and the place in
+    native code.
+    """
     why = where = ""
     for line in said:
         if _LAST_WORDS.search(line):
@@ -187,7 +189,7 @@ def table(results: list[Result]) -> str:
 
 
 def chosen_engine(wanted: str) -> str:
-    """The guided engine if it is there, and what to say if not."""
+    """The guided engine if it is installed; otherwise the random one, with a message."""
     there = importlib.util.find_spec("atheris") is not None
     if wanted == "atheris" and not there:
         raise SystemExit("atheris is not installed here: `make fuzz` installs it where it has a wheel")

@@ -1,4 +1,6 @@
-"""What a fuzzing process is at, in memory that it shares: read when the process is gone or stuck."""
+"""The current input of a fuzzing process, in shared memory: `run.py` reads it when the process is gone or
+stuck.
+"""
 
 import mmap
 import struct

@@ -17,7 +17,7 @@ class Source:
 
     @property
     def left(self) -> int:
-        """How many bytes were not taken yet."""
+        """The number of remaining bytes."""
         return max(0, len(self._data) - self._at)
 
     def take(self, size: int) -> bytes:

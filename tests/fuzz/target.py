@@ -18,7 +18,7 @@ _PREFIX = "fuzz_"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One door, and how to knock at it."""
+    """One function under test, with its seeds and its expected errors."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], Iterable[bytes]]

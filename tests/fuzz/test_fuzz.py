@@ -15,7 +15,7 @@ from tests.fuzz.run import Plan, Result
 from tests.fuzz.slate import Slate
 
 _INPUTS = 300
-#: forged updates can end the process (test_crdt.py says how): those inputs run in a process of their own
+#: forged updates can end the process (see test_crdt.py): those inputs run in a process of their own
 _IN_A_PROCESS = {"updates"}
 
 
@@ -57,7 +57,7 @@ def test_a_target_in_a_process_of_its_own_holds_on_its_seeds(name: str) -> None:
 def fake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, hang_seconds: float = run.HANG_SECONDS
 ) -> Plan:
-    """A target of its own folder, which does what the body says, and a plan to run it."""
+    """A target in a folder of its own, with the given body, and a plan to run it."""
     package = tmp_path / "tests" / "fuzz"
     package.mkdir(parents=True)
     for path in target.HERE.glob("*.py"):
@@ -94,9 +94,9 @@ def test_what_a_target_raises_is_kept_and_can_be_tried_again(
     [(kind, path)] = result.findings
     assert kind.startswith("AssertionError at fuzz_fake.py:")
     assert path.read_bytes() == b"other"
-    told = capsys.readouterr().out
-    assert "found it" in told
-    command = told.partition("try it again: ")[2].strip().split()
+    output = capsys.readouterr().out
+    assert "found it" in output
+    command = output.partition("try it again: ")[2].strip().split()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert again.returncode == 1
     assert "found it" in again.stderr
@@ -121,7 +121,7 @@ def test_what_kills_or_hangs_a_target_is_kept(
     assert path.read_bytes() == b"other"
 
 
-def test_one_death_is_told_from_another_by_what_was_said_last() -> None:
+def test_deaths_are_distinguished_by_their_last_output() -> None:
     """Numbers differ from run to run and do not count; the place in native code does."""
     said = [
         "thread 'x' panicked at here\n",
@@ -156,7 +156,7 @@ def test_an_unknown_target_is_refused_with_those_that_there_are() -> None:
 def test_the_run_says_which_engine_it_uses(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the guided engine it says so, and only goes on if nobody insists on it."""
+    """Without the guided engine the run reports that, and stops only if the guided engine was required."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert run.chosen_engine("auto") == "random"
     assert "random mutation" in capsys.readouterr().out
@@ -176,7 +176,7 @@ def test_a_watch_tells_each_kind_of_finding_once(tmp_path: Path, capsys: pytest.
     watch = child.Watch("x", target.Target(bad, list, ()), slate, tmp_path / "found")
     for data in (b"a", b"b", b"a", b"c"):
         watch.one(data)
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [fact["kind"].split()[0] for fact in told] == ["BaseException", "ValueError"]
+    output = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [fact["kind"].split()[0] for fact in output] == ["BaseException", "ValueError"]
     assert slate.executions == 4
     assert slate.data == b"c"
