@@ -43,7 +43,7 @@ def test_rounds_have_a_median_a_range_and_a_best() -> None:
 
 
 def test_what_is_compared_is_compared_within_a_round() -> None:
-    """A slow round is slow for both: its ratio says nothing of the other rounds."""
+    """A slow round is slow for both: its ratio does not affect other rounds."""
     ours, theirs = figures.rounds([10.0, 1.0]), figures.rounds([20.0, 2.0])
     assert figures.ratios(ours, theirs).values == (0.5, 0.5)
     assert figures.differences(ours, theirs).values == (-10.0, -1.0)

@@ -1,4 +1,4 @@
-"""docs/PERFORMANCE.md says what there is."""
+"""docs/PERFORMANCE.md describes the existing workloads and figures."""
 
 from pathlib import Path
 

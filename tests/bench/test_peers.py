@@ -1,4 +1,4 @@
-"""The comparison with other servers: what is run, what counts, what people are told."""
+"""The comparison with other servers: the plan of runs, the checks, and the printed results."""
 
 import json
 import subprocess
@@ -47,12 +47,12 @@ CHECKS = {"w1": 1200, "w2": 5200, "w3": 220, "w4": 2000}
 
 
 def lines(server: str, workload: str, *, differ: int = 0, characters: int = 0, **facts: object) -> list[str]:
-    """What the driver prints."""
+    """The output of the driver."""
     said: list[dict[str, object]] = [{"peer": server, "workload": workload, **GOOD[workload], **facts}]
     if workload in CHECKS:
         check = {"documents": 1, "differ": differ, "characters": characters or CHECKS[workload]}
         said.append({"peer": server, "workload": "check", "of": workload, **check})
-    return ["a word of somebody else", *map(json.dumps, said)]
+    return ["a line of another program", *map(json.dumps, said)]
 
 
 def records(*runs: tuple[int, str, list[str]]) -> list[results.Record]:
@@ -60,9 +60,10 @@ def records(*runs: tuple[int, str, list[str]]) -> list[results.Record]:
 
 
 def test_the_plan_is_one_step_at_a_time_and_all_servers_in_each_repetition() -> None:
-    """What repeats by itself is run once; `stream` where durability tells; the ceiling keeps nothing.
+    """A workload that repeats itself runs once; `stream` runs where durability matters; the ceiling stores
+    nothing.
 
-    What takes long comes last, where it may be left out.
+    Slow workloads run last, where they may be left out.
     """
     steps = plan([*OTHERS, *OURS], WORKLOADS, 3)
     assert len(set(steps)) == len(steps)
@@ -126,14 +127,14 @@ def test_what_is_wrong_is_said_and_gives_no_figure(workload: str, facts: dict[st
     assert all(results.found(found, "lorogo-native", figure) is None for figure in figures)
 
 
-def test_texts_that_nobody_looked_at_are_not_right() -> None:
+def test_unchecked_texts_are_not_right() -> None:
     """A measurement without its check does not count."""
     found = records((1, "w1", lines("a", "w1")[:2]))
     assert results.wrong(found) == ["a w1 (1): the texts were not checked"]
 
 
 def test_what_others_lose_is_a_result() -> None:
-    """Told in the table, and no reason to doubt it."""
+    """The table has the loss, and the result counts as right."""
     rounds = (lines("hocuspocus", "w6", lost=lost) for lost in (390, 10))
     found = records(*((repetition, "w6", said) for repetition, said in enumerate(rounds, 1)))
     assert results.wrong(found) == []
@@ -150,12 +151,12 @@ def test_tables() -> None:
         (2, "w1", lines("lorogo-native", "w1", p50_ms=0.5, foreign_cores=0.25)),
         (1, "w2", lines("broken", "w2", n=7)),
     )
-    told = results.markdown(found).splitlines()
-    assert "| quick | 0.40 | 2 | - | 0.10 |" in told
-    assert "| lorogo-native | 0.50 (0.50 - 0.60) | 2 | - | 0.25 |" in told
-    assert "| broken | wrong |  |  |" in told
+    rows = results.markdown(found).splitlines()
+    assert "| quick | 0.40 | 2 | - | 0.10 |" in rows
+    assert "| lorogo-native | 0.50 (0.50 - 0.60) | 2 | - | 0.25 |" in rows
+    assert "| broken | wrong |  |  |" in rows
     verdict = "| W1 p50 ms | lorogo-native | 0.50 | 0.40 (quick) | 1.25x | at most 1x | MISSED |"
-    assert verdict in told
+    assert verdict in rows
     assert json.loads(json.dumps(results.as_json(found)))["wrong"] == results.wrong(found)
 
 
@@ -168,7 +169,7 @@ def test_numbers(value: float, text: str) -> None:
 def test_without_the_harness_it_says_what_is_missing(arguments: list[str], tmp_path: Path) -> None:
     """And where that is explained; exit code 2, and nothing is started or written."""
     script = ROOT / "bench" / "peers" / "run.py"
-    told = subprocess.run(
+    rows = subprocess.run(
         [sys.executable, script, *arguments],
         cwd=tmp_path,
         capture_output=True,
@@ -176,9 +177,9 @@ def test_without_the_harness_it_says_what_is_missing(arguments: list[str], tmp_p
         timeout=60,
         check=False,
     )
-    assert told.returncode == 2
-    assert "harness" in told.stderr and "bench/peers/README.md" in told.stderr
-    assert not told.stdout and not list(tmp_path.iterdir())
+    assert rows.returncode == 2
+    assert "harness" in rows.stderr and "bench/peers/README.md" in rows.stderr
+    assert not rows.stdout and not list(tmp_path.iterdir())
 
 
 def test_the_harness_stays_as_it_is(tmp_path: Path) -> None:

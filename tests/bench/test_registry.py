@@ -24,7 +24,7 @@ def test_each_is_found_once_in_the_order_asked_for() -> None:
     assert find(["throughput", "all"])[0].name == "throughput"
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
+def test_the_error_of_an_unknown_name_lists_the_known_ones() -> None:
     """Before anything is started."""
     with pytest.raises(BenchError, match=r"unknown workload 'nope': choose round-trip, throughput.* or all"):
         find(["round-trip", "nope"])

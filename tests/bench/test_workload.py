@@ -1,4 +1,4 @@
-"""What a workload has found out: goals, checks, and what counts as right."""
+"""The findings of a workload: goals, checks, and the conditions of a right result."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_an_outcome_is_good_if_all_that_was_checked_is_so(checks: tuple[bool, ..
 
 
 def test_findings_become_an_outcome() -> None:
-    """Medians and ranges of rounds; what is not equal says what it is."""
+    """Measurements become medians with ranges; an unequal check has its difference."""
     findings = OutcomeBuilder()
     findings.measured("rate", figures.rounds([1.0, 3.0, 2.0]), "1/s")
     findings.measured("CPU", None, "µs")
@@ -64,5 +64,5 @@ def test_a_goal_has_one_bound(bounds: dict[str, float]) -> None:
     ("asked", "found"), [(None, ("stream", "journal")), ("stream", ("stream",)), ("journal", ("journal",))]
 )
 def test_durabilities(asked: Durability | None, found: tuple[str, ...]) -> None:
-    """The workload's own, unless one was asked for."""
+    """The durabilities are the workload's own, unless the caller chose one."""
     assert Bench(durability=asked).durabilities("stream", "journal") == found

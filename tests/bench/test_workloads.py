@@ -55,7 +55,7 @@ def test_the_command_lists_and_measures(tmp_path: Path) -> None:
     assert found["settings"] == {"quick": True, "durability": "stream", "seed": 1}
 
 
-def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_terminated_benchmark_leaves_nothing_behind(tmp_path: Path) -> None:
     """SIGTERM in the middle: exit code 130, no files, and no process that held them."""
     command = [*COMMAND, "bench", BY_COMMAND, "--quick"]
     env = environment(TMPDIR=str(tmp_path))
@@ -94,5 +94,5 @@ def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
-    """Said at once, before anything is started."""
+    """The error appears at once, before anything is started."""
     assert words in refused(lorogo("bench", *arguments, cwd=tmp_path))

@@ -1,4 +1,4 @@
-"""Large content is known, and as large as it says."""
+"""Large content is reproducible, and has the announced size."""
 
 import pytest
 

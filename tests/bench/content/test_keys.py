@@ -1,4 +1,4 @@
-"""What is typed: known before it is typed."""
+"""Typed content, which is known before the benchmark types it."""
 
 import pytest
 

@@ -25,6 +25,6 @@ def test_all_of_it_is_itself(count: int | None) -> None:
 
 
 def test_without_a_trace_nothing_is_made_up() -> None:
-    """Who starts the benchmark gives it."""
+    """The caller of the benchmark must give a trace."""
     with pytest.raises(BenchError, match="no trace to replay"):
         Bench().trace(None)

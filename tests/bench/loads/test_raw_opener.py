@@ -18,7 +18,7 @@ Asked = Counter[tuple[str, str]]  # (stream, write or get)
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What every connection asks of streams, for the documents of this test."""
+    """The number of reads and writes of each stream, over all connections, for the documents of this test."""
     found: Asked = Counter()
 
     def counted(method: str, kind: str) -> None:

@@ -34,7 +34,7 @@ def test_a_curve_goes_along_in_order_and_leaves_out_what_is_not_known() -> None:
 
 
 def test_every_point_is_drawn_and_says_its_numbers() -> None:
-    """What is flat is as high at its end as at its beginning, and more lies further right."""
+    """A constant curve has the same height at both ends, and larger counts are further right."""
     root = ET.fromstring(plot.svg(curves()))
     circles = list(root.iter(f"{SVG}circle"))
     assert len(circles) == 3
@@ -60,7 +60,7 @@ def test_nothing_to_draw_is_refused() -> None:
 
 
 def test_a_curve_with_nothing_known_is_drawn_empty() -> None:
-    """Where there is no /proc there is no CPU: that is no error."""
+    """Without /proc there are no CPU figures: that is no error."""
     assert ET.fromstring(plot.svg([Curve("cost", "documents", "µs", {})])) is not None
 
 

@@ -1,4 +1,4 @@
-"""What people and scripts are told."""
+"""Reports of a benchmark for people and for scripts."""
 
 import json
 
@@ -57,7 +57,7 @@ def test_tables() -> None:
 
 
 def test_a_right_result_with_a_missed_goal_is_no_failure() -> None:
-    """It is told, and the exit code is 0."""
+    """The sentences report the missed goal, and the exit code is 0."""
     assert report.exit_code([result(GOOD)]) == 0
     assert report.sentences(result(GOOD)) == [
         "right: all there",
@@ -97,7 +97,7 @@ def test_json_holds_everything() -> None:
 
 
 async def test_one_that_fails_does_not_keep_the_next_from_being_measured() -> None:
-    """Its result is wrong, and says why."""
+    """The result of the failing workload is wrong, with the error as its reason."""
 
     async def fails(bench: Bench) -> WorkloadOutcome:
         raise LorogoError("no server")
@@ -105,10 +105,10 @@ async def test_one_that_fails_does_not_keep_the_next_from_being_measured() -> No
     async def works(bench: Bench) -> WorkloadOutcome:
         return GOOD
 
-    heard: list[str] = []
+    progress: list[str] = []
     workloads = [Workload("fails", "", fails), Workload("works", "", works)]
-    first, second = await run_all(workloads, Bench(progress=heard.append))
+    first, second = await run_all(workloads, Bench(progress=progress.append))
     assert first.outcome.checks == (Check("the workload finishes", False, "LorogoError: no server"),)
     assert second.outcome.good
     assert set(second.outcome.conditions) == {"rounds", "busy with other processes"}
-    assert heard == ["fails: ", "works: "]
+    assert progress == ["fails: ", "works: "]

@@ -32,7 +32,7 @@ input()
 
 
 def test_children_count_alive_and_ended() -> None:
-    """What a child has used stays in the sum when it has ended and its parent knows of it."""
+    """The sum keeps the usage of a child that has ended and that its parent waited for."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -59,15 +59,15 @@ def test_a_process_that_is_not_there_is_not_known() -> None:
 
 
 def test_the_machine_is_at_least_as_busy_as_we_are() -> None:
-    """Both are told."""
+    """The machine's and the process's own seconds are both measured."""
     busy = machine_busy_seconds()
     assert busy is not None and busy > 0
     assert own_busy_seconds() > 0
     assert usage(os.getpid()).cpu_seconds is not None
 
 
-def test_the_highest_memory_can_be_counted_anew() -> None:
-    """Where the system does that; elsewhere nothing changes."""
+def test_the_peak_memory_can_be_reset() -> None:
+    """The peak is reset if the system supports it; otherwise it stays unchanged."""
     code = "x = bytearray(64 << 20); del x; print('done', flush=True); input()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
