@@ -1,4 +1,4 @@
-"""What a page shows of a terminal, typed into a real one.
+"""The terminal sessions of a page, typed into a real terminal.
 
     $ command          typed; the command before it must have ended well
     > words            typed into the running command, behind the `> ` that it prints as its prompt
@@ -25,7 +25,7 @@ SHELL = shutil.which("bash") or "sh"
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether the line is what the page shows; columns are as wide as what stands in them, this time."""
+    """True if the page shows this line; the widths of columns may differ."""
     pattern = ".*".join(map(re.escape, _narrow(shown).split("...")))
     return re.fullmatch(pattern, _narrow(printed)) is not None
 
@@ -35,7 +35,7 @@ def _narrow(line: str) -> str:
 
 
 def same(shown: list[str], printed: list[str]) -> bool:
-    """Whether the lines are what the page shows; a line `...` stands for any number of them."""
+    """True if the page shows these lines; a line `...` stands for any number of them."""
     if not shown:
         return not printed
     if shown[0].strip() == "...":

@@ -40,13 +40,13 @@ _MARKS = re.compile(r"(terminal|exit code|file|not run): (.+)")
 
 
 def port() -> int:
-    """One that nobody has now."""
+    """A free port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 
 
 def treatment(block: Block, *, below_python: bool) -> tuple[str, str]:
-    """What becomes of a block, and with which words. AssertionError if nobody would run it."""
+    """The way to treat a block, with its words. AssertionError if no test runs the block."""
     mark = _MARKS.fullmatch(block.mark)
     assert mark is not None or not block.mark, f"{block.where}: <!-- {block.mark} --> means nothing"
     match mark[1] if mark else "", block.language:
@@ -66,7 +66,7 @@ def treatment(block: Block, *, below_python: bool) -> tuple[str, str]:
 
 
 class Reader:
-    """Somebody who does what pages say."""
+    """A reader who follows the blocks of pages."""
 
     def __init__(self, folder: Path, **names: Any) -> None:
         """`names`: what Python blocks find, as if they had made it themselves."""
@@ -79,7 +79,7 @@ class Reader:
         self._modules = set(sys.modules)
 
     async def read(self, found: list[Block]) -> None:
-        """Do what the blocks say, and raise AssertionError for the first that is not true."""
+        """Follow the blocks; raise AssertionError for the first that is not true."""
         sys.path.insert(0, str(self.folder))
         before = Path.cwd()
         os.chdir(self.folder)
@@ -150,7 +150,7 @@ class Reader:
         return self._terminals[name]
 
     async def run_script(self, text: str) -> str:
-        """What a script for the shell prints; whatever it started in its background is gone afterwards."""
+        """Run a shell script and return its output; its background processes are killed afterwards."""
         out, err = self.folder / "script.out", self.folder / "script.err"
         with out.open("wb") as out_file, err.open("wb") as err_file:
             process = await asyncio.create_subprocess_exec(
@@ -219,7 +219,7 @@ class Reader:
         return re.sub(rf"{before}8080\b", rf"\g<1>{self.web_port}", text)
 
     def _usual(self, text: str) -> str:
-        """What is printed, with the ports of the page and without colours."""
+        """The printed text, with the ports of the page and without colours."""
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
         return text.replace(f":{self.nats_port}", ":4222").replace(f":{self.web_port}", ":8080")
 
@@ -261,7 +261,7 @@ class Reader:
 
 
 def shown_files(found: list[Block]) -> Mapping[str, str]:
-    """What the page writes into each file, all in all."""
+    """The content that the page writes into each file, over all its blocks."""
     files: dict[str, str] = {}
     for block in found:
         if block.mark.startswith("file: "):

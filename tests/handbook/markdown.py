@@ -70,7 +70,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link into the page may name, as GitHub and MyST both make it of headings."""
+    """The anchors of a page, as GitHub and MyST both derive them from headings."""
     found: set[str] = set()
     tokens = _PARSER.parse(path.read_text(encoding="utf-8"))
     for opening, inline in itertools.pairwise(tokens):

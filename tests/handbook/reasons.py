@@ -1,4 +1,6 @@
-"""Why a block of a page is not run as it stands. Each reason is checked: it must be true of the block."""
+"""The reasons why a block of a page is not run as it stands. Each reason is checked: it must be true of the
+block.
+"""
 
 import re
 import shlex
@@ -38,8 +40,10 @@ def _elsewhere(words: str, block: Block) -> None:
 
 
 def _options(words: str, block: Block) -> None:
-    """It needs what a test has not, which is said. Its commands of lorogo and their options exist."""
-    assert words, "say what it needs"
+    """The block needs something that a test lacks, and its words name it. Its commands of lorogo and their
+    options exist.
+    """
+    assert words, "name what it needs"
     found = [shlex.split(line, comments=True) for line in _commands(block) if line.startswith("lorogo ")]
     assert found, "no command of lorogo"
     for command in found:
@@ -61,7 +65,7 @@ def _drawing(_: str, block: Block) -> None:
 
 
 def _commands(block: Block) -> list[str]:
-    """The lines that somebody would type, with those that continue them."""
+    """The lines that a user would type, joined with their continuation lines."""
     text = block.text.replace("\\\n", " ")
     return [line.removeprefix("$ ").strip() for line in text.splitlines() if line.strip()]
 

@@ -1,4 +1,4 @@
-"""Every page of the handbook is true: what it says to type is typed, and what it shows is what comes."""
+"""Every page of the handbook is true: its commands are typed, and its output is the printed one."""
 
 import shutil
 from pathlib import Path
@@ -35,7 +35,9 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
         if how == "leave":
             check(words, one)
         elif page.parent != HANDBOOK:
-            raise AssertionError(f"{one.where}: nobody follows this page: mark it with the test that runs it")
+            raise AssertionError(
+                f"{one.where}: no test follows this page: mark it with the test that runs it"
+            )
 
 
 @pytest.mark.nats
@@ -70,7 +72,7 @@ async def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
         (block("python", mark="terminal: ana"), "neither run nor marked"),
     ],
 )
-def test_a_block_that_nobody_runs_is_found(one: Block, words: str) -> None:
+def test_a_block_that_no_test_runs_is_found(one: Block, words: str) -> None:
     """Whatever its language and its mark."""
     with pytest.raises(AssertionError, match=words):
         treatment(one, below_python=False)

@@ -97,7 +97,9 @@ async def test_the_javascript_saves(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_the_requests_are_answered(tmp_path: Path) -> None:
-    """Copied as they stand: the title is set, read, in the history, and the feed tells of it."""
+    """The requests run as they stand: the title is set, read and in the history, and the feed has
+    its update.
+    """
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     folder = tmp_path / "reader"
@@ -109,7 +111,7 @@ async def test_the_requests_are_answered(tmp_path: Path) -> None:
             block("browsers.md", "test_the_requests_are_answered", "sh").text.rstrip("\n").split("\n")
         )
         assert feed.startswith("curl -N ")
-        # the feed goes on for ever: until it has told of an update
+        # the feed goes on for ever: until it has an update
         lines += [f"{feed} > feed.out &", "until grep '^data: ' feed.out; do sleep 0.1; done"]
         printed = await reader.run_script("\n".join(lines))
     assert '"durability":"journal"' in printed
@@ -148,7 +150,9 @@ async def test_offline_edits_are_stored(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.nats
 @pytest.mark.timeout(300)
 async def test_the_closed_setup_lets_a_token_in(tmp_path: Path) -> None:
-    """Its commands, in their order, on ports that are free: Ana's token opens her document by each door."""
+    """Its commands run in their order on free ports: Ana's token opens her document over NATS and
+    over HTTP.
+    """
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     reader = Reader(tmp_path)

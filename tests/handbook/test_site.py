@@ -14,7 +14,7 @@ SHELL = """<html><body><div class="sidebar-tree"><ul>{nav}</ul></div>{body}</bod
 
 
 def made(folder: Path, body: str = "", *, nav: str = "one.html", styles: str = "") -> list[str]:
-    """What is said of a small site with this in its first page."""
+    """The problems of a small site with this content in its first page."""
     pages = folder / "docs"
     pages.mkdir(parents=True)
     entries = "".join(f'<li><a href="{name}">x</a></li>' for name in nav.split())
@@ -46,7 +46,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_page_loads_a_picture_from_elsewhere(page: Path) -> None:
-    """Whoever reads it tells nobody of it."""
+    """The page requests nothing from other hosts while it is read."""
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"!\[[^\]]*\]\([a-z]+:|<(?:img|script|link|iframe)\b[^>]*(?:https?:)?//", text) == []
 
@@ -70,7 +70,7 @@ def test_the_navigation_names_every_page() -> None:
 
 
 def test_the_site_is_made_of_these_pages() -> None:
-    """What docs/conf.py includes is what is looked at here."""
+    """The pages that docs/conf.py includes are the pages of these tests."""
     settings: dict[str, object] = {}
     exec((ROOT / "docs" / "conf.py").read_text(encoding="utf-8"), settings)
     patterns = settings["include_patterns"]
@@ -80,8 +80,8 @@ def test_the_site_is_made_of_these_pages() -> None:
     assert settings["nitpicky"] is True
 
 
-def test_the_references_are_what_the_code_says() -> None:
-    """`make reference` writes them anew."""
+def test_the_references_equal_the_code() -> None:
+    """`make reference` writes them again."""
     assert reference.main(["--check"]) == 0
 
 
@@ -92,7 +92,7 @@ def test_anchors_are_made_as_github_makes_them() -> None:
     assert "natss-files-are-gone" in anchors(ROOT / "docs" / "RECOVERY.md")
 
 
-def test_marks_and_directives_are_told_from_other_text() -> None:
+def test_marks_and_directives_are_distinguished_from_other_text() -> None:
     """A comment above a block is a mark, `{toctree}` no language."""
     assert MARK.fullmatch("<!-- not run: make x -->\n") is not None
     assert DIRECTIVE.fullmatch("{toctree}") and not DIRECTIVE.fullmatch("python")
@@ -102,7 +102,7 @@ def test_marks_and_directives_are_told_from_other_text() -> None:
 
 
 def test_a_site_that_stands_alone_has_no_problems(tmp_path: Path) -> None:
-    """Pictures of its own, data in the page, and links to elsewhere that somebody must click."""
+    """Its own pictures, data in the page, and links that load only after a click."""
     body = (
         '<img src="there.png"><img src="data:image/png;base64,AA"><a href="https://example.org">x</a>'
         '<link rel="stylesheet" href="style.css"><link rel="next" href="https://example.org/">'
@@ -148,12 +148,12 @@ def test_what_is_loaded_and_not_there_is_found(address: str, tmp_path: Path) -> 
 
 
 def test_a_page_that_no_navigation_names_is_found(tmp_path: Path) -> None:
-    """Nobody would come across it."""
+    """A reader would not find it."""
     assert made(tmp_path, nav="index.html") == ["docs/one.html: it is not in the navigation"]
 
 
-def test_a_folder_that_is_no_site_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With exit code 1, and 2 for who does not say which."""
+def test_a_folder_that_is_no_site_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 1, and 2 without a folder."""
     assert site_check.main([str(tmp_path)]) == 1
     assert "there is no docs/index.html" in capsys.readouterr().out
     assert site_check.main([]) == 2
