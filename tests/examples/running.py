@@ -1,4 +1,4 @@
-"""What the tests of examples share: their folder, an example as a module, a server for them."""
+"""Helpers of the example tests: their folder, an example as a module, a server for them."""
 
 import asyncio
 import importlib.util
@@ -75,8 +75,8 @@ async def said(process: asyncio.subprocess.Process, words: str) -> str:
     raise AssertionError(f"it ended without {words!r}: {(await process.stderr.read()).decode()}")
 
 
-async def until(true: Callable[[], bool], heard: Callable[[], Awaitable[object]]) -> None:
-    """Return when it is true; looked at whenever something was heard."""
+async def until(true: Callable[[], bool], next_event: Callable[[], Awaitable[object]]) -> None:
+    """Return when the condition is true; it is checked after each event."""
     async with asyncio.timeout(SECONDS):
         while not true():
-            await heard()
+            await next_event()

@@ -1,4 +1,4 @@
-"""examples/bot: what is a sum, and the bot at work beside somebody who types."""
+"""examples/bot: the parsing of sums, and the bot at work beside a typing user."""
 
 import asyncio
 import signal
@@ -52,7 +52,7 @@ def test_answers_stand_behind_their_sums_and_only_once() -> None:
 @pytest.mark.nats
 @pytest.mark.slow
 async def test_it_writes_with_people(tmp_path: Path) -> None:
-    """It answers what is there and what is typed, is seen by its name, and saves what it says."""
+    """The bot answers present and new sums, appears in presence by its name, and saves its answers."""
     async with serving(tmp_path) as url, lorogo_client.connect(url) as client:
         async with client.open("minutes") as session:
             body = session.doc.get_text("body")

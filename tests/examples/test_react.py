@@ -26,7 +26,7 @@ ITEMS = module("todo/items.py")
 
 
 def packages(folder: Path) -> dict[str, str]:
-    """Which versions a package.json asks for."""
+    """The packages and versions that a package.json requires."""
     found = json.loads((folder / "package.json").read_text(encoding="utf-8"))
     return {**found["dependencies"], **found["devDependencies"]}
 
@@ -58,7 +58,7 @@ class Quiet(SimpleHTTPRequestHandler):
     """Files of a folder, and no log."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is of the base class
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -74,8 +74,8 @@ def served(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-def test_it_asks_for_the_versions_that_are_tested() -> None:
-    """What the example's package.json names and the pages use, both name alike."""
+def test_it_requires_the_tested_versions() -> None:
+    """The example's package.json and that of the pages name the same versions of shared packages."""
     ours = packages(WEB)
     asked = packages(FOLDER)
     shared = asked.keys() & ours.keys()
@@ -99,7 +99,8 @@ def test_its_types_are_right_and_it_builds(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_two_windows_and_python_share_a_list(tmp_path: Path) -> None:
-    """What one adds, ticks off, moves or removes, the others see; the server has it; no other host is asked.
+    """Each window and Python see the others' additions, ticks, moves and removals; the server has them; no
+    other host gets a request.
 
     The development build of React mounts every component twice (StrictMode): no error may be left uncaught.
     """

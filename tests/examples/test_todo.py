@@ -19,7 +19,7 @@ def texts(doc: LoroDoc) -> list[str]:
 
 
 def test_the_tutorial_has_both_files_whole() -> None:
-    """Whoever copies its blocks has the example, byte by byte."""
+    """A copy of the tutorial's blocks is the example, byte for byte."""
     shown = shown_files(blocks(HANDBOOK / "tutorial.md"))
     assert shown.keys() == {"items.py", "todo.py"}
     for name, text in shown.items():
@@ -28,7 +28,7 @@ def test_the_tutorial_has_both_files_whole() -> None:
 
 @pytest.mark.nats
 async def test_the_screen_shows_the_list_alone(tmp_path: Path) -> None:
-    """What the client logs, such as a lost connection, is in a file and not between lines of the list."""
+    """The log of the client, such as a lost connection, is in a file and not between lines of the list."""
     async with AsyncExitStack() as app_stack:
         async with serving(tmp_path) as url:
             started = program("todo/todo.py", "groceries", "ana", folder=tmp_path, LOROGO_NATS=url)
@@ -62,7 +62,7 @@ def test_lines_edit_the_list() -> None:
     ],
 )
 def test_a_line_that_makes_no_sense_changes_nothing(line: str, words: str) -> None:
-    """It is answered with what could be said instead."""
+    """The error names the valid commands or the length of the list."""
     doc = LoroDoc()
     TODO.edit(doc, "add milk")
     with pytest.raises(ValueError, match=words):

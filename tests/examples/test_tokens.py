@@ -20,7 +20,7 @@ ANA, BEN = ("ana", "correct horse"), ("ben", "battery staple")
 
 @pytest.fixture
 def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The example's app, told where a `lorogo dev --closed` is that runs as a process of its own."""
+    """The example's app, configured for a `lorogo dev --closed` in a process of its own."""
     options = ["dev", "--closed", "--port", "0", "--web-port", "0"]
     dev = Running(options, cwd=tmp_path, name="dev", env={"LOROGO_OPEN": ""})
     try:
