@@ -32,7 +32,9 @@ async def transport(world: MemoryNats) -> MemoryTransport:
 
 
 async def test_a_cut_connection(world: MemoryNats, transport: MemoryTransport) -> None:
-    """Cut: every call says Disconnected, watchers hear it. Healed: subscriptions go on, with a gap."""
+    """A cut makes every call fail with Disconnected and calls the watchers; after the heal, subscriptions
+    continue with a gap.
+    """
     other = world.connect("two")
     got, seen = Collector(), list[bool]()
     await transport.bus.subscribe("news", got)
@@ -133,7 +135,7 @@ async def test_time_is_given(world: MemoryNats, now: list[int]) -> None:
 
 
 async def test_the_same_seed_gives_the_same_run() -> None:
-    """Who of a queue group gets which message depends on nothing but the seed."""
+    """The seed alone decides which member of a queue group gets a message."""
 
     async def run() -> list[list[bytes]]:
         world = MemoryNats(now_ns=lambda: 0, rng=random.Random(3))

@@ -28,7 +28,7 @@ def test_hours_pass_in_no_time() -> None:
 
 
 def test_timers_of_one_moment_keep_their_order() -> None:
-    """What is set for the same time runs in the order in which it was set."""
+    """Timers of the same time run in the order in which they were set."""
     loop = sim()
     ran: list[int] = []
 
@@ -43,14 +43,14 @@ def test_timers_of_one_moment_keep_their_order() -> None:
     loop.close()
 
 
-def test_a_wait_that_nobody_ends_is_a_deadlock() -> None:
+def test_an_endless_wait_is_a_deadlock() -> None:
     loop = sim()
     with pytest.raises(Deadlock):
         loop.run_until_complete(asyncio.wait_for(loop.create_future(), None))
     loop.close()
 
 
-def test_a_circle_without_a_wait_is_told() -> None:
+def test_a_loop_without_a_wait_is_an_error() -> None:
     loop = SimLoop(random.Random(1), turns_max=1000)
 
     async def circle() -> None:
@@ -63,7 +63,7 @@ def test_a_circle_without_a_wait_is_told() -> None:
 
 
 def test_threads_work_on_the_loop() -> None:
-    """What is given to a thread is done in this one, and its error comes back."""
+    """A function for a thread runs in this thread, and its error is raised in the caller."""
     loop = sim()
 
     async def main() -> int:
@@ -131,7 +131,7 @@ def test_a_killed_process_does_not_even_clean_up() -> None:
 
 
 def test_a_wait_for_next_to_nothing_ends() -> None:
-    """Less than the clock can tell apart: time goes on all the same, and nobody turns in circles."""
+    """A delay below the clock's resolution still advances the time, so no loop runs forever."""
     loop = sim()
 
     async def main() -> None:

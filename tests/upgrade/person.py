@@ -1,7 +1,7 @@
-"""Somebody who edits, with whichever lorogo is first on PYTHONPATH: `python person.py URL DOCUMENT NAME`.
+"""A user who edits with the first lorogo on PYTHONPATH: `python person.py URL DOCUMENT NAME`.
 
-Lines in: `type N`, `text`, `end`. One JSON line out for each, and one at the beginning. Only what the oldest
-version that we upgrade from has, too.
+Lines in: `type N`, `text`, `end`. One JSON line out for each, and one at the beginning. The script uses only
+features of the oldest version from which an upgrade is supported.
 """
 
 import asyncio

@@ -10,7 +10,9 @@ _SECONDS = 120.0
 
 
 class NotHere(Exception):
-    """It cannot be had from this clone; the sentence says why, and what would help."""
+    """The previous release is not available in this clone; the message has the reason and the command that
+    helps.
+    """
 
 
 def commit(root: Path = ROOT) -> str:
@@ -52,7 +54,7 @@ def unpacked(revision: str, place: Path, root: Path = ROOT) -> Path:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git says; None if it fails, or is not there."""
+    """The output of git; None if it fails, or is not there."""
     try:
         result = subprocess.run(
             ["git", *arguments], cwd=root, capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -1,7 +1,7 @@
 """A rolling upgrade and the way back: the release before this one beside it, on one NATS, in one folder.
 
 Real processes: servers as `lorogo serve` starts them, clients as apps have them. Nothing ACKed is lost,
-whichever version accepted it, whoever reads it; and nobody's log has an error.
+whichever version accepted it and whichever reads it; and no log has an error.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Served(Process):
         return [json.loads(line) for line in whole]
 
     def said(self, message: str) -> list[dict[str, Any]]:
-        """The log lines that say so."""
+        """The log lines with this message."""
         assert self.process.returncode in {None, 0}, self.errors.read_text()
         return [line for line in self.log if line["message"] == message]
 
@@ -104,7 +104,7 @@ class Served(Process):
 
 
 class Person(Process):
-    """Somebody who edits."""
+    """A user who edits."""
 
     async def hears(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -123,7 +123,7 @@ class Person(Process):
 
 
 class Crew:
-    """All processes of a test, and somebody who looks."""
+    """All processes of a test, and a client that reads their state."""
 
     def __init__(self, client: Client, url: str, place: Path, old: Path, stack: AsyncExitStack) -> None:
         self.client = client
@@ -161,9 +161,9 @@ class Crew:
         return person
 
     async def type(self) -> None:
-        """Everybody types at once, and has every word ACKed."""
-        for heard in await asyncio.gather(*(person.does(f"type {WORDS}") for person in self.people)):
-            self.acked += heard["acked"]
+        """All users type at once, and have every word ACKed."""
+        for answer in await asyncio.gather(*(person.does(f"type {WORDS}") for person in self.people)):
+            self.acked += answer["acked"]
 
     def id_of(self, data: str) -> str:
         """The server id that is kept in that folder."""
@@ -171,14 +171,14 @@ class Crew:
         return path.read_text().strip()
 
     async def owner(self) -> str:
-        """Whose the document is now; empty: nobody's."""
+        """The server id of the document's owner; empty without an owner."""
         async for found, entry in self.client.statuses():
             if found == DOCUMENT and isinstance(entry.status, Up):
                 return entry.status.server_id
         return ""
 
     async def text(self) -> str:
-        """What a newcomer of this version is given."""
+        """The text that a newcomer of this version gets."""
         async with self.client.open(DOCUMENT, read_only=True) as session:
             return session.doc.get_text("body").to_string()
 
