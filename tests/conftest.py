@@ -16,15 +16,15 @@ from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.durations import SECONDS, TOGETHER
 
-# Processes that tests start are open, as in docs/SECURITY.md, unless a test says otherwise.
+# Processes that tests start are open, as in docs/SECURITY.md, unless a test sets otherwise.
 os.environ["LOROGO_OPEN"] = "1"
 
 # `nohup`, `&` and cron start a run with SIGINT ignored, and every child inherits that: tests interrupt both
 # this process and its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A run says the same of the same code: new examples are looked for on purpose, with LOROGO_FUZZ=1, and
-# what they find becomes a test of its own. And nothing depends on how busy the machine is.
+# A run gives the same result for the same code: LOROGO_FUZZ=1 enables the search for new examples, and its
+# findings become tests of their own. No result depends on how busy the machine is.
 hypothesis.settings.register_profile(
     "steady", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

@@ -1,4 +1,4 @@
-"""How long test files take without their deep tests, in seconds: `make test` starts the longest first.
+"""Durations of test files without their deep tests, in seconds: `make test` starts the longest first.
 
 A file that is not here takes less than 3 s. `make test` ends with a list of the files that took longest;
 correct the table when its order is wrong. Small differences do not matter.

@@ -1,4 +1,4 @@
-"""Whether something goes when nobody holds it, without waiting for a collection of cycles."""
+"""Check that an object is freed without its last reference, without waiting for a collection of cycles."""
 
 import asyncio
 import gc

@@ -10,7 +10,7 @@ from lorogo_log.storage.memory import MemoryDirectory, MemoryFile
 
 
 class Kept(TypedDict):
-    """Where a server keeps its journal."""
+    """The place of a server's journal."""
 
     data: Path
     storage: MemoryStorage

@@ -1,4 +1,4 @@
-"""What a page of docs/ says that can be held against the code: commands to type, rows of tables."""
+"""The parts of a page of docs/ that tests compare with the code: commands to type, rows of tables."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Processes that stand still: SIGSTOP is only asked for, and comes when it comes."""
+"""Stopped processes: SIGSTOP is asynchronous, so the helper waits until the process stands still."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def children(pid: int) -> list[int]:
 
 
 def _still(pid: int | None) -> bool:
-    """Whether every thread of it stands still, where the system tells."""
+    """True if every thread of the process is stopped, where the system reports that."""
     tasks = Path(f"/proc/{pid}/task")
     states = {path.read_text().rpartition(")")[2].split()[0] for path in tasks.glob("*/stat")}
     return not tasks.exists() or states == {"T"}

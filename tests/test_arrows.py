@@ -115,7 +115,7 @@ def test_only_the_connection_module_imports_nats() -> None:
 
 
 def test_the_protocol_opens_no_file_and_reads_no_clock() -> None:
-    """What both ends agree on is pure: the same arguments give the same answer."""
+    """The protocol is pure: the same arguments give the same result."""
     found = [
         f"{relative(path)}:{line} {name}"
         for path in sources("lorogo_protocol")

@@ -1,4 +1,4 @@
-"""What `conftest.py` does for every test process."""
+"""The settings that `conftest.py` makes for every test process."""
 
 import signal
 import subprocess

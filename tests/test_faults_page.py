@@ -43,7 +43,7 @@ def test_every_mutation_is_there() -> None:
 
 
 def test_the_numbers_are_ours() -> None:
-    """What the page says in figures is what the code does."""
+    """The figures of the page are those of the code."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     drill = FaultRunSettings()
     for words, number in {

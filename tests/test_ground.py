@@ -156,7 +156,7 @@ def test_the_two_locks_agree() -> None:
 
 @pytest.mark.parametrize("group", ["audit", "locking", "node"])
 def test_a_group_of_tools_has_its_lock(group: str) -> None:
-    """Its version in the lock is the one that pyproject.toml asks for."""
+    """The version in the lock satisfies pyproject.toml."""
     pins = locked(f"locks/{group}.lock")
     for requirement in map(Requirement, PYPROJECT["dependency-groups"][group]):
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
@@ -171,7 +171,7 @@ def test_a_group_of_tools_has_its_lock(group: str) -> None:
     ],
 )
 def test_a_lock_names_hashes_and_no_addresses(lock: str) -> None:
-    """A lock says what to install and how to recognise it, not where it comes from."""
+    """A lock has names and hashes of packages, without their addresses."""
     text = (ROOT / lock).read_text(encoding="utf-8")
     assert ADDRESS.search(text) is None
     blocks = re.split(r"\n(?=[a-z0-9])", text)
@@ -211,8 +211,8 @@ def test_the_command_without_its_libraries_says_what_to_install() -> None:
 @pytest.mark.parametrize(
     "name", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "docs/PROTOCOL.md", ".ci/run"]
 )
-def test_what_a_newcomer_looks_for_is_there(name: str) -> None:
-    """The pages that the README promises exist and say something."""
+def test_the_files_for_newcomers_are_there(name: str) -> None:
+    """The pages that the README promises exist and are not empty."""
     assert (ROOT / name).is_file()
     assert (ROOT / name).read_text(encoding="utf-8").strip()
 

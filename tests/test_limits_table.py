@@ -1,4 +1,4 @@
-"""The table of limits in docs/LIMITS.md says what the code does, and each row has a test."""
+"""The table of limits in docs/LIMITS.md equals the code's limits, and each row has a test."""
 
 import importlib
 import json
@@ -73,13 +73,13 @@ def test_every_row_is_true(row: list[str]) -> None:
 
 
 def test_every_reason_of_a_refusal_stands_in_it() -> None:
-    told = {label for row in ROWS for label in labels(row)}
-    assert set(LimitReason) <= told
+    named = {label for row in ROWS for label in labels(row)}
+    assert set(LimitReason) <= named
 
 
 def test_every_limit_of_the_gateway_stands_in_it() -> None:
-    """Those that somebody outside can pass, by address and by token."""
-    told = {name.removeprefix("G.") for row in ROWS for name in names(row) if name.startswith("G.")}
+    """The table has every limit that an outside client can exceed, by address and by token."""
+    named = {name.removeprefix("G.") for row in ROWS for name in names(row) if name.startswith("G.")}
     limits = {name for name in GatewaySettings.__slots__ if name.startswith(("address_", "token_", "auth_"))}
     assert limits
-    assert limits <= told
+    assert limits <= named

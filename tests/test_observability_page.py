@@ -1,4 +1,4 @@
-"""docs/OBSERVABILITY.md says what the code says: events, facts, verdicts, spans, commands."""
+"""docs/OBSERVABILITY.md lists the code's events, facts, verdicts, spans and commands."""
 
 import re
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_spans_and_their_attributes_are_those_of_the_code() -> None:
 
 
 def test_events_are_those_of_the_code() -> None:
-    """What the table names can be found in a log."""
+    """Every event of the table occurs in the code as a log event."""
     rows = [row for row in table(PAGE, "| where | how to find it |") if "log" in row[0]]
     named = {words for row in rows for words in re.findall(r"`([a-zA-Z ]+)`", row[1])}
     assert named >= {"update sent", "update accepted", "update ACKed", "update refused"}
@@ -49,7 +49,7 @@ def test_events_are_those_of_the_code() -> None:
 
 
 def test_every_verdict_is_explained() -> None:
-    """Each is one of the table's, and each of the table's can be said."""
+    """Each verdict is a row of the table, and each row is a possible verdict."""
     rows = [re.compile(pattern(row[0])) for row in table(PAGE, "| verdict | meaning |")]
     said = [[row.match(words) is not None for row in rows] for _, words in VERDICTS]
     assert [one.count(True) for one in said] == [1] * len(VERDICTS)
@@ -57,7 +57,7 @@ def test_every_verdict_is_explained() -> None:
 
 
 def pattern(cell: str) -> str:
-    """What a verdict must look like to be explained by this cell."""
+    """The pattern of the verdicts that this cell explains."""
     words = re.escape(cell).replace("REASON", "[a-z-]+").replace("N", r"\d+")
     return words.replace(r"\(s\)", "s?").replace(r"\.\.\.", ".*")
 

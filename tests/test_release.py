@@ -52,7 +52,7 @@ def test_every_section_is_one() -> None:
         (GOOD.replace("[0.1.0]", "[0.10.0]"), "0.10.0 (2026-10-01) is below 0.2.0"),
     ],
 )
-def test_what_is_wrong_with_a_changelog_is_told(changelog: str, words: str | None) -> None:
+def test_mistakes_of_a_changelog_are_reported(changelog: str, words: str | None) -> None:
     """In a sentence that names the version."""
     found = release.wrong(changelog, "0.2.0")
     assert (found == []) if words is None else any(words in one for one in found), found
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_changelog_is_told(changelog: str, words: str | Non
         (GOOD.replace("2026-11-17", "soon"), [], [], "0.2.0 is dated 'soon'"),
     ],
 )
-def test_what_a_release_lacks_is_told(
+def test_missing_parts_of_a_release_are_reported(
     changelog: str, tags: list[str], changed: list[str], words: str | None
 ) -> None:
     """Before anything is built."""
@@ -83,7 +83,9 @@ def test_what_a_release_lacks_is_told(
 
 @pytest.mark.slow
 def test_the_files_come_out_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Wheel and sdist, built again from here and from the sdist; an older wheel goes, its sums are told."""
+    """Wheel and sdist are equal, built again from here and from the sdist; an older wheel is deleted, the
+    checksums are printed.
+    """
     (tmp_path / "lorogo-0.0.1-py3-none-any.whl").write_bytes(b"old")
     assert release.main(["build", str(tmp_path)]) == 0
     here = release.version()

@@ -1,4 +1,4 @@
-"""docs/SCALING.md shows what tools/scaling.py computes, and that computes what its words say."""
+"""docs/SCALING.md shows the results of tools/scaling.py, and the results match its sentences."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_page_with_other_tables_is_found(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_twice_the_people_need_twice_the_servers_and_no_more_memory_of_nats() -> None:
-    """What exists, open or not, is what NATS keeps an index of."""
+    """NATS indexes every existing document, open or not."""
     load, costs = scaling.ScalingLoad(), scaling.Costs()
     once, twice = scaling.needs(load, costs), scaling.needs(replace(load, editors=2 * load.editors), costs)
     assert twice.server_cores == pytest.approx(2 * once.server_cores)

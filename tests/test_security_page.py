@@ -39,7 +39,7 @@ def test_the_examples_mint(code: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_numbers_are_ours() -> None:
-    """What the page says in figures is what the code does."""
+    """The figures of the page are those of the code."""
     for words, number in {
         "at most 2,560 bytes": limits.TOKEN_BYTES_MAX == 2560,
         "1 to 128 printable characters": limits.TOKEN_SUBJECT_CHARS_MAX == 128,

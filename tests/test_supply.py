@@ -1,4 +1,4 @@
-"""What we build on: installed by hash, listed, and looked up without wishful thinking."""
+"""Dependencies: installed by hash, listed, and audited without assumptions."""
 
 import json
 import re
@@ -158,7 +158,7 @@ def test_a_tool_that_failed_says_why_and_is_not_clean(output: str) -> None:
         assert "NOT CHECKED: ConnectionError: no route" in text
 
 
-def test_npm_s_findings_and_refusals_are_told() -> None:
+def test_npm_s_findings_and_refusals_are_reported() -> None:
     """A registry without that service answers with a message, and that is no clean bill."""
     facts = {"metadata": {"dependencies": {"total": 5}}, "vulnerabilities": {}}
     assert audit.report([audit.of_npm_audit("w", json.dumps(facts), "")])[0] == 0
