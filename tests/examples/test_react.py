@@ -139,7 +139,7 @@ async def test_two_windows_and_python_share_a_list(tmp_path: Path) -> None:
                 await until(lambda: _texts(session.doc) == ["bread"], lambda: anext(changes))
                 await session.flush(SECONDS)
                 assert ana.errors == ben.errors == []
-                assert ana.strangers == ben.strangers == []
+                assert ana.foreign == ben.foreign == []
 
 
 def _texts(doc: object) -> list[str]:
