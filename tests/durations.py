@@ -78,7 +78,7 @@ SECONDS = {
     "tests/bench/test_workloads.py": 6,
     "tests/chaos/fleet/test_client_fleet.py": 6,
     "tests/gateway/transport/test_http_connections.py": 6,
-    "tests/pipeline/test_door.py": 6,
+    "tests/pipeline/test_command.py": 6,
     "tests/server/values/test_patch.py": 6,
     "tests/client/delivery/test_starter.py": 5,
     "tests/deploy/test_chart.py": 5,

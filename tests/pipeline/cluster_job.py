@@ -1,4 +1,6 @@
-"""A job for any Spark: `python cluster_job.py JOURNAL LAKE [sc://host:port]`; says what its workers have."""
+"""A job for any Spark: `python cluster_job.py JOURNAL LAKE [sc://host:port]`; prints the facts of its
+workers.
+"""
 
 import json
 import sys

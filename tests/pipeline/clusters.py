@@ -37,13 +37,13 @@ QUICK = " ".join(session_conf.QUICK)
 
 
 def environment(java_home: Path, code: Path | None) -> dict[str, str]:
-    """What a user's shell would say: a Java, a Python, and no more of our code than `code`."""
-    said = {
+    """The environment of a user's shell: a Java, a Python, and no more of lorogo's code than `code`."""
+    made = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("SPARK_", "PYSPARK_", "COV_CORE", "COVERAGE")) and name != "PYTHONPATH"
     }
-    said |= session_conf.environment(
+    made |= session_conf.environment(
         {},
         master="local",
         python=sys.executable,
@@ -52,8 +52,8 @@ def environment(java_home: Path, code: Path | None) -> dict[str, str]:
         code=code or SPARK_HOME,
     )
     if code is None:
-        del said["PYTHONPATH"]
-    return said
+        del made["PYTHONPATH"]
+    return made
 
 
 def command(*arguments: str, conf: Mapping[str, str]) -> list[str]:
@@ -70,9 +70,10 @@ def submit(
     conf: Mapping[str, str] | None = None,
     seconds: float = SUBMIT_SECONDS,
 ) -> str:
-    """What the program printed under spark-submit, with our packages as `--py-files`. Raises if it failed.
+    """Run a program under spark-submit, with lorogo's packages as `--py-files`, and return its output. Raises
+    if it failed.
 
-    `work` is a folder for what Spark leaves behind.
+    `work` is a folder for the files that Spark leaves behind.
     """
     packages = package_zip.pack(work / "lorogo.zip")
     settings = LOOPBACK | {
@@ -133,7 +134,7 @@ def connect_server(work: Path, *, conf: Mapping[str, str] | None = None) -> Iter
 
 
 def run(program: Path, work: Path, *arguments: str, seconds: float = SUBMIT_SECONDS) -> str:
-    """What the program printed as a process of its own, with our packages beside it."""
+    """Run a program as a process of its own, with lorogo's packages on its path, and return its output."""
     done = subprocess.run(
         [sys.executable, str(program), *arguments],
         cwd=work,

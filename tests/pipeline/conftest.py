@@ -1,4 +1,4 @@
-"""The Spark session of the pipeline's tests: one per test process, when the first test asks for it."""
+"""The Spark session of the pipeline's tests: one per test process, opened by the first test that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream full of documents, and eyes to look at it, for tests of fleet compaction."""
+"""A stream with many documents, and helpers that read it, for tests of fleet compaction."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -61,7 +61,7 @@ class World:
                 await asyncio.gather(*(session.flush(timeout=60) for session in sessions))
 
     async def texts(self, names: Iterable[str]) -> dict[str, str]:
-        """What fresh clients are given."""
+        """The texts that new clients get."""
         slots = asyncio.Semaphore(32)
         async with lorogo_client.connect(self.url) as client:
 
@@ -75,7 +75,7 @@ class World:
             return dict(await asyncio.gather(*(read(name) for name in names)))
 
     async def counts(self) -> dict[str, int]:
-        """How many messages the WAL holds of each document."""
+        """The number of messages of each document in the WAL."""
         found = await self.wal.subjects(subjects.wal("*"))
         return {subjects.document_of(subject): count for subject, count in found.items()}
 
@@ -87,7 +87,7 @@ class World:
         return True
 
     def journalled(self, name: str = "job") -> dict[str, int]:
-        """How many records the job's journal has of each document."""
+        """The number of records of each document in the job's journal."""
         found: dict[str, int] = {}
         for place in places(self.folder / name / "worker-compact", 1, None):
             for entry in entries(place):

@@ -43,7 +43,7 @@ class Author:
         self.doc.peer_id = self.peer
 
     def type(self, text: str, at: int | None = None, name: str = "text") -> bytes:
-        """Insert text (at the end, unless said) and give the update."""
+        """Insert text (at the end by default) and return the update."""
         before = self.doc.oplog_vv
         body = self.doc.get_text(name)
         body.insert(body.len_unicode if at is None else at, text)
@@ -61,7 +61,7 @@ def made(
     epoch: int = 1,
     generation: int = 0,
 ) -> Made:
-    """An update with everything that a journal says of it."""
+    """An update with all values of a journal record."""
     record = UpdateRecord(
         epoch=epoch,
         sequence=sequence,

@@ -1,4 +1,4 @@
-"""What tests see of a lake: whole tables, without Spark, whatever files they are in."""
+"""The contents of a lake for tests: whole tables, without Spark, in any files."""
 
 from pathlib import Path
 from typing import Any

@@ -41,13 +41,15 @@ def again(journals: Path) -> Callable[[str], "asyncio.Future[JournalDocument | N
 
 
 def damage(journals: Path) -> list[Difference]:
-    """What cannot be read of the journals below a folder."""
-    told = []
+    """The unreadable parts of the journals below a folder."""
+    unreadable = []
     for source in find(str(journals)):
         for _ in source.records():
             pass
-        told += [damaged_segment(f"{source.name}/{one.segment}", why) for why, one in source.damage.items()]
-    return told
+        unreadable += [
+            damaged_segment(f"{source.name}/{one.segment}", why) for why, one in source.damage.items()
+        ]
+    return unreadable
 
 
 def copied(journals: Path, to: Path, change: Callable[[str, Record], Record | None]) -> Path:

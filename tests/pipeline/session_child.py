@@ -1,6 +1,6 @@
 """A process with a session of its own, for tests that kill it: `session_child.py once|query|hang|lose`.
 
-The first line that it prints says what it has: {"java": ..., "jvm": process id, "mapped": [archives]}.
+The first printed line has the facts of the session: {"java": ..., "jvm": process id, "mapped": [archives]}.
 """
 
 import json

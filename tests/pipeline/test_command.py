@@ -46,12 +46,12 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The sentence on stderr of a command that cannot be done."""
     capsys.readouterr()
     assert run(["pipeline", *arguments]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    assert told.err.startswith("lorogo: ")
-    assert "Traceback" not in told.err
-    return told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("lorogo: ")
+    assert "Traceback" not in printed.err
+    return printed.err
 
 
 def test_ingest_says_what_is_new(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,26 +67,26 @@ def test_ingest_says_what_is_new(folder: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_sql_asks_the_tables(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every table is a view; rows come as a table or as JSON lines, and no more than asked for."""
+    """Every table is a view; rows are a table or JSON lines, up to the given number."""
     question = "select document_id, chars from documents order by document_id"
     assert run(["pipeline", "sql", question, "--lake", lake, "--json"]) == 0
     rows = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
     wanted = texts(session(5, 200))
     assert rows == [{"document_id": name, "chars": len(wanted[name])} for name in sorted(wanted)]
     assert run(["pipeline", "sql", "select * from changes", "--lake", lake, "--rows", "3"]) == 0
-    told = capsys.readouterr()
-    assert len(told.out.splitlines()) == 4
-    assert "only the first 3 rows" in told.err
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 4
+    assert "only the first 3 rows" in printed.err
 
 
 def test_a_question_that_spark_cannot_answer_is_one_sentence(
     lake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is wrong with it, and not a page of plans."""
-    told = refused(capsys, "sql", "select nothing from nowhere", "--lake", lake)
-    assert "nowhere" in told
-    told = refused(capsys, "sql", "selekt 1", "--lake", lake)
-    assert "selekt" in told
+    """The error is Spark's reason, without a page of plans."""
+    printed = refused(capsys, "sql", "select nothing from nowhere", "--lake", lake)
+    assert "nowhere" in printed
+    printed = refused(capsys, "sql", "selekt 1", "--lake", lake)
+    assert "selekt" in printed
 
 
 def test_as_of_stands_beside_the_latest(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,13 +100,13 @@ def test_as_of_stands_beside_the_latest(lake: str, capsys: pytest.CaptureFixture
 
 
 def test_report_writes_one_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From journals alone, without a lake that stays; it says how long it took."""
+    """The report needs only journals and leaves no lake; its JSON has the duration."""
     out = tmp_path / "report.html"
     assert run(["pipeline", "report", "--journal", str(folder), "--out", str(out), "--json"]) == 0
-    told = line(capsys)
-    assert told["totals"]["updates"] == 200
-    assert told["seconds"] >= told["start_up_seconds"] >= 0
-    assert told["bytes"] == out.stat().st_size
+    printed = line(capsys)
+    assert printed["totals"]["updates"] == 200
+    assert printed["seconds"] >= printed["start_up_seconds"] >= 0
+    assert printed["bytes"] == out.stat().st_size
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "doc-0001" in page
@@ -118,10 +118,12 @@ def test_erase_prints_its_proof(folder: Path, tmp_path: Path, capsys: pytest.Cap
     lake = str(tmp_path / "lake")
     assert run(["pipeline", "ingest", "--journal", str(folder), "--lake", lake]) == 0
     assert "pass --yes" in refused(capsys, "erase", "--lake", lake, "--document", "doc-0002")
-    assert "no rows of 'nobody'" in refused(capsys, "erase", "--lake", lake, "--document", "nobody", "--yes")
+    assert "no rows of 'unknown'" in refused(
+        capsys, "erase", "--lake", lake, "--document", "unknown", "--yes"
+    )
     assert run(["pipeline", "erase", "--lake", lake, "--document", "doc-0002", "--yes"]) == 0
-    told = capsys.readouterr().out
-    assert "verified: no file below" in told
+    printed = capsys.readouterr().out
+    assert "verified: no file below" in printed
     assert run(["pipeline", "erase", "--lake", lake, "--json"]) == 0
     assert line(capsys)["tables"]["updates"]["rows_before"] == 0
 
@@ -129,14 +131,16 @@ def test_erase_prints_its_proof(folder: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_night_does_everything_and_goes_on_behind_damage(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows, what was erased, documents and the page; what cannot be read is told, and keeps nothing back."""
+    """The lake, the erasures, the documents and the page are made; damage is reported, and does not stop the
+    rest.
+    """
     copy, out, lake = tmp_path / "copy" / "00", tmp_path / "report.html", tmp_path / "lake"
     shutil.copytree(folder / "journal" / "00", copy)
     command = ["pipeline", "nightly", "--journal", str(copy), "--lake", str(lake), "--out", str(out)]
     assert run([*command, "--json"]) == 0
-    told = line(capsys)
-    assert told["ingested"]["updates"] == told["report"]["totals"]["updates"] == 200
-    assert (told["erased"]["documents"], told["materialised"]["documents"]) == ([], 5)
+    printed = line(capsys)
+    assert printed["ingested"]["updates"] == printed["report"]["totals"]["updates"] == 200
+    assert (printed["erased"]["documents"], printed["materialised"]["documents"]) == ([], 5)
     assert "doc-0001" in out.read_text(encoding="utf-8")
 
     with Journal(copy) as more:
@@ -162,7 +166,7 @@ def test_export_writes_documents(lake: str, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The rest is ingested, the damage told with its place; with --damaged fail nothing is written."""
+    """The rest is ingested, the damage reported with its place; with --damaged fail nothing is written."""
     with Journal(tmp_path / "journal", segment_bytes=16 << 10) as made:
         made.add(*session(5, 400))
     first = made.segments()[0]
@@ -170,8 +174,8 @@ def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
     body[len(body) // 2] ^= 1
     first.write_bytes(bytes(body))
     command = ["pipeline", "ingest", "--journal", str(tmp_path / "journal")]
-    told = refused(capsys, *command[1:], "--lake", str(tmp_path / "strict"), "--damaged", "fail")
-    assert first.name in told
+    printed = refused(capsys, *command[1:], "--lake", str(tmp_path / "strict"), "--damaged", "fail")
+    assert first.name in printed
     assert Lake.open(str(tmp_path / "strict")).table("updates").rows() == 0
     assert run([*command, "--lake", str(tmp_path / "lake")]) == 1
     assert first.name in capsys.readouterr().err
@@ -222,13 +226,13 @@ def test_what_cannot_be_done_is_one_sentence(
     assert words in refused(capsys, *(argument.format(**places) for argument in arguments))
 
 
-def test_a_second_job_is_told_who_is_at_work(
+def test_the_error_of_a_second_job_names_the_running_one(
     folder: Path, lake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, before it does anything."""
     with Lake.open(lake).writing("ingest"):
-        told = refused(capsys, "ingest", "--journal", str(folder), "--lake", lake)
-    assert "is being written by ingest, process" in told
+        printed = refused(capsys, "ingest", "--journal", str(folder), "--lake", lake)
+    assert "is being written by ingest, process" in printed
 
 
 def test_a_lake_of_another_version_is_left_alone(
@@ -236,8 +240,8 @@ def test_a_lake_of_another_version_is_left_alone(
 ) -> None:
     """An older or newer lorogo must not guess what its tables mean."""
     (tmp_path / "lake.json").write_text('{"version": 99, "buckets": 16}', encoding="utf-8")
-    told = refused(capsys, "ingest", "--journal", str(folder), "--lake", str(tmp_path))
-    assert "version 99" in told
+    printed = refused(capsys, "ingest", "--journal", str(folder), "--lake", str(tmp_path))
+    assert "version 99" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["lake.json"]
 
 
@@ -260,6 +264,6 @@ def test_simulated_days_make_a_journal(
     assert "250 updates of 5 documents" in capsys.readouterr().out
     command = ["pipeline", "ingest", "--journal", str(tmp_path / "journal"), "--lake", str(tmp_path / "lake")]
     assert run([*command, "--json"]) == 0
-    told = line(capsys)
-    assert told["updates"] == 250
-    assert told["answers"] > 0
+    printed = line(capsys)
+    assert printed["updates"] == 250
+    assert printed["answers"] > 0

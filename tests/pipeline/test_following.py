@@ -47,7 +47,7 @@ class Watched(Lake):
 async def test_a_materialise_while_the_stream_is_followed(
     spark: SparkSession, tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """Between two batches the lake is free; a second follower is told that there is one."""
+    """Between two batches the lake is unlocked; a second follower gets an error."""
     url, place = fresh_nats.url, tmp_path / "lake"
     pipeline = build(spark, Settings(str(place)))
     pipeline.lake(create=True)
@@ -56,8 +56,8 @@ async def test_a_materialise_while_the_stream_is_followed(
     came, stop = threading.Semaphore(0), threading.Event()
 
     def follow() -> None:
-        told = lambda done: came.release() if done.updates else None  # noqa: E731 - one line
-        follow_stream(spark, lake, url, every_seconds=0.2, on_batch=told, stopped=stop.is_set)
+        notice = lambda done: came.release() if done.updates else None  # noqa: E731 - one line
+        follow_stream(spark, lake, url, every_seconds=0.2, on_batch=notice, stopped=stop.is_set)
 
     async with serving(url, tmp_path / "data") as client:
         await write(client, "one", "abc ")
@@ -83,7 +83,7 @@ async def test_a_materialise_while_the_stream_is_followed(
 def test_journals_are_followed_although_another_job_writes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever follows says so, and looks again."""
+    """The follower reports the lock, and tries again."""
     path = journal(tmp_path / "journal", session(1, 3))
     pipeline = build(spark, Settings(str(tmp_path / "lake"), (str(path),)))
     results: Iterator[IngestReport | BaseException] = iter(
@@ -97,7 +97,7 @@ def test_journals_are_followed_although_another_job_writes(
         return result
 
     monkeypatch.setattr(Pipeline, "ingest", ingest)
-    door = pipeline_jobs.JobOptions(str(tmp_path / "lake"), None, None, [], as_json=True, verbose=False)
-    assert pipeline_jobs._follow(door, pipeline, None, 0.0)
+    options = pipeline_jobs.JobOptions(str(tmp_path / "lake"), None, None, [], as_json=True, verbose=False)
+    assert pipeline_jobs._follow(options, pipeline, None, 0.0)
     said = capsys.readouterr()
     assert '"updates":3' in said.out and "trying again" in said.err

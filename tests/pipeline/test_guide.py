@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def simulated(folder: Path, days: int = 3) -> Path:
-    """A journal, made as the README of the examples says."""
+    """A journal, made by the command of the examples' README."""
     journal = folder / "days.journal"
     made = subprocess.run(
         [sys.executable, str(EXAMPLES / "simulated_days.py"), str(journal), "--days", str(days)],
@@ -84,8 +84,8 @@ def test_the_notebook_of_history_runs(
     journal = simulated(tmp_path)
     monkeypatch.setattr(sys, "argv", ["history.py", str(journal), str(tmp_path / "lake")])
     runpy.run_path(str(EXAMPLES / "history.py"))
-    told = capsys.readouterr().out
-    assert "made-0" in told and "inserted" in told and "update" in told
+    printed = capsys.readouterr().out
+    assert "made-0" in printed and "inserted" in printed and "update" in printed
     assert spark.range(3).count() == 3
 
 

@@ -71,7 +71,7 @@ async def test_an_audit_finds_a_record_that_was_changed_by_hand(
 
 
 async def test_one_document_is_read_again_from_the_journals(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
-    """Reading one document gives what the tables would say of it; of an erased one only that it is."""
+    """A document that is read alone equals its row in the tables; an erased one has only that state."""
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc ", "def ")
@@ -105,7 +105,9 @@ async def test_an_audit_finds_a_document_that_should_be_nowhere(
 async def test_the_live_stream_and_the_journal_make_one_table(
     spark: SparkSession, tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """What JetStream holds is ingested, too; an update of both counts once, and the journal's row stays."""
+    """The updates in JetStream are ingested, too; an update of both counts once, and the
+    journal's row stays.
+    """
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc ", "def ")
@@ -124,7 +126,7 @@ async def test_the_live_stream_and_the_journal_make_one_table(
 async def test_the_row_of_an_update_is_found_by_its_log_id(
     spark: SparkSession, tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """The id in a receipt leads to one row of `updates`, at the sequence that the receipt says."""
+    """The id in a receipt leads to one row of `updates`, at the sequence of the receipt."""
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc ")
@@ -147,7 +149,7 @@ async def test_following_the_stream_goes_on_where_it_was(
     async with serving(url, data) as client:
         pipeline = made(spark, tmp_path / "lake", data)
 
-        def told(done: IngestReport) -> None:
+        def counted(done: IngestReport) -> None:
             counts.append(done.records)
 
         def follow() -> int:

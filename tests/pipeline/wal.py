@@ -1,4 +1,4 @@
-"""What tests of the stream's source share: updates, their messages, and a WAL to read them from."""
+"""Helpers for tests of the stream's source: updates, their messages, and a WAL to read them from."""
 
 import itertools
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What an audit finds in one document: every kind of difference, both ways, and none."""
+"""The differences that an audit finds in one document: every kind, both ways, and none."""
 
 import json
 import random
@@ -104,7 +104,7 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
         [DifferenceKind.CONTENT_DIFFERS, DifferenceKind.MISSING_IN_JOURNAL],
         "at the same version",
     ),
-    ("nobody serves it", journalled(ONE), None, [DifferenceKind.UNKNOWN_DOCUMENT], "0..2 of peer 11"),
+    ("it has no owner", journalled(ONE), None, [DifferenceKind.UNKNOWN_DOCUMENT], "0..2 of peer 11"),
     (
         "the tombstone is lost",
         journalled(ONE, state="deleted"),
@@ -185,14 +185,14 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
         "the journals cannot provide all of it: the snapshot is not here; the server has 3 operations",
     ),
     (
-        "nothing of it can be used, and nobody serves it",
+        "nothing of it can be used, and it has no owner",
         JournalDocument(HERE, problem="it builds on changes that are in none of these journals (1)"),
         LiveDocument(HERE, LiveState.UNKNOWN),
         [DifferenceKind.NOT_READABLE],
         "the journals cannot provide all of it: it builds on changes",
     ),
     (
-        "some of it can be used, and nobody serves it",
+        "some of it can be used, and it has no owner",
         journalled(ONE, problem="the snapshot is not here"),
         None,
         [DifferenceKind.UNKNOWN_DOCUMENT, DifferenceKind.NOT_READABLE],
@@ -231,7 +231,7 @@ OTHER: list[tuple[str, JournalDocument | None, LiveDocument | None, list[Differe
 
 @pytest.mark.parametrize(("name", "replayed", "live"), SAME, ids=[case[0] for case in SAME])
 def test_no_difference(name: str, replayed: JournalDocument | None, live: LiveDocument | None) -> None:
-    """What is equal, empty or gone on both sides gives no difference."""
+    """Documents that are equal, empty or deleted on both sides have no difference."""
     del name
     assert compare(replayed, live) == []
     assert judge(replayed, live).passing is False
@@ -247,17 +247,17 @@ def test_differences(
     kinds: list[DifferenceKind],
     words: str,
 ) -> None:
-    """Each fault is told as what it is, and as nothing else, with a sentence and with facts."""
+    """Each fault is one difference of its own kind, with a sentence and with facts."""
     del name
     found = compare(replayed, live)
     assert [one.kind for one in found] == kinds
     assert words in found[0].sentence
     for one in found:
-        told = json.loads(json.dumps(one.to_json()))
-        assert told["document"] == HERE
-        assert told["kind"] in one.kind
-        assert told["sentence"].startswith(f"{HERE}: ")
-        assert told["severity"] in {"wrong", "uncovered", "unsure"}
+        facts = json.loads(json.dumps(one.to_json()))
+        assert facts["document"] == HERE
+        assert facts["kind"] in one.kind
+        assert facts["sentence"].startswith(f"{HERE}: ")
+        assert facts["severity"] in {"wrong", "uncovered", "unsure"}
 
 
 def test_what_is_missing_is_named_by_peer_and_counters() -> None:
@@ -272,7 +272,7 @@ def test_what_is_missing_is_named_by_peer_and_counters() -> None:
 
 
 def test_a_server_that_went_on_is_compared_at_the_journals_version() -> None:
-    """What the server got after the journals were read changes nothing about what they have."""
+    """Updates that the server accepted after the journals were read make no difference."""
     verdict = judge(journalled(ONE), served(TWO), before=crdt.counters(served(ONE).vector))
     assert verdict.differences == ()
     assert verdict.uncompared == ""
@@ -282,7 +282,9 @@ def test_a_server_that_went_on_is_compared_at_the_journals_version() -> None:
 
 
 def test_a_version_that_was_trimmed_on_the_server_is_not_compared() -> None:
-    """Then it is said that the contents were not compared; another look, at newer journals, may help."""
+    """The verdict notes that the contents were not compared; a later audit of newer journals may compare
+    them.
+    """
     trimmed = LoroDoc()
     trimmed.import_(TWO.export(ExportMode.ShallowSnapshot(TWO.oplog_frontiers)))
     verdict = judge(journalled(ONE), served(trimmed), before={ALICE: 3})
@@ -307,7 +309,7 @@ def test_counters_add_up_in_any_order() -> None:
     for update in writers[::-1]:
         here.import_(update)
     sums = journalled(here).json, journalled(there).json
-    assert sums[0] != sums[1], "else this test says nothing"
+    assert sums[0] != sums[1], "else this test proves nothing"
     assert compare(journalled(here), served(there)) == []
     there.get_counter("count").increment(1)
     there.commit()

@@ -42,7 +42,7 @@ async def audited(
     replayed: dict[str, JournalDocument],
     reread: Again | None,
     settings: LiveReadSettings | None = None,
-    told: list[tuple[str, int, int]] | None = None,
+    progress: list[tuple[str, int, int]] | None = None,
 ) -> AuditReport:
     async with live_documents.live(url, settings) as live:
         return await audit(
@@ -50,7 +50,7 @@ async def audited(
             live,
             again=reread,
             pauses=PAUSES,
-            on_progress=lambda *step: None if told is None else told.append(step),
+            on_progress=lambda *step: None if progress is None else progress.append(step),
         )
 
 
@@ -100,17 +100,17 @@ async def test_a_clean_system_has_no_difference(tmp_path: Path, fresh_nats: Embe
                 typing.create_task(type_on(name))
             await write(client, "new", "first ")
             old = replay(data)
-            told: list[tuple[str, int, int]] = []
+            progress: list[tuple[str, int, int]] = []
             for name in ("plain", "trimmed", "fork", "new"):
                 await write(client, name, "newer than what was replayed ")
-            second = await audited(url, old, again(data), told=told)
+            second = await audited(url, old, again(data), progress=progress)
             third = await audited(url, old, None)
             stop.set()
         assert (kinds(second), second.skipped) == ({}, ())
         assert second.equal == second.documents == len(names) + 1
         assert second.ahead >= 4
         assert second.asked == 4
-        assert told[-1][0] == "comparing again"
+        assert progress[-1][0] == "comparing again"
         assert (kinds(third), third.ahead) == ({}, second.ahead), "what is newer is no difference by itself"
         untouched = names - {"plain", "trimmed", "fork", "new"}
         now = await statuses(url)
@@ -120,7 +120,7 @@ async def test_a_clean_system_has_no_difference(tmp_path: Path, fresh_nats: Embe
 async def test_through_servers_every_document_is_asked_of_an_owner(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """With that option documents that nobody serves are started; none is made that was not there."""
+    """With that option, the audit starts documents without an owner, and creates none."""
     url, data = fresh_nats.url, tmp_path / "data"
     names = await everything(url, data)
     async with serving(url, data / "worker-1"):
@@ -143,7 +143,7 @@ async def test_through_servers_every_document_is_asked_of_an_owner(
 async def test_an_open_document_whose_owner_is_gone_is_read_as_the_next_one_would(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """A status that says UP is not proof: where nobody answers, snapshot and WAL are read."""
+    """A status UP is no proof: without an answer of the owner, the audit reads the snapshot and the WAL."""
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
@@ -155,11 +155,11 @@ async def test_an_open_document_whose_owner_is_gone_is_read_as_the_next_one_woul
         await bucket.write("one", Up("nobody", 1), expected_revision=entry.revision)
     report = await audited(url, replay(data), None)
     assert (report.clean, report.asked, report.equal) == (True, 0, 1)
-    told: list[tuple[str, int, int]] = []
-    async for one in live_documents.read_documents(url, on_progress=lambda *step: told.append(step)):
+    progress: list[tuple[str, int, int]] = []
+    async for one in live_documents.read_documents(url, on_progress=lambda *step: progress.append(step)):
         assert (one.document_id, one.where, one.value()) == ("one", "store", {"body": "abc"})
         assert one.content_hash() == replay(data)["one"].content_hash
-    assert told == [("reading documents", 1, 1)]
+    assert progress == [("reading documents", 1, 1)]
 
 
 async def test_what_happens_meanwhile_is_settled_by_reading_again(
@@ -217,14 +217,14 @@ async def _is_silent(_verb: str, _arguments: dict[str, object]) -> dict[str, obj
         (_is_silent, "not-readable", "did not answer in 0.1 s"),
     ],
 )
-async def test_an_owner_that_gives_something_else_is_told(
+async def test_a_wrong_answer_of_an_owner_is_a_difference(
     tmp_path: Path,
     fresh_nats: EmbeddedNats,
     serve: Callable[[str, dict[str, object]], Awaitable[dict[str, object]]],
     kind: str,
     words: str,
 ) -> None:
-    """What the owner of an open document answers is what counts, whatever is stored."""
+    """For an open document, the answer of its owner counts, not the stored data."""
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
@@ -250,11 +250,11 @@ async def test_an_owner_that_gives_something_else_is_told(
     assert words in report.differences[0].sentence
 
 
-async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats) -> None:
-    """An audit against the wrong NATS says so, and compares nothing."""
+async def test_a_nats_without_servers_is_an_error(fresh_nats: EmbeddedNats) -> None:
+    """The audit of a wrong NATS ends with that error, and compares nothing."""
     with pytest.raises(LiveReadFailed, match="no lorogo server has ever run"):
         async with live_documents.live(fresh_nats.url):
-            pytest.fail("there is nothing to look at")
+            pytest.fail("there is nothing to read")
 
 
 async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
@@ -274,7 +274,7 @@ async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: Em
 
 
 class Tampering:
-    """What is stored on NATS, changed behind everybody's back."""
+    """A tool that changes stored data on NATS without the servers."""
 
     def __init__(self, transport: connection.JetStreamTransport) -> None:
         self.wal = transport.stream(subjects.WAL_STREAM)
@@ -288,7 +288,7 @@ class Tampering:
         )
 
     async def lose(self, name: str) -> None:
-        """Nothing is left of it but what the status says."""
+        """Delete the WAL and the snapshot of a document; the status stays."""
         head = await self.store.head(name)
         await self.wal.purge(subjects.wal(name))
         if head is not None:
@@ -379,7 +379,7 @@ async def _longer(nats: Tampering, name: str) -> None:
 
 
 @pytest.mark.slow
-async def test_each_change_behind_the_servers_back_is_told_as_what_it_is(
+async def test_each_change_on_nats_is_one_difference_of_its_kind(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
     """One fault per document on the side of NATS: one difference each, and none in the others."""
@@ -403,8 +403,8 @@ async def test_each_change_behind_the_servers_back_is_told_as_what_it_is(
     assert report.documents == len(SERVER_FAULTS) + 1
     assert (report.equal, report.skipped, report.clean) == (1, (), False)
     assert [one.severity for one in report.differences] == sorted(one.severity for one in report.differences)
-    told = report.to_json()
-    assert told["kinds"] == report.kinds
+    facts = report.to_json()
+    assert facts["kinds"] == report.kinds
     assert "1 of 12 documents are equal" in report.sentence
 
 
@@ -420,7 +420,7 @@ def with_digest(record: UpdateRecord, payload: bytes) -> UpdateRecord:
     return replace(record, payload=payload, digest=digest(payload))
 
 
-async def test_each_change_of_a_journal_is_told_as_what_it_is(
+async def test_each_change_of_a_journal_is_one_difference_of_its_kind(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
     """One fault per document on the side of the journals: one difference each, and none in the others."""
@@ -453,12 +453,12 @@ async def test_each_change_of_a_journal_is_told_as_what_it_is(
         two = tmp_path / "two"
         for number, one in enumerate((data, hurt)):
             copied(one, two / str(number), lambda _, record: record)
-        mended = await audited(url, replay(two), again(two))
-        assert kinds(mended) == {"garbage": ["does-not-decode"]}, "what one journal has lost another has"
+        repaired = await audited(url, replay(two), again(two))
+        assert kinds(repaired) == {"garbage": ["does-not-decode"]}, "what one journal has lost another has"
 
 
 async def test_a_damaged_segment_is_a_difference_of_its_own(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
-    """It is told beside what is missing because of it."""
+    """The damaged segment is listed beside the updates that are missing because of it."""
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "hurt", "one ", "two ", "three ")
@@ -477,7 +477,9 @@ async def test_a_damaged_segment_is_a_difference_of_its_own(tmp_path: Path, fres
 async def test_a_document_that_cannot_be_looked_at_is_skipped_with_its_reason(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """A name that is no document's, or a look that takes too long, is said, and is no clean audit."""
+    """An invalid name, or a read that takes too long, is listed with its reason, and the audit is
+    not clean.
+    """
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")

@@ -1,4 +1,4 @@
-"""Where two values begin to differ."""
+"""The first place at which two values differ."""
 
 import pytest
 

@@ -73,7 +73,7 @@ def test_each_update_is_a_part() -> None:
 
 
 def test_peers_at_the_same_time() -> None:
-    """What several people write at once is told apart, with a peer that no signed number holds."""
+    """Concurrent changes of several peers stay separate, also of a peer above the signed numbers."""
     one, other = Author("doc", (1 << 64) - 2), Author("doc", 2)
     updates = [
         made("doc", one.type("abc"), START + SECOND, sequence=1),
@@ -90,7 +90,7 @@ def test_peers_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("later_first", [False, True])
 def test_brought_by_several(later_first: bool) -> None:
-    """What several updates bring was brought by the one that was accepted first; the rest by the other."""
+    """The update that was accepted first counts as the origin of the changes that several updates contain."""
     author, small = typed("ab", "cd")
     whole = update_of(author.doc, at=0 if later_first else 9, log_id="all")
     more = made("doc", author.type("ef"), START + 10 * SECOND, sequence=10)
@@ -136,7 +136,7 @@ def test_a_trimmed_snapshot() -> None:
 
 
 def test_a_deleted_document_keeps_its_changes() -> None:
-    """Who changed what is history, until it is erased."""
+    """The changes of a document stay in its history until it is erased."""
     _, updates = typed("ab")
     gone = ReplayRow("deleted", START + SECOND * 9, None, None, 0, None, None, None, 0, None, None, None)
     replayed = replay_document("doc", [row(updates[0]), gone])
@@ -272,7 +272,7 @@ def test_containers_in_containers() -> None:
 
 
 def test_what_the_client_said() -> None:
-    """The client's clock and message are given as they are; a clock that said nothing is none."""
+    """The client's clock and message are kept unchanged; a missing clock is none."""
     doc = doc_of()
     config: Configure = doc.config
     config.set_record_timestamp(True)

@@ -45,7 +45,7 @@ def test_one_way_to_write(value: object, text: str) -> None:
 
 
 def test_too_deep() -> None:
-    """What is nested too deep is told, not walked."""
+    """A value that is nested too deep is an error, and is not walked."""
     assert content.canonical(nested(200))
     for function in (content.plain, content.canonical, content.content_hash, content.texts):
         with pytest.raises(TooDeep):

@@ -65,7 +65,7 @@ def read(values: pa.BinaryArray) -> dict[int, UpdateRecord]:
 @settings(deadline=None)
 @given(st.lists(updates, max_size=8))
 def test_every_update_that_a_server_writes_is_read_as_it_was(made: list[UpdateRecord]) -> None:
-    """What comes out is what went in, whatever the widths of numbers and texts."""
+    """The read update equals the written one, for any width of numbers and texts."""
     values = [msgpack.packb(records.encode(record)) for record in made]
     assert read(column(values)) == dict(enumerate(made))
 
@@ -119,7 +119,7 @@ def test_what_is_not_exactly_an_update_is_left_to_others(value: list[object]) ->
 
 
 def test_a_slice_of_a_column_is_read_like_a_column_of_its_own() -> None:
-    """Where the bytes lie in their buffer does not matter; no rows are no rows."""
+    """The position of the bytes in their buffer does not matter; an empty slice has no rows."""
     made = [UpdateRecord(1, place, "a", "1", 0, 0, ((1, 0, 1),), b"x" * place) for place in range(9)]
     values = column([msgpack.packb(records.encode(record)) for record in made])
     assert read(values.slice(3, 4)) == dict(enumerate(made[3:7]))

@@ -74,7 +74,7 @@ def row_of(record: Record | list[object] | bytes, **options: Any) -> dict[str, A
 
 
 def test_an_update() -> None:
-    """An update has everything that its record says; a peer is text, since no number of Spark holds it."""
+    """An update has every value of its record; a peer is text, since it exceeds the numbers of Spark."""
     row = row_of(GOOD)
     assert row["kind"] == "update" and row["document_id"] == "doc" and row["log"] == "log/0"
     assert (row["epoch"], row["sequence"], row["log_id"], row["lease"], row["generation"]) == (
@@ -123,13 +123,13 @@ def test_what_befell_a_document(record: Record, kind: str) -> None:
 
 
 def test_an_old_erasure() -> None:
-    """Erasures of before did not say by whom."""
+    """Older erasures have no server."""
     row = row_of(["e", 1, START])
     assert (row["kind"], row["lease"], row["generation"]) == ("erased", 0, 0)
 
 
 def test_answers() -> None:
-    """What is about a server comes with its bytes, also where payloads are not wanted: it is small."""
+    """A record about a server comes with its bytes, also without payloads, because it is small."""
     record = AnswersRecord("server-1", START, START + SECOND, 3, (0, 1, 2), {"busy": 4})
     value = pack_value(records.encode(record))
     for payload in (True, False):
@@ -166,7 +166,7 @@ def test_answers() -> None:
     ],
 )
 def test_bytes_that_are_no_record(value: bytes) -> None:
-    """What cannot be a record is a row that says why, at no great length."""
+    """Bytes that are no record become a row with a short reason."""
     row = row_of(value)
     assert row["kind"] == "malformed" and 0 < len(row["problem"]) <= 200
     assert row["payload"] is None and row["epoch"] is None
@@ -174,19 +174,19 @@ def test_bytes_that_are_no_record(value: bytes) -> None:
 
 @pytest.mark.parametrize("record", [["x", 1, "later"], ["u", 2, "more"], [None, 1], [["u"], 1], [1] * 999])
 def test_what_later_versions_write(record: list[object]) -> None:
-    """A kind or a layout that we do not know is not wrong: the row says which."""
+    """A kind or a layout of a later version is not malformed: the row names it."""
     row = row_of(record)
     assert row["kind"] == "unknown" and repr(record[0]) in row["problem"]
 
 
 def test_a_wrong_digest() -> None:
-    """An update whose bytes changed is an update still: its row says that the digest is wrong."""
+    """An update with changed bytes is still an update: its row has the wrong digest marked."""
     row = row_of(replace(GOOD, payload=b"other bytes"))
     assert (row["kind"], row["digest_ok"], row["payload"]) == ("update", False, b"other bytes")
 
 
 def test_numbers_that_no_table_holds() -> None:
-    """A number above 63 bits is told as malformed, in updates, bases and answers alike."""
+    """A number above 63 bits is malformed, in updates, bases and answers alike."""
     huge = (1 << 64) - 1
     odd: list[Record | list[object]] = [
         replace(GOOD, epoch=huge),
@@ -268,7 +268,7 @@ def test_any_bytes(value: bytes) -> None:
 
 
 def test_one_bad_record_among_a_thousand(tmp_path: Path) -> None:
-    """One record that is none costs nobody beside it anything."""
+    """One malformed record does not affect the records beside it."""
     updates = session(5, 1000)
     good = [pack_value(records.encode(one.record)) for one in updates]
     huge = pack_value(records.encode(replace(updates[0].record, epoch=1 << 63)))

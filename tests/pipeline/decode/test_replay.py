@@ -1,4 +1,4 @@
-"""Updates replayed into documents: whole where the records allow it, and what is missing is said."""
+"""Updates replayed into documents: complete where the records allow it, else with the reason."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def base(doc: LoroDoc, at_ns: int, *, shallow: bool = False, content: bool = Tru
 
 
 def typed(*words: str, peer: int = 1) -> tuple[Author, list[Made]]:
-    """Somebody who types, and an update of each word."""
+    """An author who types, and an update of each word."""
     author = Author("doc", peer)
     found = [
         made("doc", author.type(word), START + number * SECOND, sequence=number)
@@ -106,7 +106,7 @@ def test_nothing() -> None:
 
 
 def test_one_update() -> None:
-    """One update is a document, with everything that its row says."""
+    """One update is a document with all values of its row."""
     author, (one,) = typed("hello 🌍")
     found = state_of([row(one)])
     assert json.loads(found["json"]) == {"text": "hello 🌍"} and found["text"] == "hello 🌍"
@@ -203,7 +203,7 @@ def test_values_that_json_has_not() -> None:
 
 
 def test_too_deep() -> None:
-    """A document that is nested too deeply is told, and takes nothing down."""
+    """A document that is nested too deep is incomplete with that reason, and breaks nothing."""
     doc = LoroDoc()
     inner: Any = doc.get_map("m")
     for _ in range(600):
@@ -233,7 +233,7 @@ def test_as_of() -> None:
 
 
 def test_something_is_missing_for_ever() -> None:
-    """An update that builds on one that is nowhere is left out, and said."""
+    """An update without the changes that it builds on is left out, and the reason is given."""
     _, updates = typed("a", "b", "c")
     found = state_of([row(updates[0]), row(updates[2])])
     assert found["text"] == "a" and not found["complete"]
@@ -274,7 +274,7 @@ def test_a_journal_that_begins_with_a_snapshot(shallow: bool) -> None:
 
 
 def test_a_snapshot_that_the_journal_covers() -> None:
-    """A base without content asks for nothing where the updates before it are there."""
+    """A base without content needs nothing if the updates before it are there."""
     author, updates = typed("a", "b")
     found = state_of([*map(row, updates), base(author.doc, START + 9 * SECOND, content=False)])
     assert found["text"] == "ab" and found["complete"] and found["updates"] == 2
@@ -282,7 +282,7 @@ def test_a_snapshot_that_the_journal_covers() -> None:
 
 
 def test_a_snapshot_that_is_not_here() -> None:
-    """Where only another journal has what a document was loaded from it is incomplete, with the reason."""
+    """A document is incomplete, with the reason, if only another journal has the snapshot of its base."""
     author, _ = typed("a", "b")
     later = made("doc", author.type("c"), START + SECOND, sequence=3)
     found = state_of([base(author.doc, START, content=False), row(later)])

@@ -1,4 +1,4 @@
-"""Segments of journals: found wherever they are, read whole, and what cannot be read is told."""
+"""Segments of journals: found in every kind of place, read whole, with a report of unreadable parts."""
 
 import shutil
 from collections.abc import Iterator
@@ -45,10 +45,10 @@ def as_after_a_crash(path: Path, updates: list[Made], to: Path) -> Path:
     return to
 
 
-def told(
+def read_segment(
     facts: SegmentFacts, wanted: JournalFilter | None = None, damaged: str = SKIP
 ) -> tuple[list[int], list[str]]:
-    """The sequences that a segment gives, and what is told of it."""
+    """The sequences that a segment gives, and its reported damage."""
     reading = SegmentReading(facts, wanted or JournalFilter(), damaged)
     found = [record.sequence for batch in reading.batches() for record in batch.records()]
     return found, reading.damage
@@ -57,7 +57,7 @@ def told(
 def everything(*places: Path | str) -> tuple[list[int], list[str]]:
     found, damage = list[int](), list[str]()
     for facts in find_segments([str(place) for place in places]):
-        some, wrong = told(facts)
+        some, wrong = read_segment(facts)
         found += sorted(some)
         damage += wrong
     return found, damage
@@ -91,7 +91,7 @@ def memory() -> Iterator[str]:
 
 
 def test_no_place() -> None:
-    """Without a place there is nothing to read: the sentence says what to name."""
+    """Without a place there is nothing to read: the error names the option."""
     with pytest.raises(BadOption, match="name a journal"):
         find_segments([])
 
@@ -111,7 +111,7 @@ def test_a_folder_without_a_journal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("below", ["journal", "data/worker-0/journal/00"])
 def test_a_journal_that_is_still_empty(tmp_path: Path, below: str) -> None:
-    """A journal that nobody wrote to yet is no mistake: it has no segments."""
+    """A journal without a record is no mistake: it has no segments."""
     (tmp_path / below).mkdir(parents=True)
     assert find_segments([str(tmp_path / below.split("/", maxsplit=1)[0])]) == []
 
@@ -124,13 +124,13 @@ def test_a_log_that_was_opened_and_closed(tmp_path: Path) -> None:
 
 
 def test_an_empty_archive(memory: str) -> None:
-    """An archive that has nothing says so in a sentence."""
+    """An archive without journals is an error of one sentence."""
     with pytest.raises(NoSource, match="there is no journal in memory://"):
         find_segments([memory])
 
 
-def test_a_url_that_nobody_knows() -> None:
-    """A protocol without a driver is told with its URL."""
+def test_a_url_without_a_driver() -> None:
+    """The error for a protocol without a driver has the URL."""
     with pytest.raises(ArchiveError, match="gopher://old/journal cannot be used"):
         find_segments(["gopher://old/journal"])
 
@@ -150,8 +150,8 @@ def test_sealed_segments_and_the_open_one(tmp_path: Path) -> None:
         assert (sealed.first_time, sealed.last_time) == (START + SECOND, START + 12 * SECOND)
         assert sealed.sealed and not still_open.sealed and still_open.next_first == 0
         assert sealed.log == still_open.log and sealed.position != still_open.position
-        assert told(sealed) == (list(range(1, 13)), [])
-        assert told(still_open) == (list(range(13, 21)), [])
+        assert read_segment(sealed) == (list(range(1, 13)), [])
+        assert read_segment(still_open) == (list(range(13, 21)), [])
 
 
 def test_a_log_that_was_opened_many_times(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_same_place_twice(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit(tmp_path: Path) -> None:
-    """One flipped bit costs the records of its frame; the rest is served, and where it is is told."""
+    """One flipped bit costs the records of its frame; the rest is read, and the damage has its place."""
     path = by_fours(tmp_path / "log", session(2, 40))
     (segment,) = segments(path)
     flip(segment, frame_starts(segment)[3] + 200)
@@ -188,18 +188,18 @@ def test_a_flipped_bit(tmp_path: Path) -> None:
 
 
 def test_fail_says_what_to_do(tmp_path: Path) -> None:
-    """Whoever wants no gaps is told which file to repair, and how to go on without."""
+    """With `fail`, the error names the file to repair, and the option to read on without it."""
     path = by_fours(tmp_path / "log", session(2, 40))
     (segment,) = segments(path)
     flip(segment, frame_starts(segment)[3] + 200)
     (facts,) = find_segments([str(path)])
     with pytest.raises(DamagedJournal, match=rf"{segment.name}.*lorogo log repair.*--damaged skip"):
-        told(facts, damaged=FAIL)
+        read_segment(facts, damaged=FAIL)
 
 
 @pytest.mark.parametrize("frame", [0, 9])
 def test_the_first_and_the_last_frame(tmp_path: Path, frame: int) -> None:
-    """Damage at the very beginning or the very end of a sealed segment is told, too."""
+    """Damage at the very beginning or the very end of a sealed segment is reported, too."""
     path = by_fours(tmp_path / "log", session(2, 40))
     (segment,) = segments(path)
     flip(segment, frame_starts(segment)[frame] + 150)
@@ -215,13 +215,15 @@ def test_a_damaged_index(tmp_path: Path) -> None:
     (segment,) = segments(path)
     flip(segment, segment.stat().st_size - 140)
     (facts,) = find_segments([str(path)])
-    found, damage = told(facts, JournalFilter(keys=frozenset([b"doc-0001"])))
+    found, damage = read_segment(facts, JournalFilter(keys=frozenset([b"doc-0001"])))
     assert set(found) >= {one.record.sequence for one in updates if one.document_id == "doc-0001"}
     assert damage == []
 
 
 def test_the_last_segment_is_torn(tmp_path: Path) -> None:
-    """What is cut off at the very end was being written: what is whole is served, nobody can tell more."""
+    """The torn end of the last segment was still being written: the whole frames are read, and it is no
+    damage.
+    """
     path = as_after_a_crash(tmp_path / "alive", session(1, 40), tmp_path / "log")
     (segment,) = segments(path)
     with segment.open("r+b") as file:
@@ -230,7 +232,7 @@ def test_the_last_segment_is_torn(tmp_path: Path) -> None:
 
 
 def test_a_middle_segment_is_cut(tmp_path: Path) -> None:
-    """A segment that others follow must be whole: which records are missing is told."""
+    """A segment with successors must be whole: the report has the missing records."""
     path = by_fours(tmp_path / "log", session(1, 48), segment_records=16)
     segment = segments(path)[1]
     with segment.open("r+b") as file:
@@ -239,11 +241,11 @@ def test_a_middle_segment_is_cut(tmp_path: Path) -> None:
     assert found == [*range(1, 25), *range(33, 49)]
     assert damage == [f"{segment} is truncated: records 25 to 32 are missing"]
     with pytest.raises(DamagedJournal, match="records 25 to 32"):
-        told(find_segments([str(path)])[1], damaged=FAIL)
+        read_segment(find_segments([str(path)])[1], damaged=FAIL)
 
 
 def test_a_segment_whose_end_is_gone_but_no_record(tmp_path: Path) -> None:
-    """Where only the index and the seal are cut off nothing is lost, and nothing is told."""
+    """A segment without its index and seal has all its records, and no reported damage."""
     path = by_fours(tmp_path / "log", session(1, 32), segment_records=16)
     segment = segments(path)[0]
     with segment.open("r+b") as file:
@@ -270,7 +272,9 @@ def test_old_segments_may_be_gone(tmp_path: Path) -> None:
 
 
 def test_a_damaged_header_in_the_middle(tmp_path: Path) -> None:
-    """A damaged header costs no record, is told, and is no gap: those beside it say whose it is."""
+    """A damaged header costs no record, is reported, and is no gap: the neighbouring segments identify the
+    log.
+    """
     path = by_fours(tmp_path / "log", session(1, 48), segment_records=16)
     flip(segments(path)[1], 20)
     found = find_segments([str(path)])
@@ -281,7 +285,7 @@ def test_a_damaged_header_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_the_only_header_is_damaged(tmp_path: Path) -> None:
-    """A segment alone that does not say what it is still gives its records."""
+    """A single segment with a damaged header still gives its records."""
     path = by_fours(tmp_path / "log", session(1, 16))
     flip(segments(path)[0], 20)
     sequences, damage = everything(path)
@@ -289,7 +293,7 @@ def test_the_only_header_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_file_of_zeros(tmp_path: Path) -> None:
-    """A segment of which nothing is left is told with the records that it must have had."""
+    """A segment of zeros is reported with the records that it must have had."""
     path = by_fours(tmp_path / "log", session(1, 48), segment_records=16)
     segment = segments(path)[1]
     segment.write_bytes(bytes(segment.stat().st_size))
@@ -349,7 +353,7 @@ def test_another_copy_makes_good(tmp_path: Path, memory: str, where: str, spoil:
 
 
 def test_the_only_header_is_damaged_and_a_copy_is_whole(tmp_path: Path) -> None:
-    """A segment alone that does not say what it is, is found again by how it begins."""
+    """A copy of a single segment with a damaged header is matched by its first bytes."""
     path = by_fours(tmp_path / "log", session(1, 16))
     shutil.copytree(path, tmp_path / "archive")
     flip(segments(path)[0], 20)
@@ -357,7 +361,7 @@ def test_the_only_header_is_damaged_and_a_copy_is_whole(tmp_path: Path) -> None:
 
 
 def test_both_copies_are_damaged_in_the_same_place(tmp_path: Path) -> None:
-    """What no copy has is told, of each of them."""
+    """Damage in the same place of all copies is reported for each of them."""
     path = by_fours(tmp_path / "log", session(1, 40))
     flip(segments(path)[0], frame_starts(segments(path)[0])[3] + 150)
     shutil.copytree(path, tmp_path / "archive")
@@ -377,7 +381,7 @@ def test_two_copies_damaged_in_different_places(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_has_more(tmp_path: Path) -> None:
-    """Of the open end each copy may have what the other lost; a file's size says nothing about that."""
+    """Each copy of the open end may have records that the other lost; the size of a file proves nothing."""
     path = as_after_a_crash(tmp_path / "alive", session(1, 40), tmp_path / "replica")
     cut = tmp_path / "journal"
     shutil.copytree(path, cut)
@@ -397,7 +401,7 @@ def test_a_replica_that_lags_behind(tmp_path: Path) -> None:
     with segment.open("r+b") as file:
         file.truncate(frame_starts(segment)[6])
     (facts,) = find_segments([str(path), str(tmp_path / "journal")])
-    assert facts.sealed and told(facts) == (list(range(1, 41)), [])
+    assert facts.sealed and read_segment(facts) == (list(range(1, 41)), [])
 
 
 # --- filters --------------------------------------------------------------------------------------
@@ -428,7 +432,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_filters_give_what_a_full_read_gives(
     mixed: Path, keys: frozenset[bytes] | None, since: int | None, until: int | None
 ) -> None:
-    """Whatever is asked for by key and time: the index leads to exactly the records that match."""
+    """For any keys and times, the index leads to exactly the records that match."""
     wanted = JournalFilter(
         keys,
         None if since is None else START + since * SECOND,
@@ -462,9 +466,9 @@ def test_filters_give_what_a_full_read_gives(
 def test_the_index_spares_reading(mixed: Path) -> None:
     """A key that stands in one block only is read from there."""
     sealed = find_segments([str(mixed)])[0]
-    whole, _ = told(sealed)
-    some, _ = told(sealed, JournalFilter(since_ns=START + 45 * SECOND))
-    none, _ = told(sealed, JournalFilter(keys=frozenset([b"nobody"])))
+    whole, _ = read_segment(sealed)
+    some, _ = read_segment(sealed, JournalFilter(since_ns=START + 45 * SECOND))
+    none, _ = read_segment(sealed, JournalFilter(keys=frozenset([b"nobody"])))
     assert none == [] and len(some) < len(whole)
     assert JournalFilter(since_ns=START + 100 * SECOND).misses(sealed)
     assert JournalFilter(until_ns=START - 100 * SECOND).misses(sealed)

@@ -26,7 +26,7 @@ GONE = "doc-0001"
 
 @pytest.fixture
 def pipeline(spark: "SparkSession", tmp_path: Path) -> Pipeline:
-    """A lake with three documents, as of now and as of a time, with an event of each."""
+    """A lake with three documents, current and at a past time, with an event of each."""
     journal(tmp_path / "journal", session(3, 60))
     with Journal(tmp_path / "journal") as path:
         for number in range(3):
@@ -98,7 +98,7 @@ def test_it_does_not_come_back(pipeline: Pipeline, tmp_path: Path) -> None:
 
 
 def test_what_the_journals_call_erased(pipeline: Pipeline, tmp_path: Path) -> None:
-    """Documents that a journal says are erased need no naming: also states as of a time go."""
+    """An erasure in a journal needs no name in the command: states of past times are erased too."""
     with Journal(tmp_path / "journal") as path:
         path.record(GONE, ErasedRecord(START, 1, 0), START + 99 * SECOND)
     pipeline.ingest()
@@ -109,14 +109,14 @@ def test_what_the_journals_call_erased(pipeline: Pipeline, tmp_path: Path) -> No
 
 
 def test_nothing_to_erase(pipeline: Pipeline) -> None:
-    """Where nothing is named and nothing is erased nothing happens."""
+    """Without a name and without an erasure in the journals nothing changes."""
     before = tables_of(pipeline.settings.lake, *TABLES)
     done = pipeline.erase()
     assert done.documents == [] and done.proved
     assert tables_of(pipeline.settings.lake, *TABLES) == before
 
 
-def test_a_document_that_nobody_knows(pipeline: Pipeline) -> None:
+def test_an_unknown_document(pipeline: Pipeline) -> None:
     """A slip of the pen erases nothing, and bans no document that may still come."""
     with pytest.raises(BadOption, match="never-seen"):
         pipeline.erase([GONE, "never-seen"])
@@ -159,7 +159,7 @@ def test_a_file_that_comes_back_meanwhile(pipeline: Pipeline, monkeypatch: pytes
 
 
 def test_a_file_that_cannot_be_read(pipeline: Pipeline) -> None:
-    """What cannot be read proves nothing, and is told by name."""
+    """An unreadable file makes the proof impossible, and the error names it."""
     table = Path(pipeline.settings.lake) / "updates"
     (table / "notes.txt").write_text("what is this?")
     with pytest.raises(

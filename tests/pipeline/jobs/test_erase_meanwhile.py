@@ -81,7 +81,7 @@ def test_an_ingest_that_brings_it(
 def test_a_materialise_that_brings_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was replayed before the erasure is not committed after it."""
+    """A replay from before the erasure is not committed after it."""
     jobs(spark, tmp_path, "before", *written("a", 1)).ingest()
     job = jobs(spark, tmp_path, "journal", *written("secret", 2))
     job.materialise()

@@ -25,7 +25,7 @@ UPDATES = session(4, 40)
 
 @pytest.fixture(scope="module")
 def pipeline(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Four documents, one of them deleted, one with a gap; as of now, and as of a time."""
+    """Four documents, one of them deleted, one with a gap; current, and at a past time."""
     folder = tmp_path_factory.mktemp("export")
     _, (first, _, third) = typed("a", "b", "c")
     with Journal(folder / "journal") as path:
@@ -69,7 +69,7 @@ def test_json_lines(pipeline: Pipeline, tmp_path: Path) -> None:
 
 
 def test_parquet(pipeline: Pipeline, tmp_path: Path) -> None:
-    """One Parquet file with everything that the table says, snapshots too."""
+    """One Parquet file with all columns of the table, snapshots too."""
     done = pipeline.export(tmp_path / "out.parquet", format="parquet")
     rows = {row["document_id"]: row for row in pq.read_table(tmp_path / "out.parquet").to_pylist()}
     expected = documents_of(pipeline.settings.lake)
@@ -129,7 +129,7 @@ def test_a_write_that_fails(
         assert out.read_text() == "what was there"
 
 
-def test_somebody_stops_it(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_export(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted, it leaves nothing either."""
     real = exporting._rows
 
@@ -147,7 +147,7 @@ def test_somebody_stops_it(pipeline: Pipeline, tmp_path: Path, monkeypatch: pyte
 def test_nothing_is_seen_before_all_is_there(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it is written nobody sees a file of that name."""
+    """No file of that name exists while the export writes."""
     out, real, looked = tmp_path / "out", exporting._rows, []
 
     def watched(*args: Any, **options: Any) -> Any:
@@ -161,7 +161,7 @@ def test_nothing_is_seen_before_all_is_there(
 
 
 def test_targets_that_are_there(pipeline: Pipeline, tmp_path: Path) -> None:
-    """A file is replaced, an empty folder filled; a folder with something in it is nobody's to lose."""
+    """A file is replaced, an empty folder filled; a folder with content is never overwritten."""
     lake = pipeline.lake()
     for format_ in ("jsonl", "parquet"):
         (tmp_path / format_).write_text("old")
@@ -178,7 +178,7 @@ def test_targets_that_are_there(pipeline: Pipeline, tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be(pipeline: Pipeline, tmp_path: Path) -> None:
-    """A target below a file is told."""
+    """A target below a file is an error."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadOption, match="cannot be written"):
         export(pipeline.lake(), tmp_path / "file" / "out.jsonl")

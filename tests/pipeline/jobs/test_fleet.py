@@ -69,8 +69,8 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
     async with world.server():
         await world.write(names)
     assert await world.counts() == dict.fromkeys(names, 5)
-    told: list[FleetProgress] = []
-    report = await compact_fleet(world.url, world.options(), told.append)
+    progress: list[FleetProgress] = []
+    report = await compact_fleet(world.url, world.options(), progress.append)
     assert report.failures == []
     assert (report.documents, report.cold, report.compacted, report.skipped) == (200, 200, 200, {})
     assert (report.prefix_purges, report.prefix_messages, report.single_purges) == (1, 800, 0)
@@ -80,8 +80,8 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
     assert report.bytes_after < report.bytes_before
     assert await world.all_down(names)
     assert world.journalled() == dict.fromkeys(names, 5)
-    assert told[-1].stage == "purging"
-    assert {progress.stage for progress in told} == {"looking", "compacting", "purging"}
+    assert progress[-1].stage == "purging"
+    assert {one.stage for one in progress} == {"looking", "compacting", "purging"}
     async with world.server() as server:
         for name in names[:20]:
             head = await server.context.snapshots.head(name)
@@ -94,7 +94,7 @@ async def test_two_hundred_documents_go_with_one_purge(world: World) -> None:
 
 
 async def test_a_second_run_has_nothing_to_do(world: World) -> None:
-    """What a run leaves is not chosen again, and the journal takes no second copy."""
+    """A second run chooses none of the compacted documents, and the journal gets no second copy."""
     names = names_of(5)
     async with world.server():
         await world.write(names)
@@ -119,8 +119,10 @@ async def test_documents_one_behind_another_are_purged_one_by_one(world: World) 
         assert await world.texts(names) == expected(names)
 
 
-async def test_what_is_not_worth_a_purge_is_left_and_not_looked_at_again(world: World) -> None:
-    """Below `messages_min` and `bytes_min` a document keeps what no prefix takes; the report tells of it."""
+async def test_messages_not_worth_a_purge_are_left_and_not_examined_again(world: World) -> None:
+    """Below `messages_min` and `bytes_min` a document keeps the messages outside the prefix; the report
+    counts them.
+    """
     names = names_of(4)
     async with world.server():
         for name in names:
@@ -202,7 +204,7 @@ async def test_an_unfinished_update_keeps_its_chunks(world: World) -> None:
             assert await probe.value("half") == {"body": writer.text}
 
 
-async def test_whoever_opens_a_document_meanwhile_is_served_by_the_job(
+async def test_a_client_that_opens_a_document_meanwhile_is_served_by_the_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An edit while leases are held is ACKed by the job, journalled, and kept; then another server has it."""
@@ -241,7 +243,9 @@ async def test_whoever_opens_a_document_meanwhile_is_served_by_the_job(
 async def test_a_takeover_before_the_purge_takes_the_document_out_of_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its messages are somebody else's then: the prefix ends before them, and its new owner's ACK holds."""
+    """Its messages belong to another owner then: the prefix ends before them, and the new owner's
+    ACK holds.
+    """
     names = names_of(10)
     async with world.server("other"):
         await world.write(names)
@@ -291,7 +295,7 @@ async def test_a_purge_that_comes_late_destroys_nothing(
         for text in (await world.texts(names)).values():
             assert "new owner " in text
         for host in list(other.hosts.values()):
-            host.stop("load it afresh")
+            host.stop("load it again")
             await host.closed.wait()
         for name, text in (await world.texts(names)).items():
             assert "new owner " in text
@@ -360,7 +364,7 @@ async def test_two_jobs_and_a_server_at_once(world: World) -> None:
 
 
 async def test_documents_of_a_server_that_died_are_taken(world: World) -> None:
-    """UP with nobody there is taken at once, STARTING with nobody there when it is stale; ERROR is left."""
+    """The job takes an ownerless UP document at once and a STARTING one when it is stale; it leaves ERROR."""
     names = names_of(3)
     async with world.server():
         await world.write(names)
@@ -378,7 +382,7 @@ async def test_documents_of_a_server_that_died_are_taken(world: World) -> None:
 
 
 async def test_deleted_documents_and_young_ones_are_skipped(world: World) -> None:
-    """A deleted document has no snapshot to make; one that was just edited is somebody's."""
+    """A deleted document needs no snapshot; a document with recent edits is in use."""
     names = names_of(3)
     async with world.server(), lorogo_client.connect(world.url) as client, Probe(world.transport) as probe:
         await world.write(names)
@@ -394,7 +398,7 @@ async def test_deleted_documents_and_young_ones_are_skipped(world: World) -> Non
 
 
 async def _run_and_kill(world: World, stage: str, at: int) -> bool:
-    """Run the job and kill it when it says so; False if it was done before."""
+    """Run the job and kill it at a stage; return False if it ended before."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -444,7 +448,9 @@ async def test_killed_at_any_point_and_run_again(world: World) -> None:
 
 
 async def test_a_journal_that_stops_ends_the_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is purged that is not journalled; the sentence says where to look, every document is DOWN."""
+    """The job purges nothing that is not journalled; the error names the journal, and every
+    document is DOWN.
+    """
     names = names_of(3)
     async with world.server():
         await world.write(names)
@@ -460,7 +466,7 @@ async def test_a_journal_that_stops_ends_the_job(world: World, monkeypatch: pyte
 
 
 async def test_one_job_per_folder(world: World) -> None:
-    """The second is told, and nothing of it has begun."""
+    """The second job gets an error before it begins."""
     async with world.server():
         await world.write(["a"])
     second: list[asyncio.Task[FleetReport]] = []
@@ -476,7 +482,7 @@ async def test_one_job_per_folder(world: World) -> None:
 
 
 async def test_a_transport_may_be_given(world: World) -> None:
-    """Whoever has a connection uses it."""
+    """The job uses a given connection and leaves it open."""
     async with world.server():
         await world.write(["a", "b"])
     async with await connect(world.url) as transport:
@@ -497,7 +503,7 @@ async def test_a_transport_may_be_given(world: World) -> None:
     ],
 )
 def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
-    """Each says which option it is."""
+    """Each error names its option."""
     with pytest.raises(InvalidOptions):
         FleetOptions(data=Path("data"), **wrong)  # type: ignore[arg-type]  # wrong on purpose
 

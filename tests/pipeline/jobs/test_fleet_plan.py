@@ -111,7 +111,7 @@ def test_every_document_ends_by_the_fewest_purges(world: World, messages_min: in
 
 
 def test_a_prefix_that_has_ended_grows_no_more() -> None:
-    """What follows a message that must stay, stays."""
+    """Messages after one that must stay are kept."""
     prefix = PurgePrefix({"a": 9})
     assert prefix.take(3, "a", 1)
     assert not prefix.take(4, "b", 1)
@@ -124,7 +124,7 @@ def seen(name: str, newest: int, newest_ns: int, status: Status | None) -> Docum
 
 
 def test_the_coldest_comes_first_and_the_warm_do_not_come() -> None:
-    """Age decides; who owns a document is found out by whoever takes it; ERROR is a person's to reset."""
+    """Age decides the order; the owner of a document does not matter; only an operator resets ERROR."""
     choice = choose(
         [
             seen("down", 7, 100, Down(0)),

@@ -152,7 +152,7 @@ def test_no_journal(ingest: Ingest, tmp_path: Path) -> None:
         ingest(tmp_path, damaged="perhaps")
 
 
-# --- what grows, what is mended -------------------------------------------------------------------
+# --- growth and repair ---------------------------------------------------------------------------
 
 
 def test_an_open_segment(ingest: Ingest, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_open_segment(ingest: Ingest, tmp_path: Path) -> None:
         files = files_of(ingest.lake, "updates")
         again = ingest(tmp_path / "journal")
         assert (again.segments, again.updates, again.repeated) == (1, 0, 10)
-        assert files_of(ingest.lake, "updates") == files, "nothing was written anew"
+        assert files_of(ingest.lake, "updates") == files, "nothing was written again"
         path.add(*updates[10:30])
         assert ingest(tmp_path / "journal").updates == 20
         path.add(*updates[30:])
@@ -254,7 +254,7 @@ def test_a_disk_of_before(ingest: Ingest, tmp_path: Path) -> None:
 
 
 def test_a_new_epoch(ingest: Ingest, tmp_path: Path) -> None:
-    """A stream that was made anew counts from one again: its updates are others."""
+    """A recreated stream counts from one again: its updates are others."""
     first, second = session(2, 20, seed=1), session(2, 20, seed=2)
     second = [
         replace(one, record=replace(one.record, epoch=2, log_id=f"new-{one.record.sequence}"))
@@ -269,8 +269,8 @@ def test_a_new_epoch(ingest: Ingest, tmp_path: Path) -> None:
     ]
 
 
-def test_damage_that_is_mended(ingest: Ingest, tmp_path: Path) -> None:
-    """A damaged segment is told each time, and read to the end when it is whole again."""
+def test_damage_that_is_repaired(ingest: Ingest, tmp_path: Path) -> None:
+    """A damaged segment is reported each time, and read to the end once it is whole again."""
     updates = session(2, 200)
     path = journal(tmp_path / "journal", updates, sealed=True)
     whole = segments(path)[0].read_bytes()
@@ -279,8 +279,8 @@ def test_damage_that_is_mended(ingest: Ingest, tmp_path: Path) -> None:
     assert 0 < first.updates < 200 and len(first.damage) == 1
     assert len(ingest(path).damage) == 1
     segments(path)[0].write_bytes(whole)
-    mended = ingest(path)
-    assert mended.updates == 200 - first.updates and mended.damage == []
+    repaired = ingest(path)
+    assert repaired.updates == 200 - first.updates and repaired.damage == []
     assert ingest(path).known == 1 and len(rows_of(ingest.lake, "updates")) == 200
 
 
@@ -288,7 +288,7 @@ def test_damage_that_is_mended(ingest: Ingest, tmp_path: Path) -> None:
 def test_damage_that_must_not_be(
     ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
 ) -> None:
-    """Told to fail at damage, a job has changed nothing."""
+    """With `fail`, a job with damage changes nothing."""
     if workers:
         on_workers(monkeypatch)
     path = journal(tmp_path / "journal", session(2, 200), sealed=True)
@@ -299,7 +299,7 @@ def test_damage_that_must_not_be(
 
 
 def test_a_gap(ingest: Ingest, tmp_path: Path) -> None:
-    """A segment that is missing is told, or the end of it; when it is back it is read."""
+    """A missing segment is reported, or the end of it; once it is back it is read."""
     updates = session(2, 30)
     path = tmp_path / "journal"
     with Journal(path) as made_:
@@ -322,7 +322,7 @@ def test_a_gap(ingest: Ingest, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["before", "together", "after"])
 def test_erased_documents_never_come(ingest: Ingest, tmp_path: Path, when: str) -> None:
-    """Whether its erasure is known before, together with, or after its records: nothing of it stays."""
+    """An erasure known before, together with, or after the records of its document: none of them stays."""
     updates = session(3, 60)
     journal(tmp_path / "journal", updates)
     with Journal(tmp_path / "other") as path:
@@ -376,7 +376,7 @@ def test_files_are_sorted(ingest: Ingest, tmp_path: Path) -> None:
 
 
 def test_two_jobs(ingest: Ingest, tmp_path: Path) -> None:
-    """A second job on the same lake is told who is at work; it has changed nothing."""
+    """A second job on the same lake gets an error with the running job, and changes nothing."""
     path = journal(tmp_path / "journal", session(1, 5))
     ingest(path)
     with (
@@ -387,7 +387,7 @@ def test_two_jobs(ingest: Ingest, tmp_path: Path) -> None:
 
 
 def test_too_little_room(ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that has no room for it is told before anything is read."""
+    """A disk without enough space is an error before anything is read."""
     path = journal(tmp_path / "journal", session(1, 5))
     Lake.open(str(ingest.lake), create=True, buckets=4)
     usage = shutil.disk_usage(tmp_path)
@@ -422,7 +422,7 @@ build(spark, Settings(lake, tuple(journals), buckets=4)).ingest()
 
 
 class Child:
-    """A process that ingests when it is told to, and can be killed at any moment."""
+    """A process that ingests on command, and can be killed at any moment."""
 
     def __init__(self, spark: "SparkSession", own: Path | None = None) -> None:
         gateway = spark.sparkContext._gateway

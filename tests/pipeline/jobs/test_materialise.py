@@ -1,4 +1,4 @@
-"""Documents as of now and as of a time: equal to what was really typed, replayed where it changed."""
+"""Documents at present and at past times: equal to the typed text, replayed only after changes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ def check_trace(spark: "SparkSession", tmp_path: Path, traced: Traced) -> None:
 
 @pytest.mark.slow
 def test_a_paper(spark: "SparkSession", tmp_path: Path) -> None:
-    """A paper that somebody wrote in 260,000 edits: its end, and its text as of twenty moments."""
+    """A real paper of 260,000 edits: its end, and its text at twenty times."""
     check_trace(spark, tmp_path, typed("automerge-paper", patches=None, patches_an_update=100))
 
 
@@ -105,7 +105,7 @@ def test_every_document(
 
 
 def test_an_empty_lake(spark: "SparkSession", tmp_path: Path) -> None:
-    """A lake without updates has no documents; where there is no lake it is said."""
+    """A lake without updates has no documents; a missing lake is an error."""
     pipeline = build(spark, Settings(str(tmp_path / "lake")))
     with pytest.raises(NoLake, match="there is no lake in"):
         pipeline.materialise()
@@ -129,7 +129,7 @@ def test_what_makes_no_sense(spark: "SparkSession", tmp_path: Path) -> None:
         pipeline.materialise()
 
 
-def test_problems_are_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_problems_are_reported(spark: "SparkSession", tmp_path: Path) -> None:
     """A document that lacks something is there with its reason, and named in the summary."""
     _, (one, _, three) = words("a", "b", "c")
     pipeline = lake_of(spark, tmp_path, [one, three])
@@ -201,7 +201,7 @@ def test_some_documents_as_of(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 def test_some_documents_leave_other_buckets_alone(spark: "SparkSession", tmp_path: Path) -> None:
-    """What was made for other documents as of that time stays."""
+    """Documents of other runs for the same time stay."""
     updates = session(8, 60)
     pipeline = lake_of(spark, tmp_path, updates)
     one, other = (
@@ -214,7 +214,7 @@ def test_some_documents_leave_other_buckets_alone(spark: "SparkSession", tmp_pat
 
 
 def test_deleted_and_erased(spark: "SparkSession", tmp_path: Path) -> None:
-    """A deleted document has a row that says so; an erased one leaves with the next run."""
+    """A deleted document has a row with that state; an erased one disappears with the next run."""
     updates = session(3, 30)
     pipeline = lake_of(spark, tmp_path, updates)
     pipeline.materialise()

@@ -70,7 +70,7 @@ def test_questions(pipeline: Pipeline, query: str, rows: list[tuple[object, ...]
 
 
 def test_what_there_is(pipeline: Pipeline) -> None:
-    """Tables and columns can be asked for."""
+    """SQL lists tables and columns."""
     names = {row[1] for row in pipeline.answer("show tables", 100)[1]}
     assert {"updates", "events", "changes", "documents", "documents_as_of", "answers"} <= names
     assert pipeline.answer("describe updates", 100)[1][0][0] == "document_id"
@@ -79,7 +79,7 @@ def test_what_there_is(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize("query", ["select nope from updates", "select from from", "selct 1", ""])
 def test_mistakes(pipeline: Pipeline, query: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Spark says what is wrong with it, once."""
+    """The error is Spark's sentence, printed once."""
     with pytest.raises(JobFailed):
         pipeline.answer(query, 10)
     assert "Py4JJavaError" not in capfd.readouterr().err

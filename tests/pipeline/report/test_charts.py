@@ -31,7 +31,7 @@ def axis(places: int) -> Axis:
 
 
 def parsed(svg: str) -> ET.Element:
-    """The picture, after a look at what no picture may have."""
+    """Parse a picture, and assert that it has no forbidden elements and values."""
     root = ET.fromstring(svg)
     for element in root.iter():
         assert element.tag in {"svg", "g", "rect", "path", "line", "text", "title", "circle"}
@@ -45,7 +45,7 @@ def parsed(svg: str) -> ET.Element:
 
 @given(st.lists(numbers.filter(bool), min_size=1, max_size=4))
 def test_bars_are_as_high_as_their_numbers(columns: list[list[int]]) -> None:
-    """A bar is as high as its number says, a stack as the sum, and all stay inside."""
+    """A bar is as high as its number, a stack as the sum, and all stay inside."""
     places = min(len(column) for column in columns)
     series = [Series(f"s{n}", column[:places], n + 1) for n, column in enumerate(columns)]
     root = parsed(charts.bars(axis(places), series, label="bars", height=200))
@@ -152,7 +152,7 @@ def test_little_is_enough(values: Sequence[float | None]) -> None:
 
 
 def test_a_part_of_a_period_is_marked() -> None:
-    """A bar of an unfinished period is paler, and says so."""
+    """A bar of an unfinished period is paler, and its title marks it as incomplete."""
     whole = Axis(["this", "that"], [], unfinished=frozenset({1}))
     first, second = parsed(charts.bars(whole, [Series("updates", [1, 1])], label="bars")).iter("g")
     assert first.get("class") == "place"

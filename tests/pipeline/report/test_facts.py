@@ -1,4 +1,4 @@
-"""The facts of a report are exactly what the tables say, asked in few jobs that return few rows."""
+"""The facts of a report are exactly those of the tables, read in few jobs that return few rows."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ EMPTY: dict[pa.DataType, Any] = {
 
 
 def table(spark: SparkSession, name: str, rows: list[dict[str, Any]]) -> DataFrame:
-    """A table of the lake, without its columns of bytes: a report must not ask for them."""
+    """A table of the lake, without its columns of bytes: a report must not read them."""
     schema = pa.schema([field for field in schemas.TABLES[name] if field.name not in BYTES_OF_DOCUMENTS])
     plain = {field.name: None if field.nullable else EMPTY.get(field.type, []) for field in schema}
     whole = pa.Table.from_pylist([plain | row for row in rows], schema=schema)
@@ -195,8 +195,8 @@ def test_all_facts_of_a_small_lake(tables: dict[str, DataFrame]) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_days_are_those_of_the_time_zone_asked_for(tables: dict[str, DataFrame]) -> None:
-    """Half past eleven in UTC is the next day in Berlin; the session's own time zone has no say."""
+def test_days_are_those_of_the_given_time_zone(tables: dict[str, DataFrame]) -> None:
+    """Half past eleven in UTC is the next day in Berlin; the session's own time zone has no effect."""
     facts = gather({"updates": tables["updates"]}, now=NOW, tz="Europe/Berlin")
     assert [day.updates for day in facts.periods] == [2, 1, 1, 0, 0, 2]
     assert facts.week[1][0] == 1
@@ -212,7 +212,7 @@ def test_days_are_those_of_the_time_zone_asked_for(tables: dict[str, DataFrame])
 
 
 def test_updates_alone_are_enough(tables: dict[str, DataFrame]) -> None:
-    """Without the other tables, peers are ranked by what updates say, and the rest is not known."""
+    """Without the other tables, peers are ranked by the updates, and other facts are unknown."""
     facts = gather({"updates": tables["updates"]}, now=hours(1, 0))
     assert facts.peers == (Peer("1", 31), Peer(MAX, 6), Peer("2", 4))
     assert (facts.peers_ops, facts.peers_from_changes) == (41, False)
@@ -230,7 +230,7 @@ def test_answers_alone_are_enough(tables: dict[str, DataFrame]) -> None:
 
 
 def test_an_empty_lake_has_a_friendly_page(spark: SparkSession) -> None:
-    """Tables without rows, or no tables at all, give the page that says what to do."""
+    """Tables without rows, or no tables at all, give the page that names the next command."""
     empty = {name: table(spark, name, []) for name in schemas.TABLES}
     for tables in (empty, {}):
         assert gather(tables, now=NOW).empty
@@ -284,7 +284,7 @@ def test_what_comes_back_is_bounded(spark: SparkSession, monkeypatch: pytest.Mon
 
 
 def test_a_wrong_time_zone_is_a_sentence() -> None:
-    """What is no time zone is refused before anything is asked."""
+    """An invalid time zone is refused before any query."""
     for tz in ("Mars/Olympus", "../../etc/passwd", ""):
         with pytest.raises(UnknownTimeZone, match="is not a time zone; use a name like UTC"):
             gather({}, now=NOW, tz=tz)

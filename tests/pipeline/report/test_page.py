@@ -124,7 +124,7 @@ def outermost(page: str) -> list[str]:
 
 
 def test_every_picture_is_valid_and_has_words() -> None:
-    """Each SVG parses by itself; each is hidden from a screen reader or says in words what it shows."""
+    """Each SVG parses by itself; each is hidden from a screen reader or has a label."""
     pictures = outermost(render(facts(NAME)))
     assert len(pictures) > 15
     for picture in pictures:
@@ -157,8 +157,8 @@ def test_an_empty_lake_says_what_to_do() -> None:
     assert "<svg" not in page
 
 
-def test_nothing_wrong_is_said_too() -> None:
-    """A whole lake has no notice, and a sentence that says so."""
+def test_a_whole_lake_is_reported_too() -> None:
+    """A whole lake has no notice, and a sentence that no damage was found."""
     page = render(facts())
     assert "No damage found" in page
     assert 'class="notice' not in page

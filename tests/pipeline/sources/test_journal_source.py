@@ -1,4 +1,4 @@
-"""`spark.read.format("lorogo.journal")`: every record, filters that reach the index, damage told."""
+"""`spark.read.format("lorogo.journal")`: every record, filters that reach the index, damage reported."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -174,7 +174,7 @@ def test_filters_in_any_zone(
 
 
 def test_filters_reach_the_segments(spark: "SparkSession", damaged: Path) -> None:
-    """What is outside of the wanted times is not even read: damage there does not matter."""
+    """Segments outside the wanted times are not read: damage there does not matter."""
     strict = load(spark, damaged, damaged="fail")
     assert strict.where(f"accepted_ns <= {START + 30 * SECOND}").count() == 30
     assert strict.where(f"accepted_ns > {START + 60 * SECOND}").count() == 33
@@ -183,7 +183,7 @@ def test_filters_reach_the_segments(spark: "SparkSession", damaged: Path) -> Non
 
 
 def test_damage_as_rows(spark: "SparkSession", damaged: Path) -> None:
-    """Told to skip damage, it is a row that says where it is."""
+    """With `skip`, damage is a row with its place."""
     rows = load(spark, damaged, damaged="skip")
     (bad,) = rows.where("kind = 'damaged'").collect()
     assert segments(damaged)[1].name in bad.problem and bad.log_sequence == 31 and bad.document_id == ""
@@ -191,7 +191,7 @@ def test_damage_as_rows(spark: "SparkSession", damaged: Path) -> None:
 
 
 def test_damage_as_an_error(spark: "SparkSession", damaged: Path) -> None:
-    """Unless told otherwise damage is an error that says what to do."""
+    """By default damage is an error that names the repair command."""
     with pytest.raises(PySparkException, match="lorogo log repair"):
         load(spark, damaged).count()
 
@@ -206,12 +206,12 @@ def test_a_gap(spark: "SparkSession", place: Path, tmp_path: Path) -> None:
 
 
 def test_no_journal(spark: "SparkSession", tmp_path: Path) -> None:
-    """A place without a journal is told in the words of everybody else."""
+    """A place without a journal gives the same error as elsewhere."""
     with pytest.raises(PySparkException, match="is not a folder"):
         load(spark, tmp_path / "nowhere").count()
 
 
-def test_an_option_that_nobody_knows(spark: "SparkSession", place: Path) -> None:
+def test_an_unknown_option(spark: "SparkSession", place: Path) -> None:
     """A misspelt option must not read everything."""
     with pytest.raises(PySparkException, match="has no option 'document'"):
         load(spark, place, document="doc-0001").count()
@@ -232,7 +232,7 @@ def test_an_option_that_nobody_knows(spark: "SparkSession", place: Path) -> None
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], words: str) -> None:
-    """What makes no sense is said, with what would."""
+    """The error of an invalid option names the valid values."""
     with pytest.raises(BadOption, match=words):
         parse_options(options)
 
@@ -280,7 +280,7 @@ def test_what_filters_ask_for(filters: list[Filter], expected: JournalFilter) ->
 
 
 def test_a_time_without_a_zone() -> None:
-    """A time whose zone nobody tells may be any: nothing is lost by it."""
+    """A time without a zone may be in any zone: the filter is wide enough for all."""
     naive = datetime(2026, 11, 6, 21, 20)  # noqa: DTZ001 - that is the point
     wanted = narrowed(JournalFilter(), [GreaterThan(AT, naive), LessThan(AT, naive)])
     assert wanted.since_ns is not None and wanted.until_ns is not None
@@ -288,7 +288,7 @@ def test_a_time_without_a_zone() -> None:
 
 
 def test_every_filter_is_applied_again(place: Path) -> None:
-    """What is pushed down is given back to Spark: it need not be exact here."""
+    """The reader returns the pushed filters to Spark, so they need not be exact."""
     reader = JournalReader(parse_options({"path": str(place)}))
     filters: list[Filter] = [EqualTo(ID, "doc-0001"), GreaterThan(NS, START + 60 * SECOND)]
     assert list(reader.pushFilters(filters)) == filters

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_gap_is_told(spark: "SparkSession", tmp_path: Path) -> None:
-    """Read on request all the same, a journal that lacks a segment says so in a row of kind `damaged`."""
+def test_a_gap_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
+    """With `skip`, a journal without a segment gives a row of kind `damaged`."""
     path = journal(tmp_path / "journal", session(2, 200), segment_bytes=8000)
     sorted(path.glob("*.seg"))[1].unlink()
     register(spark)

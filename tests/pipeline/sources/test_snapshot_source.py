@@ -74,7 +74,7 @@ async def damage(transport: AnyTransport, store: SnapshotStore, document_id: str
 
 
 def test_options() -> None:
-    """Options are checked; the first damaged snapshot fails a read unless it is told otherwise."""
+    """Options are checked; by default the first damaged snapshot fails a read."""
     assert SnapshotOptions.parse({}) == SnapshotOptions(fail=True)
     parsed = SnapshotOptions.parse({"nats": "n", "documents": "a,b", "payload": "false", "damaged": "Skip"})
     assert parsed == SnapshotOptions("n", ("a", "b"), False, False)
@@ -169,7 +169,7 @@ async def rows(frame: DataFrame) -> dict[str, Row]:
 
 @pytest.mark.nats
 async def test_snapshots(transport: JetStreamTransport, source: Callable[..., DataFrame]) -> None:
-    """Each document's current snapshot is a row; deleted ones say so, damaged ones what is wrong."""
+    """Each document's current snapshot is a row; deleted ones have the time, damaged ones the problem."""
     store = await fill(transport, 500)
     head = await store.head("doc1")
     assert head is not None
@@ -230,6 +230,6 @@ async def test_some_documents(transport: JetStreamTransport, source: Callable[..
 
 @pytest.mark.nats
 async def test_no_bucket(source: Callable[..., DataFrame]) -> None:
-    """A NATS on which no server ever ran is told by a sentence."""
+    """A NATS that never had a server is an error of one sentence."""
     with pytest.raises(PySparkException, match="does not exist on this NATS"):
         await rows(source())

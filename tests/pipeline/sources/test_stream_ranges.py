@@ -16,7 +16,7 @@ from lorogo_pipeline.sources.stream_ranges import (
 )
 from lorogo_protocol.errors import InvalidDocumentId
 
-ANEW = WalBounds(epoch=1, first=1, last=4, created=200)
+RECREATED = WalBounds(epoch=1, first=1, last=4, created=200)
 
 
 def test_no_options() -> None:
@@ -67,7 +67,7 @@ def test_all_options() -> None:
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], words: str) -> None:
-    """An option that is wrong, or that nobody knows, is refused with a sentence that names it."""
+    """A wrong or unknown option is refused with a sentence that names it."""
     with pytest.raises(BadSourceOption, match="option") as caught:
         StreamOptions.parse(options)
     assert words in str(caught.value)
@@ -80,7 +80,9 @@ def test_a_document_that_cannot_be() -> None:
 
 
 def test_options_of_the_other_reader() -> None:
-    """`first` and `last` are for read, `startingOffset` is for readStream: the other says so."""
+    """`first` and `last` belong to read, `startingOffset` to readStream: each error names the
+    other option.
+    """
     with pytest.raises(BadSourceOption, match="use startingOffset"):
         StreamOptions.parse({"first": "1"}).for_stream()
     with pytest.raises(BadSourceOption, match="use first and last"):
@@ -155,10 +157,10 @@ SEEN = WalBounds(epoch=2, first=5, last=30, created=100)
         (StreamOffset(1, 20, 100), SEEN, None, StreamOffset(2, 30, 100), [(5, 30)]),
         (StreamOffset(1, 20, 100), SEEN, 10, StreamOffset(2, 14, 100), [(5, 14)]),
         (StreamOffset(1, 99, 100), SEEN, None, StreamOffset(2, 30, 100), [(5, 30)]),
-        # nobody has noticed yet: the stream ends before us, or was made anew
+        # no server has recorded it yet: the stream ends before the offset, or was recreated
         (StreamOffset(2, 40, 100), SEEN, None, StreamOffset(3, 30, 100), [(5, 30)]),
-        (StreamOffset(1, 2, 100), ANEW, None, StreamOffset(2, 4, 200), [(1, 4)]),
-        (StreamOffset(1, 9, 100), ANEW, 3, StreamOffset(2, 3, 200), [(1, 3)]),
+        (StreamOffset(1, 2, 100), RECREATED, None, StreamOffset(2, 4, 200), [(1, 4)]),
+        (StreamOffset(1, 9, 100), RECREATED, 3, StreamOffset(2, 3, 200), [(1, 3)]),
         (StreamOffset(1, 9, 100), WalBounds(1, 1, 0, 200), None, StreamOffset(2, 0, 200), []),
         # and when they do, nothing is read twice
         (StreamOffset(2, 4, 200), WalBounds(2, 1, 6, 200), None, StreamOffset(2, 6, 200), [(5, 6)]),
@@ -175,14 +177,16 @@ def test_the_next_batch(
 
 
 def test_the_end_is_stable() -> None:
-    """When nothing happens, the end of a batch stays where it is: a query that takes what is there ends."""
-    end = latest(StreamOffset(1, 9, 100), ANEW, messages_max=None)
-    assert latest(end, ANEW, messages_max=None) == end
-    assert latest(end, ANEW, messages_max=1) == end
+    """Without new messages, the end of a batch stays the same, so that a query over the present messages
+    ends.
+    """
+    end = latest(StreamOffset(1, 9, 100), RECREATED, messages_max=None)
+    assert latest(end, RECREATED, messages_max=None) == end
+    assert latest(end, RECREATED, messages_max=1) == end
 
 
-@pytest.mark.parametrize("seen", [ANEW, WalBounds(1, 1, 20, 200), WalBounds(1, 1, 8, 100)])
-def test_a_batch_that_was_planned_before_the_stream_was_made_anew(seen: WalBounds) -> None:
+@pytest.mark.parametrize("seen", [RECREATED, WalBounds(1, 1, 20, 200), WalBounds(1, 1, 8, 100)])
+def test_a_batch_that_was_planned_before_the_stream_was_recreated(seen: WalBounds) -> None:
     """It gives nothing: its sequences are other messages now, and the next batch begins with all of them."""
     start, end = StreamOffset(1, 5, 100), StreamOffset(1, 9, 100)
     assert stream_ranges(StreamOptions(), start, end, seen) is None
@@ -192,7 +196,7 @@ def test_a_batch_that_was_planned_before_the_stream_was_made_anew(seen: WalBound
 
 @pytest.mark.parametrize(("last", "created", "changed"), [(9, 100, False), (8, 100, True), (20, 200, True)])
 def test_a_stream_that_changes_under_a_reader(last: int, created: int, changed: bool) -> None:
-    """Rows of a stream that was made anew, or lost its end, while it was read do not count."""
+    """Rows of a stream that was recreated, or lost its end, during the read do not count."""
     given = SequenceRange(5, 9, epoch=1, created=100)
     if not changed:
         check_unchanged(given, last, created)

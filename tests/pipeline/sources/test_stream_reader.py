@@ -90,6 +90,6 @@ async def test_what_is_seen() -> None:
 
 
 async def test_no_wal() -> None:
-    """A NATS on which no server ever ran is told by a sentence."""
+    """A NATS that never had a server is an error of one sentence."""
     with pytest.raises(NoWal, match=f"stream '{WAL_STREAM}' does not exist on this NATS"):
         await bounds_of(MemoryNats().connect())

@@ -26,7 +26,7 @@ def rows_of(found: list[StoredMessage], **limits_: int) -> tuple[list[Mapping[st
 
 
 def test_an_update_in_one_message() -> None:
-    """A row says where and when the update was stored, what it is called, whose changes it holds."""
+    """A row has the place and time of the stored update, its id, and the spans of its changes."""
     (row,), updates = rows_of([message(pieces(HELLO, "log1", 1)[0], 7, "d")])
     assert row == {
         "document_id": "d",
@@ -108,7 +108,7 @@ def test_bytes_that_are_no_update() -> None:
 
 
 def test_a_wrong_digest() -> None:
-    """Bytes that are not what their sender meant are no update: nobody accepts them."""
+    """Bytes that do not match the digest are no update: every owner refuses them."""
     *begin, final = pieces(HELLO, "log1", 3)
     rows, updates = rows_of(messages(("d", chunk) for chunk in [*begin, replace(final, digest="123")]))
     (row,) = rows
@@ -130,7 +130,7 @@ def test_two_chunks_for_one_place() -> None:
 
 
 def test_too_large() -> None:
-    """The limits of the protocol hold: what no owner would take is a row that says so."""
+    """The limits of the protocol hold: an update above them is a row with that problem."""
     big = Chunk("log1", 0, b"x" * (limits.UPDATE_BYTES_MAX + 1), final=True, count=1, digest="1")
     (row,), _ = rows_of([message(big, 1)])
     assert row["kind"] == "malformed"
@@ -158,7 +158,7 @@ def test_cut_at_the_end() -> None:
 
 
 def test_little_room() -> None:
-    """What had to be forgotten for want of room is found again by looking back."""
+    """An update that was dropped for lack of memory is found again by the lookback."""
     chunks = [(f"d{number}", pieces(update(str(number)), "log1", 2)) for number in range(9)]
     first = [(document, pair[0]) for document, pair in chunks]
     stream = messages(first + [(document, pair[1]) for document, pair in chunks])
@@ -181,7 +181,7 @@ async def test_an_update_that_begins_in_the_range_before() -> None:
 
 
 async def test_a_late_chunk_in_the_range_behind() -> None:
-    """Where the last chunk of all comes after the final one, the update becomes whole in that later range."""
+    """A late chunk after the final one completes the update in that later range."""
     one, two, final = pieces(HELLO, "log1", 3)
     _, stream = await memory_wal([("d", one), ("d", final), ("d", two)])
     (complaint,) = await read(stream, 1, 2)
@@ -192,7 +192,7 @@ async def test_a_late_chunk_in_the_range_behind() -> None:
 
 
 async def test_chunks_that_were_purged() -> None:
-    """An update whose first chunks are gone is a row that says so, never silently nothing."""
+    """An update whose first chunks were purged is a row with that problem, and is never dropped silently."""
     _, stream = await memory_wal(("d", chunk) for chunk in pieces(HELLO, "log1", 4))
     await stream.purge(wal("d"), before=3)
     for first in (1, 4):
@@ -213,7 +213,7 @@ async def test_a_resend_across_ranges() -> None:
 
 
 async def test_wrong_counts() -> None:
-    """A final chunk that contradicts itself is a row that says so."""
+    """A final chunk that contradicts itself is a row with that problem."""
     _, stream = await memory_wal(
         [("d", Chunk("log1", 2, b"x", final=True, count=9, digest="1")), ("d", pieces(HELLO, "log2", 1)[0])]
     )

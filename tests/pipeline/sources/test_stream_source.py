@@ -76,7 +76,7 @@ async def test_batch(transport: JetStreamTransport, source: Callable[..., DataFr
 
 
 async def test_options(transport: JetStreamTransport, source: Callable[..., DataFrame]) -> None:
-    """Payloads can be left out, and documents and sequences chosen; the recorded epoch is told."""
+    """Payloads can be left out, and documents and sequences chosen; rows have the recorded epoch."""
     await fill(transport, range(12))
     record = json.dumps({"epoch": 5, "sequence": 1, "time_ns": 1}).encode()
     await transport.stream(STATUS_STREAM).append(EPOCH_KEY, record)
@@ -105,7 +105,7 @@ async def test_what_cannot_be_read(
     options: dict[str, str],
     words: str,
 ) -> None:
-    """What Spark raises holds our sentence."""
+    """Spark's exception contains lorogo's sentence."""
     del transport
     with pytest.raises(PySparkException) as caught:
         await rows(source(**options))
@@ -113,7 +113,7 @@ async def test_what_cannot_be_read(
 
 
 async def test_no_stream(source: Callable[..., DataFrame]) -> None:
-    """A NATS on which no server ever ran is told by a sentence."""
+    """A NATS that never had a server is an error of one sentence."""
     with pytest.raises(PySparkException, match="stream 'loro-wal' does not exist on this NATS"):
         await rows(source())
 
@@ -166,7 +166,7 @@ async def test_stream(
     assert {row.kind for row in query.found()} == {"update"}
 
 
-async def test_a_stream_that_was_made_anew(
+async def test_a_stream_that_was_recreated(
     transport: JetStreamTransport, spark: SparkSession, fresh_nats: EmbeddedNats, tmp_path: Path
 ) -> None:
     """A stream that was deleted and made again is a new epoch, read from its first message on."""
@@ -190,7 +190,7 @@ async def test_a_stream_that_was_made_anew(
 async def test_a_query_that_begins_with_what_is_new(
     transport: JetStreamTransport, spark: SparkSession, fresh_nats: EmbeddedNats, tmp_path: Path
 ) -> None:
-    """`startingOffset` says where a query without a checkpoint begins."""
+    """`startingOffset` is the start of a query without a checkpoint."""
     register(spark)
     await fill(transport, range(3))
     query = Query(spark, fresh_nats.url, tmp_path, startingOffset="latest")

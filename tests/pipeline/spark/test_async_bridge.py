@@ -47,7 +47,7 @@ def test_no_more_than_a_few_ahead() -> None:
 
 
 def test_a_failure() -> None:
-    """What the generator raises is raised where its items are wanted."""
+    """An exception of the generator is raised in the consumer."""
     items = pumped(_failing())
     assert next(items) == 1
     with pytest.raises(LorogoError, match="this went wrong"):

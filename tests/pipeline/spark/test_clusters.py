@@ -41,7 +41,7 @@ def said(output: str) -> dict[str, Any]:
 
 
 def check(found: dict[str, Any], updates: list[Made]) -> None:
-    """What the job said of its tables is right."""
+    """Assert that the job's facts about its tables are right."""
     assert found["updates"] == found["records"] == len(updates)
     assert found["documents"] == 12
     assert found["asked"] == sum(map(len, texts(updates).values()))
@@ -61,7 +61,9 @@ def tables(lake: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def ours(folder: Path, updates: list[Made], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process of our own makes, in local mode: workers import the very code that drives them."""
+    """The tables of a process of the test's own, in local mode: workers import the very code that drives
+    them.
+    """
     place = tmp_path_factory.mktemp("ours")
     found = said(clusters.run(JOB, place, str(folder / "journal"), str(folder / "lake-ours")))
     (worker,) = found["workers"]

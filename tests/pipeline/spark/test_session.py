@@ -28,7 +28,7 @@ CHILD = Path(__file__).parents[1] / "session_child.py"
 
 
 @pytest.mark.parametrize(
-    ("remote", "active", "environ", "door"),
+    ("remote", "active", "environ", "origin"),
     [
         (None, False, {}, SessionOrigin.OURS),
         ("sc://h:1", False, {}, SessionOrigin.REMOTE),
@@ -39,11 +39,11 @@ CHILD = Path(__file__).parents[1] / "session_child.py"
         (None, False, {"SPARK_ENV_LOADED": "1"}, SessionOrigin.GIVEN),
     ],
 )
-def test_who_makes_the_session(
-    remote: str | None, active: bool, environ: dict[str, str], door: SessionOrigin
+def test_the_origin_of_the_session(
+    remote: str | None, active: bool, environ: dict[str, str], origin: SessionOrigin
 ) -> None:
-    """What was asked for; else the one that is there; else ours."""
-    assert session_conf.session_origin(remote, active, environ) is door
+    """A requested remote has precedence, then an existing session, then one of lorogo's own."""
+    assert session_conf.session_origin(remote, active, environ) is origin
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,15 @@ def test_a_local_session_listens_on_the_loopback_only_and_writes_into_its_own_fo
     assert made["spark.sql.python.filterPushdown.enabled"] == "true"
 
 
-def test_a_cluster_of_somebody_is_not_told_to_use_the_loopback() -> None:
+def test_a_given_cluster_does_not_get_the_loopback() -> None:
     """With another master Spark's own settings apply: workers elsewhere must reach the driver."""
     assert not {"spark.driver.host", "spark.local.dir"} & settings("spark://host:7077").keys()
 
 
 def test_the_callers_settings_win() -> None:
-    """What is passed overrides ours; flags for Java come after ours, where Java takes the last."""
+    """The caller's settings override lorogo's; flags for Java come after lorogo's, where Java
+    takes the last.
+    """
     options = "spark.driver.extraJavaOptions"
     made = settings("local[2]", conf={"spark.driver.memory": "3g", options: "-XX:+UseG1GC"})
     assert made["spark.driver.memory"] == "3g"
@@ -136,23 +138,25 @@ def test_the_same_code_packs_to_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://h:1", "h:1", "sc://", "sc://h:port", "local[2]"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """A remote is sc://host:port, and the sentence says so."""
+    """A remote is sc://host:port, and the error has that form."""
     with pytest.raises(NoSpark, match="write sc://host:port"), open_session(remote=url):
         pass
 
 
 def test_a_connect_server_that_is_not_there_is_one_sentence() -> None:
-    """Nobody waits for minutes for a server that does not listen."""
+    """The error appears within seconds, without Spark's long wait for the server."""
     port = clusters.free_port()
     missing = pytest.raises(NoSpark, match=f"no Spark Connect server answers at 127.0.0.1:{port}")
     with missing, open_session(remote=f"sc://127.0.0.1:{port}"):
         pass
 
 
-def test_what_a_jvm_did_not_take_at_its_end_is_not_told(
+def test_unsent_commands_at_the_end_of_a_jvm_are_not_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Py4J forgets objects in a thread of its own, also while the connection is closed; else it is heard."""
+    """Py4J frees objects in a thread of its own, also while the connection closes; at other times the message
+    is logged.
+    """
     unsent = "Exception while sending command."
 
     class Gateway:
@@ -172,7 +176,7 @@ def test_what_a_jvm_did_not_take_at_its_end_is_not_told(
 
 
 def test_importing_the_pipeline_makes_no_session() -> None:
-    """Neither a JVM nor PySpark is loaded before somebody opens a session."""
+    """Neither a JVM nor PySpark is loaded before a session is opened."""
     program = (
         "import sys, pkgutil, importlib, lorogo_pipeline\n"
         "for name in ('session', 'session_conf', 'java', 'cache', 'package_zip', 'workers'):\n"
@@ -327,7 +331,9 @@ def test_ctrl_c_stops_a_job_cleanly(tmp_path: Path) -> None:
 @needs_proc
 @pytest.mark.timeout(240)
 def test_a_jvm_that_is_killed_is_one_sentence_and_the_next_session_gets_a_new_one(tmp_path: Path) -> None:
-    """When the system kills the JVM for its memory, the error says so, and another session can be opened."""
+    """After the system kills the JVM for its memory, the error names that cause, and another session can be
+    opened.
+    """
     with child(tmp_path, "lose") as process:
         os.kill(jvm_of(process), signal.SIGKILL)
         output, errors = process.communicate(timeout=200)
@@ -340,7 +346,9 @@ def test_a_jvm_that_is_killed_is_one_sentence_and_the_next_session_gets_a_new_on
 
 
 def test_a_thread_uses_the_session_that_is_there_and_leaves_it(spark: "SparkSession") -> None:
-    """Spark knows an active session for each thread; one of our own would have stopped that of everybody."""
+    """Spark has an active session for each thread; a session of the thread's own would have stopped the
+    shared one.
+    """
     seen: list[object] = []
 
     def work() -> None:

@@ -27,24 +27,24 @@ def parse(spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("small", [False, True])
 def test_answers_in_order(spark: "SparkSession", small: bool) -> None:
-    """What each task answered, in the order that they were given; progress reaches the end."""
-    told: list[tuple[str, int, int]] = []
+    """The answers come in the order of the tasks; progress reaches the end."""
+    progress: list[tuple[str, int, int]] = []
     specs = [{"number": number, "text": "ü"} for number in range(9)]
     found = tasks.run(
-        spark, parse, specs, what="trying", small=small, progress=lambda *facts: told.append(facts)
+        spark, parse, specs, what="trying", small=small, progress=lambda *facts: progress.append(facts)
     )
     assert found == [{"spec": spec} for spec in specs]
-    assert told[0][:2] == ("trying", 0) and told[-1] == ("trying", told[0][2], told[0][2])
+    assert progress[0][:2] == ("trying", 0) and progress[-1] == ("trying", progress[0][2], progress[0][2])
 
 
 def test_a_sentence_from_a_worker(spark: "SparkSession") -> None:
-    """What a task says is wrong is what the job says."""
+    """The error of a task is the error of the job."""
     with pytest.raises(JobFailed, match=r"^that makes no sense$"):
         tasks.run(spark, parse, ["fine", "bad"])
 
 
 def test_a_surprise_on_a_worker(spark: "SparkSession") -> None:
-    """What nobody expected is one line, too; the whole of it is the cause."""
+    """An unexpected error is one line, too; its cause has the traceback."""
     with pytest.raises(JobFailed, match=r"^RuntimeError: surprise$") as caught:
         tasks.run(spark, parse, ["worse"])
     assert "Traceback" in str(caught.value.__cause__)
@@ -61,7 +61,7 @@ def test_a_surprise_on_a_worker(spark: "SparkSession") -> None:
     ],
 )
 def test_the_line_that_matters(text: str, expected: str) -> None:
-    """Of a long error the line that says what was wrong."""
+    """The line of a long error that names the cause."""
     assert tasks.sentence(text) == expected
 
 

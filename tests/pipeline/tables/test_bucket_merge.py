@@ -73,14 +73,14 @@ def bucket(tmp_path: Path) -> Bucket:
 
 
 def test_staged_files_become_part(bucket: Bucket) -> None:
-    """A staged file that says nothing twice is taken as it is."""
+    """A staged file without repeated rows is taken unchanged."""
     old, new = bucket.write(event("a", "deleted")), bucket.write(event("b", "deleted"))
     after, answer = bucket.settle([old], [new])
     assert after == [old, new] and answer["new"] == {"events": 1} and answer["repeated"] == 0
 
 
 def test_what_is_known_is_left_out(bucket: Bucket) -> None:
-    """Of a staged file only what is new comes; one that says nothing new is not taken at all."""
+    """Only the new rows of a staged file are taken; a file without new rows is not taken at all."""
     old = bucket.write(event("a", "deleted"))
     both, again = (
         bucket.write(event("a", "deleted"), event("b", "deleted")),

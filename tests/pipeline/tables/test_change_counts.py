@@ -1,4 +1,4 @@
-"""How many changes an update holds, told from its first bytes: what Loro itself says."""
+"""The number of changes in an update, read from its first bytes: equal to Loro's own number."""
 
 import random
 
@@ -82,7 +82,7 @@ def test_the_count_is_the_one_that_loro_gives(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_no_update_has_no_count(seed: int) -> None:
-    """Bytes that do not decode have none; damaged ones that nobody accepted are asked of Loro."""
+    """Bytes that do not decode have no count; Loro counts damaged ones that no owner accepted."""
     rng = random.Random(seed)
     damaged = []
     for blob in blobs(seed, 10):
@@ -99,7 +99,7 @@ def test_what_is_no_update_has_no_count(seed: int) -> None:
 
 
 def test_a_slice_is_counted_like_a_column_of_its_own() -> None:
-    """Where the bytes lie in their buffer does not matter; no updates have no counts."""
+    """The position of the bytes in their buffer does not matter; an empty column has no counts."""
     made = blobs(7, 10)
     whole = pa.array([b"", *made, b"loro"], pa.binary())
     accepted = np.ones(len(made), bool)

@@ -22,7 +22,7 @@ def file_of(table: str, rows: list[Row]) -> pa.Table:
 
 
 def winners(table: str, files: list[list[Row]]) -> list[Row]:
-    """What is left of all rows."""
+    """The rows that remain of all files."""
     made = [file_of(table, rows) for rows in files]
     found = losers(table, made, repeated([one["identity"].to_numpy() for one in made]))
     assert len(found) == len(files)
@@ -76,7 +76,7 @@ def only(table: str, *rows: Row) -> Row:
 
 
 def test_nothing_is_repeated() -> None:
-    """Where nothing stands twice nothing goes."""
+    """Without repeated rows nothing is removed."""
     assert list(repeated([])) == [] and list(repeated([np.array([3, 1], np.int64)])) == []
     assert winners("updates", [[update()], []]) == [update()]
 
@@ -120,7 +120,7 @@ def test_equal_hashes_of_different_facts() -> None:
 
 
 def test_answers() -> None:
-    """Of two reports about one minute the one that says more counts."""
+    """Of two reports about one minute, the one with the higher counts stays."""
     row = {"identity": 1, "server": "s", "since": 5, "acked": 3, "refused": 0, "until": 7}
     found = winners("answers", [[row], [row | {"acked": 4}], [row | {"refused": 9}]])
     assert [one["acked"] for one in found] == [4]

@@ -22,7 +22,7 @@ from lorogo_pipeline.tables.schemas import EVENTS
 
 
 def write(lake: Lake, run: str, ids: list[str], *, bucket: int = 0) -> DataFile:
-    """A data file of `events` that nobody committed yet."""
+    """A data file of `events` without a commit."""
     writer = parquet.DataFileWriter(lake.files, run)
     rows = [
         {
@@ -68,7 +68,7 @@ def test_a_lake_is_made_and_opened_again(tmp_path: Path) -> None:
 
 
 def test_no_lake(tmp_path: Path) -> None:
-    """Who reads a lake that is not there is told how one is made."""
+    """The error of a missing lake names the command that creates one."""
     with pytest.raises(NoLake, match=r"there is no lake in .*`lorogo pipeline ingest` creates one"):
         Lake.open(str(tmp_path))
     with pytest.raises(BadOption, match="name a lake"):
@@ -110,7 +110,7 @@ def test_buckets_are_for_good(lake: Lake) -> None:
     + [json.dumps({"version": 1, "buckets": number}) for number in (0, -4, 5000)],
 )
 def test_a_broken_lake_json(lake: Lake, text: str) -> None:
-    """A lake.json that makes no sense is told by its name, also to a job that would make a lake."""
+    """The error of an invalid lake.json names the file, also for a job that would create a lake."""
     Path(lake.files.at("lake.json")).write_text(text)
     for create in (False, True):
         with pytest.raises(NoLake, match=r"lake\.json does not parse"):
@@ -153,7 +153,7 @@ def test_a_file_counts_when_it_is_committed(lake: Lake) -> None:
 
 
 def test_added_and_removed_at_once(lake: Lake) -> None:
-    """A version takes files in and lets files go in one step; readers of before see what they saw."""
+    """A version adds and removes files in one step; older readers keep their version."""
     first, second = write(lake, "one", ["a"]), write(lake, "two", ["b"])
     lake.table("events").commit([first])
     before = lake.table("events")
@@ -169,15 +169,15 @@ def test_nothing_to_commit(lake: Lake) -> None:
     assert version >= 0 and lake.table("events").version == version
 
 
-def test_names_of_files_tell() -> None:
-    """The name of a data file says its bucket and its label."""
+def test_names_of_files_have_facts() -> None:
+    """The name of a data file contains its bucket and its label."""
     file = DataFile(file_name(17, "asof5", "fold-more.1f.0"), 1, 2)
     assert (file.bucket, file.label) == (17, "asof5")
     assert DataFile.from_json(json.loads(json.dumps(file.to_json()))) == file
 
 
 def test_positions_survive(lake: Lake) -> None:
-    """How far was read stands in the commit, over more commits than fit between two checkpoints."""
+    """The commit has the read position, over more commits than fit between two checkpoints."""
     for number in range(25):
         file = write(lake, f"run{number}", [f"d{number}"])
         lake.table("events").commit([file], positions={f"segment/{number % 7}": number})
@@ -226,7 +226,7 @@ def test_two_that_make_the_table(lake: Lake) -> None:
 
 
 def test_the_lock(lake: Lake) -> None:
-    """On a local disk the second job does not even begin; it is told who writes."""
+    """On a local disk the second job does not begin; its error names the running job."""
     busy = r"is being written by ingest, process \d+ on .*: wait for it, or stop it"
     with lake.writing("ingest"), pytest.raises(LakeBusy, match=busy), Lake.open(lake.files.root).writing("x"):
         pass
@@ -259,14 +259,14 @@ def test_the_lock_of_another_process(lake: Lake) -> None:
 
 
 def test_a_job_that_fails_frees_the_lock(lake: Lake) -> None:
-    """After an error nothing says that somebody writes."""
+    """After an error the lock names no job."""
     with pytest.raises(ValueError, match="no"), lake.writing("ingest"):
         raise ValueError("no")
     assert Path(lake.files.at("lake.lock")).read_text() == ""
 
 
 def test_a_table_that_cannot_be_opened(lake: Lake) -> None:
-    """A Delta log that is broken is told with its table."""
+    """The error of a broken Delta log names the table."""
     lake.table("events").commit([write(lake, "one", ["a"])])
     for path in Path(lake.files.at("events/_delta_log")).glob("*.json"):
         path.write_text("{nothing")
@@ -326,7 +326,7 @@ def commit_for_ever(lake: Lake) -> None:
 
 
 def test_a_full_disk(small_disk: Path) -> None:
-    """A disk that is full in the middle is told in a sentence; the table is what it was."""
+    """A disk that fills up during a commit is an error of one sentence; the table stays unchanged."""
     files = LakeFiles(str(small_disk / "lake"))
     with pytest.raises(PipelineError, match="MiB of free space and this job needs about 64 MiB"):
         Lake.open(files.root, create=True)
@@ -346,7 +346,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 
 def test_a_place_that_cannot_be_used() -> None:
-    """A URL without a driver is told, not raised."""
+    """A URL without a driver is an error of one sentence."""
     with pytest.raises(PipelineError, match="gopher://x cannot be used here"):
         Lake.open("gopher://x")
 

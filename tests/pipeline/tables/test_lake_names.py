@@ -1,4 +1,4 @@
-"""Where a lake may be: names that every library reads alike."""
+"""Places of a lake: names that every library reads alike."""
 
 from pathlib import Path
 
