@@ -85,9 +85,7 @@ def test_the_next_step_of_a_client(
     init_answered: bool,
     expected: ClientStep,
 ) -> None:
-    """Any client may start a document without an owner; failed servers are counted, absent
-    servers are not.
-    """
+    """Any client may start a document without an owner; an attempt counts only if a server took it."""
     assert wish(entry, seen_seconds=seen_seconds, ping=ping, init_answered=init_answered) == expected
 
 

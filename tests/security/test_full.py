@@ -71,7 +71,9 @@ async def keys_of(closed: Closed) -> set[str]:
 
 @pytest.mark.parametrize("size", [200_000, 3_000_000], ids=["two chunks", "many chunks"])
 async def test_a_token_client_gets_storage_full(closed: Closed, size: int) -> None:
-    """flush() raises StorageFull, the state is never SAVED, and every update is sent once there is space."""
+    """flush() raises StorageFull and the state stays SAVING until there is space; then every
+    update is sent.
+    """
     async with lorogo_client.connect(closed.url, token=WRITER, settings=QUICK) as client:
         session = await client.open("plan")
         write(session, "first", 150_000)

@@ -82,7 +82,7 @@ async def test_the_end_of_the_handshakes_token_closes_the_connection(
 async def test_the_end_of_a_rooms_own_token_ends_the_room_alone(
     ending: Ending, seconds: float, code: str
 ) -> None:
-    """The room gets a RoomError, no more updates of the document, and refusals of its own; other rooms
+    """The room gets a RoomError and no more updates, and its own updates are refused; other rooms
     continue.
     """
     async with closed() as gate:

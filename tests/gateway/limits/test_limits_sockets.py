@@ -88,9 +88,7 @@ async def test_an_update_in_fragments_is_paid_for_when_it_is_announced() -> None
 
 
 async def test_unfinished_fragments_of_all_have_a_bound_and_one_token_a_part_of_it() -> None:
-    """An announced batch counts against the limits before its bytes arrive; a closed connection frees its
-    share.
-    """
+    """The shared limits count received bytes, not announced ones; a closed connection frees its share."""
     settings = replace(SETTINGS, update_bytes_max=100_000, unfinished_bytes_max=200_000)
     third = {"X-Forwarded-For": "198.51.100.3"}
 

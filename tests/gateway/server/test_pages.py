@@ -1,4 +1,4 @@
-"""The pages: served as built, with security headers; without a build, a page with the command that builds
+"""The pages: served as built, with security headers; without a build, an answer with the command that builds
 them.
 """
 

@@ -88,7 +88,9 @@ def vars_of(service: Callout) -> tuple[int, int, int]:
 
 
 async def test_a_good_token_is_answered_with_a_user_and_a_bad_one_without() -> None:
-    """The service answers a good and a bad token at once; garbage has no reply address that it could use."""
+    """The service answers a good and a bad token at once; garbage gets no answer, because it names no
+    connection.
+    """
     world = World()
     async with world.service:
         await world.ask(_request("good"), _request("bad"), b"garbage", b"")
