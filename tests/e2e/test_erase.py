@@ -17,8 +17,8 @@ def in_files(folder: Path, words: bytes) -> list[str]:
 async def test_an_erasure_overwrites_wal_and_snapshot_in_the_files_of_nats(
     tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:
-    """The erasure overwrites the bytes of the WAL and of the current snapshot, and does not only
-    unlink them.
+    """The erasure overwrites the bytes of the WAL and of the current snapshot, and does not only delete the
+    messages.
     """
     async with serving(fresh_nats, tmp_path / "data") as client:
         await write(client, "secret", ["AVERYSECRETWORD "])

@@ -240,7 +240,5 @@ def test_how_long_a_lease_lasts_is_a_setting() -> None:
     ],
 )
 def test_the_owner_that_lost_the_document(entry: StatusEntry | None, expected: str) -> None:
-    """The former owner is the one that did not write DOWN; a server that died before the init passes the name
-    on.
-    """
+    """The document is taken from the owner that did not write DOWN; an unfinished start keeps that name."""
     assert taken_from(entry) == expected

@@ -123,7 +123,7 @@ def test_what_befell_a_document(record: Record, kind: str) -> None:
 
 
 def test_an_old_erasure() -> None:
-    """Older erasures have no server."""
+    """Older erasures have neither a lease nor a generation."""
     row = row_of(["e", 1, START])
     assert (row["kind"], row["lease"], row["generation"]) == ("erased", 0, 0)
 
