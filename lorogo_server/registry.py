@@ -10,6 +10,7 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.context import ServerContext
+from lorogo_server.document import host_loop
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.acquisition import AcquiredDocument, Acquisition, AcquisitionDeclined
@@ -71,6 +72,7 @@ class DocumentRegistry:
         self._decline_reason = decline_reason
         self._acquisition = Acquisition(context)
         self._inits = 0
+        self._connection_losses = 0
         self._stopping = False
         self._log = log.bind(server=context.server_id)
 
@@ -99,12 +101,11 @@ class DocumentRegistry:
         taken = await self._answer_init(Message(subjects.init(document_id), b""))
         if isinstance(taken, AcquisitionDeclined):
             raise NotAcquired(taken.why, again_seconds=taken.again_seconds)
-        host, lease = taken
-        self._spawn(self._own(host, lease))
-        await host.started.wait()  # the load has its own deadline
-        if not host.is_up:
-            raise NotAcquired(f"the document was not loaded: {host.why_closed}", failed=True)
-        return host
+        self._spawn(self._own(taken))
+        await taken.started.wait()  # the load has its own deadline
+        if not taken.state.is_up:
+            raise NotAcquired(f"the document was not loaded: {taken.state.closed_because}", failed=True)
+        return taken
 
     async def _take(self, message: Message) -> None:
         try:
@@ -112,9 +113,9 @@ class DocumentRegistry:
         finally:
             self._inits -= 1
         if not isinstance(taken, AcquisitionDeclined):
-            await self._own(*taken)
+            await self._own(taken)
 
-    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | AcquisitionDeclined:
+    async def _answer_init(self, message: Message) -> Host | AcquisitionDeclined:
         try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
@@ -123,7 +124,7 @@ class DocumentRegistry:
             seen = message.headers.get(h.EXPECTED, "")
             if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
                 return await self._decline(message, "this server has acquired the document since")
-            if old.is_up and old.lease.valid():
+            if old.state.is_up and old.lease.valid():
                 # The client saw another status, so read the status before declining.
                 try:
                     await old.lease.confirm()
@@ -138,8 +139,8 @@ class DocumentRegistry:
                 return await self._decline(message, "this server is still closing the document")
         if len(self.hosts) >= self._context.settings.documents_max:
             return await self._decline(message, f"this server has {len(self.hosts)} documents open already")
-        host = Host(document_id, self._context, methods.answer, trace=self._context.new_id())
-        match await self._acquisition.take(document_id, message, host):
+        trace = self._context.new_id()
+        match await self._acquisition.take(document_id, message):
             case AcquisitionDeclined(why) as declined:
                 self._log.debug("init declined", document=document_id, why=why)
                 return declined
@@ -147,11 +148,13 @@ class DocumentRegistry:
                 if self._stopping or document_id in self.hosts:
                     await lease.give_up(write_down=True)
                     return AcquisitionDeclined("this server stops, or has the document already")
+                host = Host(document_id, self._context, lease, methods.answer, trace=trace)
+                lease.observe(host)
                 self.hosts[document_id] = host
                 self._renewals.add(lease)
                 if self._keepalive is not None:
                     self._keepalive.hold(document_id, lease.token)
-                return host, lease
+                return host
 
     async def _decline(self, message: Message, why: str) -> AcquisitionDeclined:
         await self._acquisition.decline(message.reply, why)
@@ -159,26 +162,31 @@ class DocumentRegistry:
 
     # --- serve ------------------------------------------------------------------------------------
 
-    async def _own(self, host: Host, lease: Lease) -> None:
+    async def _own(self, host: Host) -> None:
         self._context.counters.loads += 1
+        losses = self._connection_losses
         try:
-            await host.run(lease)
+            await host_loop.run(host)
         except Exception as error:  # noqa: BLE001  # a failed document must not stop other documents
             self._context.counters.load_failures += 1
-            await self._failed(host, lease, error)
+            await self._failed(host, error, interrupted=self._connection_losses != losses)
         finally:
             if self.hosts.get(host.document_id) is host:
                 del self.hosts[host.document_id]
                 if self._keepalive is not None:
                     self._keepalive.drop(host.document_id)
 
-    async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
-        """Record a failure of the document; write DOWN if NATS, the connection or the journal failed."""
+    async def _failed(self, host: Host, error: Exception, *, interrupted: bool) -> None:
+        """Record a failure of the document; write DOWN if NATS, the connection or the journal failed.
+
+        `interrupted`: the connection was lost since the acquisition.
+        """
+        lease = host.lease
         host.log.error("document failed", problem=str(error), exc_info=error)
         try:
-            if not _is_of_document(error) or (lease.interrupted and not lease.up):
-                await self._write_down(lease, owed=host.must_store)
-            elif lease.up:
+            if not _is_of_document(error) or (interrupted and not lease.served):
+                await self._write_down(lease, owed=host.state.memory_is_only_copy)
+            elif lease.served:
                 await lease.write_down(owed=True)
             elif not lease.lost:
                 failures = Failures(lease.failures.count + 1, host.trace)
@@ -202,8 +210,9 @@ class DocumentRegistry:
 
     def doubt(self) -> None:
         """Treat all leases and snapshots as unconfirmed, since the connection was lost."""
+        self._connection_losses += 1
         for host in self.hosts.values():
-            host.lost_connection()
+            host.connection_lost()
         self._acquisition.sightings.forget()
 
     async def confirm(self) -> None:
@@ -219,7 +228,7 @@ class DocumentRegistry:
                     pass  # the lease has logged it
                 except LorogoError as error:
                     problems.append(str(error))
-                host.reconnected()
+                host.catch_up()
 
         async with asyncio.TaskGroup() as group:
             for host in list(self.hosts.values()):

@@ -448,7 +448,8 @@ class Server:
     def _journal_expired(self, before_ns: int) -> None:
         """Note in open documents that segments before `before_ns` are gone and no longer cover them."""
         for host in self.hosts.values():
-            host.journal_expired(before_ns)
+            if host.journal.expired(before_ns):
+                host.due.want("the journal's old segments expired")
 
     def _journal_damaged(self) -> None:
         """Have every open document write a base record with content: any earlier record may be lost."""
@@ -542,15 +543,15 @@ class Server:
 
     def _depths(self) -> Mapping[str, object]:
         """Return the depths of the queues, and the sizes of the open documents' snapshots."""
-        depths = [host.waiting() for host in self.hosts.values()]
+        hosts = list(self.hosts.values())
         return {
-            "documents_up": sum(host.is_up for host in self.hosts.values()),
-            "intake_waiting": sum(messages for messages, _, _ in depths),
-            "intake_waiting_bytes": sum(queued for _, queued, _ in depths),
-            "acks_waiting": sum(acks for _, _, acks in depths),
+            "documents_up": sum(host.state.is_up for host in hosts),
+            "intake_waiting": sum(len(host.backlog) for host in hosts),
+            "intake_waiting_bytes": sum(host.backlog.bytes for host in hosts),
+            "acks_waiting": sum(host.acks.waiting for host in hosts),
             "loads_waiting": self.context.counters.loads_waiting,
-            "unfinished_bytes": sum(host.unfinished_bytes for host in self.hosts.values()),
-            "snapshot_bytes": sum(host.snapshot_bytes_stored for host in self.hosts.values()),
+            "unfinished_bytes": sum(host.unfinished_bytes for host in hosts),
+            "snapshot_bytes": sum(host.snapshot_bytes_stored for host in hosts),
         }
 
     # --- the connection ---------------------------------------------------------------------------
@@ -618,7 +619,7 @@ class Server:
         changed = await self.context.epochs.check()
         if changed:
             for host in self.hosts.values():
-                host.epoch_changed()
+                host.rewind()
             if self.reconciler is not None:
                 self.reconciler.want("another epoch")
         return changed

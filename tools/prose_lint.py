@@ -32,12 +32,8 @@ SENTENCE_END = re.compile(r"[.!?:;](?=[\s\"')*]|$)|\n\s*\n|\n\s*(?:[-*|#>]|\d+\.
 
 # Rebuilt by the issues "A smaller core" and "Smaller around the core", with new names and prose.
 REBUILT_NEXT = (
-    "lorogo_server/document/host.py",
     "lorogo_server/document/intake.py",
-    "lorogo_server/document/answers.py",
     "lorogo_server/document/loading.py",
-    "lorogo_server/document/document_journal.py",
-    "lorogo_server/compaction/deletion.py",
     "lorogo_server/recovery/*.py",
     "lorogo_client/relay/*.py",
     "lorogo_client/session/mirror.py",

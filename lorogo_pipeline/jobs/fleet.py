@@ -258,7 +258,7 @@ class _Fleet:
         """Set all of them DOWN; their clients find another server."""
         hosts = list(hosts)
         for host in hosts:
-            if host.must_store and host.is_up:  # the stream lost updates: memory holds the only copy
+            if host.state.memory_is_only_copy and host.state.is_up:
                 await _store_again(host)
             host.stop("compacted")
         try:
@@ -323,7 +323,7 @@ class _Fleet:
             if newest is not None:
                 host = held[name].host
                 keep[name] = keep_from(unneeded, newest.sequence)
-                messages = max(0, host.loaded.follower.taken - host.answers.moved - 1)
+                messages = max(0, host.loaded.follower.taken - host.refused.moved - 1)
                 removable[name] = PurgeEstimate(messages, held[name].covering.wal_bytes)
 
         await _each(list(held), measure, at_once=_READS_AT_ONCE)

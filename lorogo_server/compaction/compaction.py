@@ -14,7 +14,7 @@ from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.position import Position
-from lorogo_server.document import history
+from lorogo_server.document import history, startup
 from lorogo_server.document.host import Host
 from lorogo_server.document.wal_bounds import first_needed
 from lorogo_server.ownership.lease import LeaseLost
@@ -62,7 +62,7 @@ class _Mark:
     purge_before: int  # the snapshot makes messages below this sequence obsolete
     wal_bytes: int
     new_bytes: int  # of accepted updates since the previous snapshot
-    life: int  # number of the load that the document in memory comes from
+    reads: int  # of the WAL from its beginning, before the export
 
 
 async def compact(host: Host) -> Compacted:
@@ -92,18 +92,19 @@ async def cover(host: Host) -> VerifiedSnapshot:
 
 
 async def _cover(host: Host) -> VerifiedSnapshot:
-    await host.answers.retry_quarantine(host.epoch)
+    await host.refused.move_all(host.epoch)
     try:
         mark, head = await _store(host)
         await _read_back(host, head, mark.data)
     except LorogoError:
-        if host.answers.trimming and not host.must_store:
-            host.doubt_stored()  # the new trim line may not be stored: load the stored one
+        if host.refused.trim_unstored and not host.state.memory_is_only_copy:
+            host.request_reload()  # the new trim line may not be stored: load the stored one
         raise
-    holds_all = mark.life == host.answers.life  # otherwise the stream may have lost later messages
+    holds_all = mark.reads == host.state.reads  # otherwise the stream may have lost later messages
     host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes, holds_all=holds_all)
-    host.answers.trim_line_stored(host.epoch)
-    await host.journalling.compacted(mark.data, mark.facts)
+    if host.refused.trim_stored():
+        host.spawn(host.refused.move_all(host.epoch))
+    await host.journal.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
     return VerifiedSnapshot(
         head.revision, mark.facts.position, mark.purge_before, len(mark.data), mark.wal_bytes
@@ -123,15 +124,15 @@ async def _read_back(host: Host, head: SnapshotHead, data: bytes) -> None:
     except TooLarge:
         raise  # it is stored; every later attempt would fail alike
     except (CompactionFailed, TransportError):
-        host.must_store = host.doubts_snapshot = True
+        host.snapshot_not_readable()
         raise
 
 
 async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
     for _ in range(_TRIES):
-        if not await host.knows_snapshot():
+        if not await host.verify_snapshot():
             await _learn_other_snapshot(host)
-            host.doubts_snapshot = False
+            host.snapshot_verified()
         # Wait for a child process first, so that exports of other documents do not block this one.
         async with AsyncExitStack() as stack:
             try:
@@ -142,7 +143,7 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             try:
                 mark = await _mark(host, fork)
             except CrdtPanic as error:
-                host.broken(str(error))
+                host.loro_panicked(str(error))
                 raise CompactionFailed("the document is being loaded again") from error
             expected = host.snapshot_revision
         try:
@@ -210,7 +211,7 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
     if fresh.trimmed() != replica.trimmed():
         # From now on refuse the updates that a load of this snapshot would refuse.
         intake.replica = fresh
-        host.answers.trimming = True  # send no NACKs because of it before the snapshot is stored
+        host.refused.trim_unstored = True  # send no NACKs because of it before the snapshot is stored
         if oldest is not None:
             intake.history.drop_before(oldest.time_ns)
     facts = replace(
@@ -221,8 +222,8 @@ async def _mark(host: Host, fork: Fork | None) -> _Mark:
         dated=history.encode(intake.history.versions(frontiers)),
         lease=host.lease.token,
     )
-    needed = first_needed(loaded, host.answers)
-    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.answers.life)
+    needed = first_needed(loaded, host.refused)
+    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.state.reads)
 
 
 async def _exported(host: Host, replica: Replica, fork: Fork, export: Work) -> bytes:
@@ -241,7 +242,7 @@ async def _exported(host: Host, replica: Replica, fork: Fork, export: Work) -> b
 def _version_key(host: Host) -> tuple[object, ...]:
     """Return the state that must not change between an export and its mark."""
     intake = host.loaded.intake
-    return intake.replica.version(), intake.head, intake.deleted, host.answers.life
+    return intake.replica.version(), intake.head, intake.deleted, host.state.reads
 
 
 async def _learn_other_snapshot(host: Host) -> None:
@@ -262,7 +263,7 @@ async def _learn_other_snapshot(host: Host) -> None:
                 # stored the tombstone again. Overwrite it with the document in memory.
                 host.loaded.snapshot = head
                 return
-            await host.reload()
+            await startup.reload(host)
             return
         if head.size:
             try:
@@ -272,23 +273,21 @@ async def _learn_other_snapshot(host: Host) -> None:
             except SnapshotDamaged:
                 if facts.lease != host.lease.token:
                     raise
-                host.loaded.snapshot = head  # written by this lease: memory has its content and overwrites it
-                host.must_store = True
+                host.adopt_unreadable_snapshot(head)  # written by this lease, so memory has its content
                 return
             other, ours = Replica.from_snapshot(data, lazy=True), host.loaded.intake.replica
             if other.shallow and not ours.includes(other.version().vector):
                 vector = ours.version().vector
                 if not other.can_serve_since(vector):
-                    await host.reload()  # a trimmed snapshot is a new base for the WAL
+                    await startup.reload(host)  # a trimmed snapshot is a new base for the WAL
                     return
                 applied = ours.apply(other.updates_since(vector))  # keeps all changes in memory
             else:
                 applied = ours.apply(data)
-            await host.journalling.merged(data, other.version(), host.loaded)
+            await host.journal.merged(data, other.version(), host.loaded)
             if isinstance(applied, Applied) and applied.new:
-                await host.answers.tell_restored(
-                    host.loaded.intake.head.sequence
-                )  # clients have not received its changes
+                # Clients have not received its changes.
+                await host.acks.publish_sync(host.loaded.intake.head.sequence)
         known = host.loaded.facts
         both = replace(
             known,

@@ -49,7 +49,7 @@ class CompactionSchedule:
     def turn(self, now: float) -> None:
         """Check the next part of the documents."""
         for host in self._next_documents():
-            if host.is_up:
+            if host.state.is_up:
                 self._schedule(host, now)
 
     def relieve(self, excess_bytes: int, now: float) -> None:
@@ -57,7 +57,7 @@ class CompactionSchedule:
 
         The WAL can be full although no document has as much as `compact_wal_bytes` in it.
         """
-        open_ = [host for host in self._hosts.values() if host.is_up and not host.loaded.intake.deleted]
+        open_ = [host for host in self._hosts.values() if host.state.is_up and not host.loaded.intake.deleted]
         for host in sorted(open_, key=lambda host: host.loaded.intake.wal_bytes, reverse=True):
             wal_bytes = host.loaded.intake.wal_bytes
             if excess_bytes <= 0 or not wal_bytes:
@@ -83,7 +83,7 @@ class CompactionSchedule:
         wal_bytes = 0 if intake.deleted else intake.wal_bytes  # a tombstone is not compacted
         if intake.deleted:
             due.why = ""
-        elif host.must_store:
+        elif host.state.memory_is_only_copy:
             due.why = "the stream lost messages"
         self._retry_quarantine(host, now)
         if self._keepalive is not None:
@@ -104,13 +104,13 @@ class CompactionSchedule:
 
     def _retry_quarantine(self, host: Host, now: float) -> None:
         """Retry failed moves to quarantine: refused messages in the WAL limit purge and coverage."""
-        if host.answers.quarantine_due(now) and host not in self._compacting:
+        if host.refused.is_due(now) and host not in self._compacting:
             self._compacting.add(host)
             host.spawn(self._quarantine(host))
 
     async def _quarantine(self, host: Host) -> None:
         try:
-            await host.answers.retry_quarantine(host.epoch)
+            await host.refused.move_all(host.epoch)
         finally:
             self._compacting.discard(host)
 
@@ -128,7 +128,7 @@ class CompactionSchedule:
 
     async def last_snapshots(self, hosts: Sequence[Host]) -> None:
         """Store documents whose WAL the stream lost; then compact long documents as time allows."""
-        owed = [host for host in hosts if host.must_store]
+        owed = [host for host in hosts if host.state.memory_is_only_copy]
         try:
             async with asyncio.timeout(self._context.settings.stop_seconds):
                 ends = await asyncio.gather(*(self._compact(host) for host in owed), return_exceptions=True)
@@ -144,7 +144,7 @@ class CompactionSchedule:
 
     async def _shorten(self, hosts: Sequence[Host]) -> None:
         """Compact documents that would load slowly, longest WAL first, as time allows."""
-        long = [host for host in hosts if host.is_up and host.is_long]
+        long = [host for host in hosts if host.state.is_up and host.is_long]
         long.sort(key=lambda host: host.loaded.intake.wal_bytes, reverse=True)
         try:
             async with asyncio.timeout(min(_SHORTEN_SECONDS, self._context.settings.stop_seconds)):

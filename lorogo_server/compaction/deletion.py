@@ -1,8 +1,7 @@
-"""Deleting a document so that it stays deleted, and bringing it back.
+"""Deletion, erasure and restore of a document.
 
-The tombstone is the snapshot object's metadata, beside a last snapshot of the content: tombstone first,
-then NACK `deleted`, then the WAL is purged. Offline clients that come back are told; `restore` raises
-the generation, so that their replicas rebase.
+The tombstone is the metadata of a last snapshot. The owner stores it, NACKs updates with `deleted`, and then
+purges the WAL. `restore` raises the generation, so that the replicas of offline clients rebase.
 """
 
 from contextlib import suppress
@@ -12,7 +11,7 @@ from lorogo_protocol.messages import reasons, subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.compaction.compaction import child_if_needed, purge
-from lorogo_server.document import history
+from lorogo_server.document import history, startup, wal_reader
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
@@ -23,8 +22,8 @@ from lorogo_transport.stores.snapshots import SnapshotHead
 
 
 async def delete(host: Host) -> int:
-    """Delete the document; returns when, in Unix nanoseconds. Deleting twice is no error."""
-    # The child's turn comes before `busy`, as in a compaction.
+    """Delete the document; return the time in Unix nanoseconds. A repeated deletion is no error."""
+    # Reserve the child process before `busy`, as a compaction does.
     async with host.compacting, child_if_needed(host, Call.EXPORT) as fork, host.busy:
         loaded, context = host.loaded, host.context
         if loaded.intake.deleted:
@@ -55,42 +54,42 @@ async def delete(host: Host) -> int:
                 expected_revision=host.snapshot_revision,
             )
         except (WrongLastSequence, OutcomeUnknown) as error:
-            host.doubt_stored()
-            raise Refused(Reason.BUSY, "it may be deleted, or not; ask again") from error
+            host.request_reload()
+            raise Refused(Reason.BUSY, "the outcome of the deletion is unknown; retry") from error
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
-        await host.answers.tell_deleted()
-        await host.journalling.deleted(facts)
+        await host.acks.publish_deleted()
+        await host.journal.deleted(facts)
         await purge(host, loaded.follower.position.sequence + 1, host.epoch)
         return facts.deleted_ns
 
 
 async def _affirm(host: Host) -> None:
-    """It is deleted, and somebody asks for that again: from now on it is by us.
+    """Put this lease into the tombstone of a deleted document, and journal it.
 
-    The tombstone may be one of before a life that NATS has lost, and that a journal still knows. And whoever
-    was asked before may have ended between the tombstone and its record.
+    The tombstone may be older than a restore that NATS has lost and a journal still has; and the owner that
+    stored it may have stopped before it wrote the record.
     """
     loaded, snapshots = host.loaded, host.context.snapshots
     await host.lease.confirm()
-    await _know_snapshot(host, ask=True)  # another may have brought back a later life
+    await _know_snapshot(host, ask=True)  # another server may have restored a later incarnation
     if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
         facts = replace(loaded.facts, deleted_by=host.lease.token)
         try:
             head = await snapshots.put_facts_on(loaded.snapshot, host.document_id, facts.render())
         except (WrongLastSequence, OutcomeUnknown) as error:
-            host.doubt_stored()
-            raise Refused(Reason.BUSY, "it is deleted, and may not stay so; ask again") from error
+            host.request_reload()
+            raise Refused(Reason.BUSY, "the outcome of the deletion is unknown; retry") from error
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
-    await host.journalling.deleted(loaded.facts)
+    await host.journal.deleted(loaded.facts)
 
 
 async def erase(host: Host) -> int:
-    """Delete the document and everything that is left of it but the tombstone; returns when. Safe twice.
+    """Delete the document and all its data but the tombstone; return the time. Idempotent.
 
-    The tombstone first, so that nothing can come back; then what NATS has; then a record in the journal,
-    and every server removes the document's records from its segments (docs/JOURNAL.md, "Erasure").
+    The tombstone is stored first, so that no content returns; then a record in the journal, then NATS is
+    overwritten, and every server removes the document's records (docs/JOURNAL.md, "Erasure").
     """
     async with host.compacting, host.busy:
         loaded, context = host.loaded, host.context
@@ -99,7 +98,7 @@ async def erase(host: Host) -> int:
         old = loaded.snapshot
         now_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         now_ns = max(now_ns, loaded.facts.deleted_ns)
-        if not loaded.facts.erased_ns or (old is not None and old.size):  # an old snapshot may have come back
+        if not loaded.facts.erased_ns or (old is not None and old.size):  # NATS may have an old one again
             facts = SnapshotMetadata(
                 position=loaded.intake.head,
                 lease=host.lease.token,
@@ -115,14 +114,14 @@ async def erase(host: Host) -> int:
                     host.document_id, b"", facts.render(), expected_revision=host.snapshot_revision
                 )
             except (WrongLastSequence, OutcomeUnknown) as error:
-                host.doubt_stored()
-                raise Refused(Reason.BUSY, "it may be erased, or not; ask again") from error
+                host.request_reload()
+                raise Refused(Reason.BUSY, "the outcome of the erasure is unknown; retry") from error
             host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
             loaded.intake.forget_content()
             host.log.info("erased", generation=facts.generation)
-            await host.answers.tell_deleted(reasons.ERASED)
+            await host.acks.publish_deleted(reasons.ERASED)
         erased_ns = loaded.facts.erased_ns
-        await host.journalling.erased(erased_ns, loaded.facts.generation)
+        await host.journal.erased(erased_ns, loaded.facts.generation)
         await _erase_stored(host, old)
         context.erased(host.document_id)
         await context.transport.bus.publish(subjects.erased(host.document_id))
@@ -130,14 +129,14 @@ async def erase(host: Host) -> int:
 
 
 async def _know_snapshot(host: Host, *, ask: bool = False) -> None:
-    """Raises Refused if another snapshot is stored than we think: the document is loaded afresh then."""
-    if not await host.knows_snapshot(ask=ask):
-        host.doubt_stored()
-        raise Refused(Reason.BUSY, "it is being loaded afresh; ask again")
+    """Raise Refused, and request a reload, if another snapshot is stored than the known one."""
+    if not await host.verify_snapshot(always=ask):
+        host.request_reload()
+        raise Refused(Reason.BUSY, "the document is being loaded again; retry")
 
 
 async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
-    """What NATS has beside the tombstone: the last snapshot, the whole WAL, refusals, kept presence."""
+    """Overwrite the last snapshot, the WAL, the refused updates and the stored presence."""
     context, loaded = host.context, host.loaded
     if old is not None and loaded.snapshot is not None and old.nuid != loaded.snapshot.nuid:
         await context.snapshots.discard(old)
@@ -153,29 +152,28 @@ async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
 
 
 async def restore(host: Host) -> int:
-    """Undo a deletion within its retention; returns the new generation."""
+    """Undo a deletion within its retention; return the new generation."""
     async with host.compacting, host.busy:
         loaded, context = host.loaded, host.context
         if not loaded.intake.deleted or loaded.snapshot is None:
             raise Refused(Reason.CONFLICT, "the document is not deleted")
         if loaded.facts.erased_ns:
-            raise Refused(Reason.NOT_FOUND, "it was erased: nothing is left that could be restored")
+            raise Refused(Reason.NOT_FOUND, "the document was erased and cannot be restored")
         age = (context.clock.wall_ns() - loaded.facts.deleted_ns) / 1e9
         if age > context.settings.deleted_keep_seconds:
-            raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")
-        await host.settle_epoch()  # what was refused may have other sequences now: it is found again
-        await host.read_to_the_end()  # what was stored until now is refused: its sender may have been told so
-        await host.lease.confirm()  # behind that: what another owner ACKed since is not ours to purge
-        # Nor is what a server brought back that knows of a later life: it has stored that life before.
+            raise Refused(Reason.NOT_FOUND, "the document was deleted too long ago to be restored")
+        await wal_reader.settle_epoch(host)  # refused messages may have other sequences now
+        await wal_reader.read_to_the_end(host)  # refuse what was stored until now: its sender may have a NACK
+        await host.lease.confirm()  # after the read: updates ACKed by another owner must stay
+        # Nor updates of a later incarnation, which a server restored: its snapshot is stored before them.
         await _know_snapshot(host, ask=True)
         restored_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         if await context.check_epoch() or host.epoch != context.epochs.current:
-            raise Refused(Reason.BUSY, "the stream lost messages, and is being read afresh; ask again")
-        # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
-        # come back with the document.
+            raise Refused(Reason.BUSY, "the stream lost messages and is being read again; retry")
+        # The messages up to the position are refused, or in the snapshot: a load must not accept them.
         if loaded.follower.position.sequence:
             if not host.lease.valid():
-                raise LeaseLost("the lease ran out before the purge")
+                raise LeaseLost("the lease expired before the purge")
             before = loaded.follower.position.sequence + 1
             await context.wal.purge(subjects.wal(host.document_id), before=before)
         facts = replace(
@@ -191,11 +189,11 @@ async def restore(host: Host) -> int:
                 host.document_id, facts.render(), expected_revision=loaded.snapshot.revision
             )
         except (WrongLastSequence, OutcomeUnknown) as error:
-            host.doubt_stored()
-            raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
-        loaded.facts = facts  # from here on we know it as living, whatever NATS may lose before it is read
-        await host.journalling.restored(facts.generation, restored_ns)
-        await host.reload()
+            host.request_reload()
+            raise Refused(Reason.BUSY, "the outcome of the restore is unknown; retry") from error
+        loaded.facts = facts  # restored, also if NATS loses that before the reload
+        await host.journal.restored(facts.generation, restored_ns)
+        await startup.reload(host)
         host.log.info("restored", generation=facts.generation)
-        await host.answers.tell_restored(host.loaded.intake.head.sequence)
+        await host.acks.publish_sync(host.loaded.intake.head.sequence)
         return facts.generation

@@ -14,6 +14,7 @@ from lorogo_server.compaction import compaction
 from lorogo_server.compaction.compaction import VerifiedSnapshot
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
+from lorogo_server.document.wal_bounds import first_needed
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -45,9 +46,18 @@ class PurgeCandidate:
     covering: VerifiedSnapshot
 
     def unneeded_before(self) -> int:
-        """First sequence that a purge must keep; 0: purge nothing."""
-        covering = self.covering
-        return self.host.unneeded_before(covering.position.epoch, covering.revision, covering.before)
+        """Return the first sequence that a purge must keep; 0: purge nothing.
+
+        The plan holds while the same snapshot is stored, and the WAL is not read again.
+        """
+        host, state, covering = self.host, self.host.state, self.covering
+        if not (state.is_up and state.is_settled) or state.memory_is_only_copy or state.snapshot_unverified:
+            return 0
+        if host.refused.to_move or host.loaded.intake.deleted:
+            return 0
+        if host.epoch != covering.position.epoch or host.snapshot_revision != covering.revision:
+            return 0
+        return min(covering.before, first_needed(host.loaded, host.refused))
 
 
 async def purge_one(held: PurgeCandidate) -> int:

@@ -1,7 +1,7 @@
-"""What one document's owner writes into the journal, and when it may go on (docs/JOURNAL.md).
+"""Journal records of one document, and their order with other effects (docs/JOURNAL.md).
 
-The order is the point. Loading: the base and what the WAL replays are safe before the status says UP.
-Accepting: applied, journalled, ACKed. Storing a tombstone, a fork: journalled before the answer.
+Load: base and replayed updates are durable before UP. Update: applied, journalled, ACKed. Tombstone, fork:
+journalled before the reply.
 """
 
 from collections.abc import Awaitable
@@ -27,33 +27,33 @@ from lorogo_server.ownership.lease import Lease
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 
 
-class Journalling:
-    """The journal as one host uses it."""
+class DocumentJournal:
+    """The journal of one host."""
 
     def __init__(self, document_id: str, context: ServerContext, lease: Lease) -> None:
         self._document_id = document_id
         self._journal = context.journal
         self._clock = context.clock
         self._lease = lease
-        self._base = ""  # the digest of a snapshot that the journal covers
-        self._since_ns = 0  # everything of the document is in records that are not older than that
-        self._whole = True  # False: something of it has expired, so nothing can be called covered
+        self._base = ""  # digest of a snapshot whose content the journal has
+        self._since_ns = 0  # records since then have the whole document
+        self._whole = True  # False: records expired, so the journal covers nothing
         self._retention = context.settings.retention
 
     @property
     def covered(self) -> CoverageEntry:
-        """What the journal has of the document from before."""
+        """Coverage of the document by earlier records."""
         return self._journal.covered(self._document_id)
 
     async def loaded(self, loaded: Loaded) -> Awaitable[object] | None:
-        """Base and replayed updates are on our disk when this returns. Raises JournalStopped.
+        """Write base and replayed updates to the local disk. Raises JournalStopped.
 
-        What is returned is done when they are safe, as far as that is more; None: they are. What was
-        written before may still wait for others' disks, so it counts although nothing is written now.
+        Return an awaitable that is done when all records of the document are durable, on the disks of other
+        servers as well; None: they are.
         """
         base, last, facts = loaded.base, None, loaded.facts
         epoch = loaded.follower.position.epoch
-        if facts.past and not facts.deleted:  # NATS may lose it, and nobody else tell of it
+        if facts.past and not facts.deleted:  # NATS may lose it, and no other journal may have it
             found = RestoredRecord(self._lease.token, facts.generation, facts.past, facts.past_ns)
             last = await self._put(found)
         if base is not None and self.covered.base != base.digest:
@@ -61,7 +61,7 @@ class Journalling:
             last = await self._put(record)
             self._since_ns = self._clock.wall_ns()
         buried = _buried(loaded.facts)
-        if buried and self.covered.base != buried:  # whoever stored the tombstone may not have come so far
+        if buried and self.covered.base != buried:  # the owner that stored it may have stopped then
             last = await self._put(self._tombstone(loaded.facts))
         for accepted in loaded.replayed:
             last = await self.accepted(accepted, facts.generation)
@@ -74,7 +74,7 @@ class Journalling:
         return last
 
     async def accepted(self, accepted: Accepted, generation: int) -> Awaitable[object]:
-        """Queue an accepted update; what is returned is done when it is safe. Raises JournalStopped."""
+        """Queue an accepted update; return an awaitable of its durability. Raises JournalStopped."""
         update, position = accepted.update, accepted.position
         record = UpdateRecord(
             position.epoch,
@@ -89,34 +89,34 @@ class Journalling:
         return await self._journal.put(self._document_id, record, position.time_ns)
 
     async def merged(self, content: bytes, version: Version, loaded: Loaded) -> None:
-        """A snapshot that somebody else stored is in the document now: keep it, too."""
+        """Write the snapshot of another server, which the document has imported."""
         base = Base(content, digest(content), version)
         facts, epoch = loaded.facts, loaded.follower.position.epoch
         await safe(await self._put(self._base_record(base, epoch, facts.position.sequence, facts.generation)))
 
     async def forked(self, target: str, content: bytes, frontiers: bytes, epoch: int) -> None:
-        """A new document was made from this one; its first record."""
+        """Write the first record of a fork of this document."""
         vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
         record = BaseRecord(epoch, 0, self._lease.token, 0, digest(content), vector, frontiers, content)
         await safe(await self._journal.put(target, record, self._clock.wall_ns()))
 
     async def deleted(self, facts: SnapshotMetadata) -> None:
-        """The tombstone is stored; safe to say again."""
+        """Write the stored tombstone; idempotent."""
         await safe(await self._put(self._tombstone(facts)))
         self._base = _buried(facts)
 
     async def restored(self, generation: int, time_ns: int) -> None:
-        """The deletion was undone, then by NATS's clock."""
+        """Write the end of a deletion; `time_ns` is by the clock of NATS."""
         record = RestoredRecord(self._lease.token, generation)
         await safe(await self._journal.put(self._document_id, record, time_ns))
 
     async def erased(self, erased_ns: int, generation: int) -> None:
-        """Nothing is left but the tombstone."""
+        """Write the erasure of all content."""
         await safe(await self._put(ErasedRecord(erased_ns, self._lease.token, generation)))
         self._base = f"erased-{erased_ns}"
 
     async def compacted(self, content: bytes, facts: SnapshotMetadata) -> None:
-        """A snapshot of what the journal covers is stored; where records expire, it is a new beginning."""
+        """Note a stored snapshot; where records expire, write it as the new base."""
         if self._retention or not self._whole:
             now_ns = self._clock.wall_ns()
             vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
@@ -128,14 +128,14 @@ class Journalling:
         self._base = digest(content)
 
     def expired(self, before_ns: int) -> bool:
-        """Whether records of the document may be among those before that time, which are gone."""
+        """Return True if expired records, before that time, may include some of the document."""
         if self._since_ns >= before_ns:
             return False
         self._base, self._whole = "", False
         return True
 
     def cover(self, position: Position) -> None:
-        """Everything accepted up to there is safe; for the next load."""
+        """Note for the next load that all updates up to this position are durable."""
         if not self._whole:
             return
         self._journal.cover(self._document_id, CoverageEntry(self._base, position))
@@ -162,7 +162,7 @@ class Journalling:
 
 
 def _buried(facts: SnapshotMetadata) -> str:
-    """What the ledger says in the place of a base when the journal has the tombstone; "": there is none."""
+    """Return the coverage entry's base for a tombstone that the journal has; "": the document has none."""
     if facts.erased_ns:
         return f"erased-{facts.erased_ns}"
     return f"deleted-{facts.generation}-{facts.deleted_ns}" if facts.deleted else ""

@@ -28,7 +28,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
 from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_server.context import ServerContext
-from lorogo_server.ownership.lease import Lease, LeaseObserver
+from lorogo_server.ownership.lease import Lease
 from lorogo_server.ownership.staleness import StalenessTracker
 from lorogo_transport.errors import (
     NoResponders,
@@ -70,9 +70,7 @@ class Acquisition:
         self.sightings = StalenessTracker()
         self._recovering: set[str] = set()  # documents that are being restored from journals
 
-    async def take(
-        self, document_id: str, message: Message, holder: LeaseObserver
-    ) -> AcquiredDocument | AcquisitionDeclined:
+    async def take(self, document_id: str, message: Message) -> AcquiredDocument | AcquisitionDeclined:
         """Acquire the document of an init, or reply with the reason why not."""
         try:
             operation_id = message.data.decode("ascii")
@@ -88,7 +86,7 @@ class Acquisition:
                 operation_id = operation_id or self._context.new_id()
                 existing = h.EXISTING in message.headers
                 entry = await self._moved(document_id, operation_id, none=expected == "0", existing=existing)
-            return await self._acquire(document_id, entry, operation_id, message, holder)
+            return await self._acquire(document_id, entry, operation_id, message)
         except _NotNow as why:
             return await self._no(message, str(why), why.again_seconds, trace=why.trace, reason=why.reason)
         except WrongLastSequence:
@@ -128,7 +126,6 @@ class Acquisition:
         entry: StatusEntry | None,
         operation_id: str,
         message: Message,
-        holder: LeaseObserver,
     ) -> AcquiredDocument | AcquisitionDeclined:
         context = self._context
         first = entry is not None and rules.begins_series(entry)
@@ -184,7 +181,6 @@ class Acquisition:
                     statuses=context.statuses,
                     clock=context.clock,
                     settings=context.settings,
-                    holder=holder,
                     journal_of=journal_of,
                     own_journal=context.has_journal,
                 )

@@ -7,6 +7,7 @@ time at which that renewal was *sent*. Destructive operations first make a confi
 import asyncio
 import weakref
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol
 
 from lorogo_protocol import lease as rules
@@ -39,6 +40,27 @@ class LeaseObserver(Protocol):
     def step_down(self, why: str) -> None: ...
 
 
+class LeaseStage(Enum):
+    """STARTING ─▶ UP ─▶ RELEASED or LOST; a lease may also end while it is STARTING."""
+
+    STARTING = auto()
+    UP = auto()
+    RELEASED = auto()  # ended by this server
+    LOST = auto()  # another server has the document
+
+
+class StatusView(Enum):
+    """Knowledge of the stored status."""
+
+    ACQUIRED = auto()  # the acquiring write; statuses since then may have been missed
+    FOLLOWED = auto()  # an own write was confirmed or republished, so no status was missed
+    INTERRUPTED = auto()  # the connection was lost: unconfirmed until the status is read from the leader
+    REACQUIRING = auto()  # the bucket lost the status; a write with a new token is under way
+
+
+_VALID_VIEWS = (StatusView.ACQUIRED, StatusView.FOLLOWED)
+
+
 @dataclass(slots=True)
 class _Sent:
     """A renewal under way."""
@@ -65,7 +87,6 @@ class Lease:
         statuses: Statuses,
         clock: Clock,
         settings: ServerSettings,
-        holder: LeaseObserver,
         journal_of: str = "",
         own_journal: bool = False,
     ) -> None:
@@ -81,12 +102,9 @@ class Lease:
         self.server_id = server_id
         self.token = token
         self.revision = token
-        self.up = False
-        self.ended = False
-        self.lost = False  # ended because another server has the document
-        self.interrupted = False  # the connection was lost since it was acquired
-        self.suspended = False  # after a reconnect, until the status was read from the leader
-        self.settling = False  # a confirmation is under way
+        self.stage = LeaseStage.STARTING
+        self.served = False  # UP was written, also if the lease has ended since
+        self.view = StatusView.ACQUIRED
         self.head = self.tail = 0
         self.operation_id = operation_id
         self.retry_count = retry_count
@@ -96,19 +114,41 @@ class Lease:
         self._own_journal = own_journal
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
-        self._followed = False  # False: statuses after the acquisition may have been missed
         self._confirming = asyncio.Lock()
-        self._acquiring_again = False
         self._statuses = statuses
         self._clock = clock
         self._settings = settings
-        self._holder = weakref.ref(holder)  # weak: a closed host is freed at once
+        self._observer: weakref.ref[LeaseObserver] | None = None  # weak: a closed host is freed at once
+
+    def observe(self, observer: LeaseObserver) -> None:
+        """Call this observer when the lease is lost."""
+        self._observer = weakref.ref(observer)
+
+    @property
+    def ended(self) -> bool:
+        """True once the lease is released or lost."""
+        return self.stage is LeaseStage.RELEASED or self.stage is LeaseStage.LOST
+
+    @property
+    def lost(self) -> bool:
+        """True if the lease ended because another server has the document."""
+        return self.stage is LeaseStage.LOST
+
+    def go_up(self) -> None:
+        """Write UP from now on: the document is loaded."""
+        if not self.ended:
+            self.stage, self.served = LeaseStage.UP, True
+
+    def connection_lost(self) -> None:
+        """Treat the lease as unconfirmed."""
+        if self.view is not StatusView.REACQUIRING:  # which ends INTERRUPTED
+            self.view = StatusView.INTERRUPTED
 
     def valid(self) -> bool:
         """Return True if the owner may act on the document now."""
         return (
-            not self.ended
-            and not self.suspended
+            self.view in _VALID_VIEWS
+            and not self.ended
             and rules.lease_valid(
                 now=self._clock.now(),
                 confirmed_sent=self._confirmed_sent,
@@ -120,9 +160,9 @@ class Lease:
         """Handle a republished status; the caller must execute a returned Reclaim."""
         if self.ended or entry.revision <= self.revision:
             return None
-        if self._acquiring_again and entry.server == self.server_id:
+        if self.view is StatusView.REACQUIRING and entry.server == self.server_id:
             return None
-        match self._judge(entry, missed=self.suspended or not self._followed):
+        match self._judge(entry, missed=self.view is not StatusView.FOLLOWED):
             case OwnWrite(revision):
                 self._adopt(revision)
                 return None
@@ -140,7 +180,9 @@ class Lease:
         Nearly all messages are own renewals. The effect is the same as that of `on_status()`.
         """
         sent = self._sent
-        if sent is None or message.data != sent.value or self.ended or self._acquiring_again:
+        if sent is None or message.data != sent.value or self.ended:
+            return False
+        if self.view is StatusView.REACQUIRING:
             return False
         headers = message.headers
         if headers.get(h.SERVER) != self.server_id or headers.get(h.LEASE) != str(self.token):
@@ -154,7 +196,7 @@ class Lease:
     @property
     def doubtful(self) -> bool:
         """True if the last renewal was not republished, or the connection was lost since."""
-        return self.suspended or self._sent is not None
+        return self.view is StatusView.INTERRUPTED or self._sent is not None
 
     async def renew(self) -> None:
         """Send a renewal without waiting for it."""
@@ -181,39 +223,35 @@ class Lease:
         Raises LeaseLost if another server has the document, or TransportError if the outcome is unknown.
         """
         async with self._confirming:
-            await self._confirm()
-
-    async def _confirm(self) -> None:
-        if self.suspended and not self.ended:
-            # NATS may have lost the end of the bucket and reused this revision for another write.
-            await self._reread()
-        for _ in range(_TRIES):
-            if self.ended:
-                raise LeaseLost("the document was released")
-            sent_at, failures = self._clock.now(), self._failures_now()
-            try:
-                revision = await self._statuses.write(
-                    self.document_id,
-                    self._status(),
-                    expected_revision=self.revision,
-                    server=self.server_id,
-                    lease=self.token,
-                    head=self.head,
-                    tail=self.tail,
-                    trace=failures.trace_id,
-                    failures=failures.count,
-                    journal_of=self._journal_now(),
-                )
-            except WrongLastSequence:
+            if self.view is StatusView.INTERRUPTED and not self.ended:
+                # NATS may have lost the end of the bucket and reused this revision for another write.
                 await self._reread()
-                continue
-            self.revision = max(self.revision, revision)
-            self._sent = None
-            self._confirmed_sent = max(self._confirmed_sent, sent_at)
-            self._followed = True
-            self.suspended = False
-            return
-        raise OutcomeUnknown(f"cannot confirm the lease of {self.document_id}")
+            for _ in range(_TRIES):
+                if self.ended:
+                    raise LeaseLost("the document was released")
+                sent_at, failures = self._clock.now(), self._failures_now()
+                try:
+                    revision = await self._statuses.write(
+                        self.document_id,
+                        self._status(),
+                        expected_revision=self.revision,
+                        server=self.server_id,
+                        lease=self.token,
+                        head=self.head,
+                        tail=self.tail,
+                        trace=failures.trace_id,
+                        failures=failures.count,
+                        journal_of=self._journal_now(),
+                    )
+                except WrongLastSequence:
+                    await self._reread()
+                    continue
+                self.revision = max(self.revision, revision)
+                self._sent = None
+                self._confirmed_sent = max(self._confirmed_sent, sent_at)
+                self.view = StatusView.FOLLOWED
+                return
+            raise OutcomeUnknown(f"cannot confirm the lease of {self.document_id}")
 
     async def reclaim(self, reclaim: Reclaim) -> None:
         """Write UP over a DOWN, an ERROR or a removed key."""
@@ -225,7 +263,7 @@ class Lease:
         """End the lease; with `write_down`, write DOWN so that other servers can acquire the document."""
         if self.ended:
             return
-        self.ended = True
+        self.stage = LeaseStage.RELEASED
         if write_down:
             await self.write_down(owed=owed)
 
@@ -234,9 +272,10 @@ class Lease:
 
         `owed`: this server's journal may hold more than NATS, so the status keeps its name.
         """
-        self.ended = True
+        if not self.ended:
+            self.stage = LeaseStage.RELEASED
         for _ in range(_TRIES):
-            if self.suspended and not await self._still_ours():
+            if self.view is StatusView.INTERRUPTED and not await self._still_ours():
                 return  # another server has written the status
             try:
                 await self._statuses.write(
@@ -251,11 +290,11 @@ class Lease:
                 )
                 return
             except WrongLastSequence:
-                self.suspended = True
+                self.view = StatusView.INTERRUPTED
 
     async def leave_failure(self, failures: Failures) -> None:
         """Write a failed load with its trace id if this lease still owns the status."""
-        if self.lost or (self.suspended and not await self._still_ours()):
+        if self.lost or (self.view is StatusView.INTERRUPTED and not await self._still_ours()):
             return
         await self._statuses.write(
             self.document_id,
@@ -275,16 +314,16 @@ class Lease:
             return False
         if not isinstance(self._judge(entry), OwnWrite):
             return False
-        self.revision, self.suspended = entry.revision, False
+        self.revision, self.view = entry.revision, StatusView.FOLLOWED
         return True
 
     def lose(self, why: str) -> None:
         """End the lease at once, since another server has the document."""
         if not self.ended:
-            self.ended = self.lost = True
+            self.stage = LeaseStage.LOST
             log.warning("lease lost", document=self.document_id, token=self.token, why=why)
-            if (holder := self._holder()) is not None:
-                holder.step_down(why)
+            if self._observer is not None and (observer := self._observer()) is not None:
+                observer.step_down(why)
 
     async def _reread(self) -> None:
         """Read the status from the leader and adopt it if it is ours. Raises LeaseLost otherwise."""
@@ -305,13 +344,13 @@ class Lease:
 
     def _went_back(self, entry: StatusEntry) -> bool:
         """Return True if the bucket lost our revision, or reused it for a DOWN or ERROR."""
-        last_status = self.suspended and isinstance(entry.status, Down | Failed)
+        last_status = self.view is StatusView.INTERRUPTED and isinstance(entry.status, Down | Failed)
         return entry.revision < self.revision + last_status
 
     async def _acquire_again(self) -> None:
         """Acquire the document again with a new token, since the bucket lost its status."""
         log.error("status lost by the bucket, acquiring again", document=self.document_id, old=self.token)
-        self._acquiring_again = True  # the republished status may arrive before the reply
+        self.view = StatusView.REACQUIRING  # the republished status may arrive before the reply
         try:
             self.token = self.revision = await self._statuses.write(
                 self.document_id,
@@ -321,7 +360,7 @@ class Lease:
                 journal_of=self._journal_now(),
             )
         finally:
-            self._acquiring_again = False
+            self.view = StatusView.INTERRUPTED  # until the confirming write that follows
 
     def _judge(self, entry: StatusEntry | None, *, missed: bool = False) -> rules.OwnerStep:
         return rules.owner_step(
@@ -335,7 +374,8 @@ class Lease:
 
     def _adopt(self, revision: int) -> None:
         self.revision = revision
-        self._followed = True  # it replaced this lease's own entry, so no other entry was missed
+        if self.view is StatusView.ACQUIRED:
+            self.view = StatusView.FOLLOWED  # it replaced this lease's own entry: no other was missed
         sent = self._sent
         if sent is not None and revision > sent.revision:
             self._confirmed_sent = max(self._confirmed_sent, sent.at)
@@ -344,15 +384,15 @@ class Lease:
     @property
     def _compared(self) -> bool:
         """True if the journal that the status named is compared, and this server's takes its place."""
-        return self.up and self._own_journal
+        return self.served and self._own_journal
 
     def _journal_now(self) -> str:
         return self.server_id if self._compared else self.journal_of
 
     def _failures_now(self) -> Failures:
-        return NO_FAILURES if self.up else self.failures
+        return NO_FAILURES if self.stage is LeaseStage.UP else self.failures
 
     def _status(self) -> Status:
-        if self.up:
+        if self.stage is LeaseStage.UP:
             return Up(self.server_id, self._clock.wall_ns())
         return Starting(self.operation_id, self.retry_count, self._clock.wall_ns())

@@ -42,6 +42,7 @@ class Renewals:
         self._count = 0
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(_CONFIRMS_MAX)
+        self._confirming: set[Lease] = set()  # one confirmation at a time, since NATS may be slow
         self._unconfirmed: dict[str, str] = {}  # document id -> problem of the last attempt
         self._report_at: float | None = None  # time of the next log line; None: no unconfirmed leases
 
@@ -72,8 +73,8 @@ class Renewals:
 
     async def _renew(self, lease: Lease) -> None:
         if lease.doubtful:
-            if not lease.settling:  # one confirmation at a time, since NATS may be slow
-                lease.settling = True
+            if lease not in self._confirming:
+                self._confirming.add(lease)
                 self._spawn(self._settle(lease))  # a task: it must not delay other renewals
             return
         try:
@@ -94,7 +95,7 @@ class Renewals:
         else:
             self._unconfirmed.pop(lease.document_id, None)
         finally:
-            lease.settling = False
+            self._confirming.discard(lease)
 
     def _report(self) -> None:
         """Log the number of unconfirmed leases: at the first, then once a minute."""

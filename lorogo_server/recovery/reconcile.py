@@ -421,7 +421,7 @@ class Reconciler:
             if host is None or host.wal_messages is None or there.revision <= revision:
                 continue
             if host.loaded.intake.deleted:
-                host.doubt_stored()
+                host.request_reload()
             elif host.snapshot_revision == revision:
                 host.due.want("another snapshot is stored")
 
@@ -543,8 +543,8 @@ class Reconciler:
                     "the stream lost a part of an open document: it is stored from memory",
                     missing=" and ".join(missing),
                 )
-            if not host.must_store:
-                host.stream_lost()
+            if not host.state.memory_is_only_copy:
+                host.rewind()
             self._mending_now.add(host.document_id)  # whether its memory is all there was is not asked yet
             return None
         return includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends)
@@ -741,10 +741,15 @@ class Reconciler:
     def _have_loaded_afresh(self, name: str) -> None:
         """A fresh load has it all: its owner, if ours, may have refused what came in pieces too slowly."""
         host, row = self._hosts.get(name), self.table.rows[name]
-        if host is None or host.wal_messages is None or host.loaded.intake.deleted or host.must_store:
+        if (
+            host is None
+            or host.wal_messages is None
+            or host.loaded.intake.deleted
+            or host.state.memory_is_only_copy
+        ):
             return
         if not includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends):
-            host.doubt_stored()
+            host.request_reload()
 
     async def _wake(self, names: Iterable[str]) -> None:
         """Have them served: whoever has one of them open hears of what came back only from an owner."""

@@ -368,7 +368,7 @@ class DocumentRecovery:
         """A server that was absent is there: what its journals hold is merged, then the mark goes."""
         for host in self._hosts.values():
             there = not {message.server, *message.journals}.isdisjoint(host.incomplete)
-            if there and host.is_up and host.document_id not in self._waits:
+            if there and host.state.is_up and host.document_id not in self._waits:
                 self._spawn(self._complete(host))
 
     async def _complete(self, host: Host) -> None:

@@ -14,6 +14,7 @@ from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.loro.present import BoundedPresenceStore
 from lorogo_protocol.messages import subjects
 from lorogo_server.context import ServerContext
+from lorogo_server.document.document_state import DocumentState
 from lorogo_server.ownership.lease import Lease
 from lorogo_server.rpc.rights import audited, recorded
 from lorogo_transport.ports import Message
@@ -37,7 +38,6 @@ class DocumentEndpoint:
         "_context",
         "_document_id",
         "_exported",
-        "_is_up",
         "_lease",
         "_log",
         "_next_sweep",
@@ -45,6 +45,7 @@ class DocumentEndpoint:
         "_presence_bytes",
         "_responder",
         "_spawn",
+        "_state",
         "_touch",
         "_wake",
         "presence",
@@ -55,11 +56,11 @@ class DocumentEndpoint:
         document_id: str,
         context: ServerContext,
         lease: Lease,
+        state: DocumentState,
         *,
         log: StructuredLogger,
         call: Call,
         spawn: Callable[[Work], None],
-        is_up: Callable[[], bool],
         touch: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
@@ -71,7 +72,7 @@ class DocumentEndpoint:
         self._log = log
         self._call = call
         self._spawn = spawn
-        self._is_up = is_up
+        self._state = state
         self._touch = touch
         self._wake = wake
         self._next_sweep = 0.0
@@ -160,7 +161,7 @@ class DocumentEndpoint:
             self._responder.on_message(message)
 
     def _on_ping(self, message: Message) -> None:
-        if not (self._is_up() and message.reply and self._lease.valid()):
+        if not (self._state.may_answer and message.reply and self._lease.valid()):
             return
         if self._pongs >= _PONGS_MAX:
             self._context.counters.pings_dropped += 1

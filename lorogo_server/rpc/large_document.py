@@ -84,9 +84,9 @@ def require_readable(host: Host, *, deleted: bool = False) -> None:
 
     `deleted`: allow a deleted document as well.
     """
-    if not (host.is_up and host.lease.valid()):
+    if not (host.state.is_up and host.lease.valid()):
         raise Refused(Reason.NOT_OWNER, "this server cannot confirm its lease of the document; retry")
-    if not host.is_settled:
+    if not host.state.is_readable:
         raise Refused(Reason.BUSY, "the document is being loaded again; retry")
     if host.loaded.intake.deleted and not deleted:
         erased = host.loaded.facts.erased_ns

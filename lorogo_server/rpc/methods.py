@@ -24,6 +24,7 @@ from lorogo_protocol.messages.wire import WIRE, later
 from lorogo_protocol.status import Down, Failed
 from lorogo_server.compaction import compaction, deletion
 from lorogo_server.compaction.compaction import CompactionFailed
+from lorogo_server.document.document_state import Phase
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.lease import LeaseLost
@@ -49,8 +50,8 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
     handler = _VERBS.get(verb)
     if handler is None:
         raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
-    if host.is_up and host.loaded.intake.replica.is_due:
-        await _imported(host)
+    if host.state.phase is Phase.REREADING or (host.state.is_up and host.loaded.intake.replica.is_due):
+        await _wait_for_turn(host)
     large_document.require_readable(host, deleted=verb in _OF_DELETED)
     try:
         return await handler(host, arguments)
@@ -59,7 +60,7 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
     except StorageFull as error:
         raise Refused(Reason.STORAGE_FULL, str(error)) from error
     except CrdtPanic as error:
-        host.broken(str(error))
+        host.loro_panicked(str(error))
         raise Refused(Reason.BUSY, "the document is being loaded again; retry") from error
     except (CompactionFailed, JournalStopped) as error:
         raise Refused(Reason.FAILED, str(error)) from error
@@ -67,13 +68,13 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.BUSY, "the change was not accepted in time; it may be accepted later") from None
 
 
-async def _imported(host: Host) -> None:
-    """Wait for an import that runs in steps: a read would run the remaining steps at once."""
+async def _wait_for_turn(host: Host) -> None:
+    """Wait for a re-read, or for an import in steps, whose remaining steps a read would run at once."""
     try:
         async with asyncio.timeout(_SUBMIT_SECONDS), host.busy:
             pass
     except TimeoutError:
-        raise Refused(Reason.BUSY, "a large change is being imported; retry") from None
+        raise Refused(Reason.BUSY, "the document is being imported or read again; retry") from None
 
 
 async def _sync(host: Host, arguments: Arguments) -> Answer:
@@ -263,7 +264,7 @@ async def _submit(host: Host, update: bytes | None) -> Answer:
     if update is None:
         head = host.loaded.intake.head.sequence
         return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
-    return _receipt(host, await host.answers.submit(update, _SUBMIT_SECONDS))
+    return _receipt(host, await host.acks.submit(update, _SUBMIT_SECONDS))
 
 
 def _receipt(host: Host, ack: Ack) -> Answer:
@@ -317,7 +318,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id") from None
-    await host.journalling.forked(target, data, frontiers, host.epoch)
+    await host.journal.forked(target, data, frontiers, host.epoch)
     return {"document": target}
 
 
@@ -343,7 +344,7 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
             raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():
             raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
-        return _receipt(host, await host.answers.submit(payload, _SUBMIT_SECONDS))
+        return _receipt(host, await host.acks.submit(payload, _SUBMIT_SECONDS))
 
 
 async def _delete(host: Host, arguments: Arguments) -> Answer:

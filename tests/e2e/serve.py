@@ -16,7 +16,7 @@ from typing import Any
 import uvloop
 
 from lorogo_server import Server, ServerSettings
-from lorogo_server.document import host, loading
+from lorogo_server.document import loading, startup
 from lorogo_server.document.loading import Loaded
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.clock import SystemClock
@@ -54,7 +54,7 @@ def load_slowly(seconds: float) -> None:
         await asyncio.sleep(seconds)
         return await loading.load(*arguments, **options)
 
-    setattr(host, "load", slow)  # noqa: B010 - the name is imported there
+    setattr(startup, "load", slow)  # noqa: B010 - the name is imported there
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ async def stir(client: Client, servers: list[Server], done: asyncio.Event) -> in
     """Documents change hands, and some are compacted, until the writers are done."""
     rng, moves = random.Random(1), 0
     while not done.is_set():
-        owned = [host for server in servers for host in list(server.hosts.values()) if host.is_up]
+        owned = [host for server in servers for host in list(server.hosts.values()) if host.state.is_up]
         if owned:
             host = rng.choice(owned)
             if rng.random() < 0.3:

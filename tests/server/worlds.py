@@ -73,5 +73,4 @@ def lease_of(server: Server, token: int, statuses: Statuses | None = None) -> Le
         statuses=statuses or context.statuses,
         clock=context.clock,
         settings=context.settings,
-        holder=server.hosts["doc"],
     )

@@ -31,10 +31,10 @@ _LOST = Wish(
 OWNER: tuple[Mutation, ...] = (
     Mutation(
         "ack-before-journal",
-        "Answers.say_what_is_safe",
+        "AckQueue.run",
         """
-            if first.safe is not None:
-                await safe(first.safe)
+            if first.durable is not None:
+                await safe(first.durable)
         """,
         "",
         "an update is on the disk before it is ACKed",
@@ -43,10 +43,10 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "receipt-before-journal",
-        "Answers.ack_when_safe",
-        "self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, received_at)",
+        "AckQueue.add",
+        "self._pending[key] = _PendingAck(durable, log_id, digest, inbox, sequence, received_at)",
         """
-            self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, received_at)
+            self._pending[key] = _PendingAck(durable, log_id, digest, inbox, sequence, received_at)
             if (waiting := self._submitted.get(log_id)) is not None and not waiting.done():
                 waiting.set_result(
                     Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
@@ -66,7 +66,7 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "replay-not-journalled",
-        "Journalling.loaded",
+        "DocumentJournal.loaded",
         """
             for accepted in loaded.replayed:
                 last = await self.accepted(accepted, facts.generation)
@@ -87,9 +87,9 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "claim-left-out",
-        "Host._load",
-        "await claim(context.snapshots, self.document_id, loaded, self.lease.token)",
-        "self.lease.token",
+        "_load",
+        "await claim(context.snapshots, host.document_id, loaded, host.lease.token)",
+        "host.lease.token",
         "no owner before us can change what is stored once we have loaded it",
         HELD,
     ),
@@ -163,9 +163,9 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "key-not-read-again",
-        "Lease._confirm",
+        "Lease.confirm",
         """
-            if self.suspended and not self.ended:
+            if self.view is StatusView.INTERRUPTED and not self.ended:
                 await self._reread()
         """,
         "",
@@ -180,11 +180,11 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "position-kept-after-rewind",
-        "Host._read_again",
-        "self.loaded.follower.rewind(epoch)",
+        "reread",
+        "loaded.follower.rewind(epoch)",
         """
-            position = self.loaded.follower.position
-            self.loaded.follower.position = type(position)(epoch, position.sequence, position.time_ns)
+            position = loaded.follower.position
+            loaded.follower.position = type(position)(epoch, position.sequence, position.time_ns)
         """,
         "after the stream went back, everything in it is read again",
         Wish(kinds=("stream-rewind", "stream-gone"), every=8.0),
@@ -201,8 +201,8 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "served-before-recovery",
-        "Host._first_load",
-        "await self._recover()",
+        "first_load",
+        "await _recover(host)",
         "",
         "a document that NATS may have lost is brought back before it is served",
         _LOST,

@@ -95,7 +95,7 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "purged-though-needed",
         "_mark",
-        "needed = first_needed(loaded, host.answers)",
+        "needed = first_needed(loaded, host.refused)",
         "needed = loaded.follower.position.sequence + 1",
         "a purge leaves what is unfinished, pending, or not moved yet",
         _COMPACTED,
@@ -106,7 +106,7 @@ STORED: tuple[Mutation, ...] = (
         "_cover",
         "mark, head = await _store(host)",
         """
-            await purge(host, first_needed(host.loaded, host.answers), host.epoch)
+            await purge(host, first_needed(host.loaded, host.refused), host.epoch)
             mark, head = await _store(host)
         """,
         "a snapshot is stored before the WAL behind it is purged",
@@ -142,7 +142,7 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "tombstone-not-journalled",
         "delete",
-        "await host.journalling.deleted(facts)",
+        "await host.journal.deleted(facts)",
         "",
         "a tombstone is journalled before the deletion is answered",
         _DELETED_AND_LOST,

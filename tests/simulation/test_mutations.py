@@ -20,8 +20,8 @@ from tests.simulation import mutating, mutations
 mutating.install(mutations.named(sys.argv[1]))
 """
 _LOOK = """\
-import lorogo_server.document.answers
-print(*lorogo_server.document.answers.Answers.say_what_is_safe.__code__.co_names)
+import lorogo_server.document.ack_queue
+print(*lorogo_server.document.ack_queue.AckQueue.run.__code__.co_names)
 """
 
 
@@ -133,7 +133,7 @@ def test_an_emptied_block_passes(tmp_path: Path) -> None:
 
 def test_too_late() -> None:
     """A mutation of a module that is imported already is an error: it would change nothing."""
-    importlib.import_module("lorogo_server.document.answers")
+    importlib.import_module("lorogo_server.document.ack_queue")
     with pytest.raises(Disarmed, match="imported already"):
         mutating.install(mutations.named("ack-before-journal"))
 

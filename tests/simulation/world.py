@@ -99,7 +99,7 @@ class World:
         """The document in the memory of a server; None: it is not loaded there, or deleted."""
         server = next((one.server for one in self.machines if one.name == line), None)
         host = None if server is None else server.hosts.get(document)
-        if host is None or host._loaded is None or host.loaded.intake.deleted:
+        if host is None or not host.is_loaded or host.loaded.intake.deleted:
             return None
         ends = crdt.counters(host.loaded.intake.replica.version().vector)
         return Served(ends, bool(host.incomplete))
@@ -256,7 +256,11 @@ class World:
                 words.append(f"{machine.name} has documents that it could not reconcile")
             elif stats["reconcile_mending"]:
                 words.append(f"{machine.name} mends documents")
-            words += [f"{name} must be stored" for name, host in server.hosts.items() if host.must_store]
+            words += [
+                f"{name} must be stored"
+                for name, host in server.hosts.items()
+                if host.state.memory_is_only_copy
+            ]
         for person in self.people:
             words += person.unrest
         return words or self._apart()

@@ -171,7 +171,7 @@ async def test_a_document_that_a_server_owns_is_left_alone(world: World) -> None
         assert (await world.counts())[hot] == 5
         assert report.prefix_messages <= 40
         assert owner.hosts[hot].lease.token == token
-        assert owner.hosts[hot].is_up
+        assert owner.hosts[hot].state.is_up
         session.doc.get_text("body").insert(0, "still ")
         session.commit()
         await session.flush()
@@ -235,7 +235,7 @@ async def test_a_client_that_opens_a_document_meanwhile_is_served_by_the_job(
         session.doc.get_text("body").insert(0, "later ")
         session.commit()
         await session.flush(timeout=30)  # by the other server
-        assert other.hosts[names[4]].is_up
+        assert other.hosts[names[4]].state.is_up
         wanted = {**expected(names), names[4]: "later meanwhile " + expected(names)[names[4]]}
         assert await world.texts(names) == wanted
 
@@ -254,14 +254,14 @@ async def test_a_takeover_before_the_purge_takes_the_document_out_of_it(
 
         async def take_over() -> None:
             await probe.start(names[4])
-            assert other.hosts[names[4]].is_up
+            assert other.hosts[names[4]].state.is_up
             await probe.accept(names[4], writer.type("new owner "))
 
         just_before_the_purge(monkeypatch, take_over)
         report = await compact_fleet(world.url, world.options())
         assert report.failures == []
         assert (await world.counts())[names[4]] == 6
-        assert other.hosts[names[4]].is_up
+        assert other.hosts[names[4]].state.is_up
         rest = [name for name in names if name != names[4]]
         counts = await world.counts()
         assert {name: counts[name] for name in rest} == dict.fromkeys(rest, 1)

@@ -54,7 +54,7 @@ async def test_a_snapshot_that_is_lost_while_it_is_read_back_is_stored_again(
     monkeypatch.setattr(store, "get", lost)
     with pytest.raises(SnapshotReplaced):
         await compaction.compact(host)
-    await until(lambda: so(not host.must_store))
+    await until(lambda: so(not host.state.memory_is_only_copy))
     assert await memory.probe.value("doc") == {"body": "one two three "}
     assert await store.head("doc") is not None
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
@@ -76,7 +76,7 @@ async def test_a_snapshot_that_is_damaged_while_it_is_read_back_is_stored_again(
     monkeypatch.setattr(store, "get", damaged)
     with pytest.raises(SnapshotDamaged):
         await compaction.compact(host)
-    await until(lambda: so(not host.must_store))
+    await until(lambda: so(not host.state.memory_is_only_copy))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
@@ -94,8 +94,8 @@ async def test_a_snapshot_that_is_lost_with_the_connection_is_stored_again(
     monkeypatch.setattr(server.context.snapshots, "get", cut_off)
     with pytest.raises(RequestTimeout):
         await compaction.compact(host)
-    assert host.is_settled
-    await until(lambda: so(not host.must_store))
+    assert host.state.is_settled
+    await until(lambda: so(not host.state.memory_is_only_copy))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
@@ -111,8 +111,8 @@ async def test_memory_is_kept_though_what_was_stored_is_gone_and_there_is_no_roo
     else:
         newest = host.loaded.follower.position.sequence
         assert memory.nats.lose_messages(subjects.WAL_STREAM, [newest]) == 1
-        host.stream_lost()
-        await until(lambda: so(host.must_store))
+        host.rewind()
+        await until(lambda: so(host.state.memory_is_only_copy))
         head = host.loaded.snapshot
         assert head is not None
         old = await store.get(head, bytes_max=1 << 20)  # as a journal that knows no more brings it back
@@ -129,9 +129,9 @@ async def test_memory_is_kept_though_what_was_stored_is_gone_and_there_is_no_roo
         no_room.setattr(SnapshotStore, "_put_chunks", full)
         with pytest.raises(StorageFull):
             await compaction.compact(host)
-        assert host.must_store
-        assert host.is_settled
-    await until(lambda: so(not host.must_store))
+        assert host.state.memory_is_only_copy
+        assert host.state.is_settled
+    await until(lambda: so(not host.state.memory_is_only_copy))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
@@ -147,9 +147,9 @@ async def test_what_is_accepted_and_lost_while_a_snapshot_is_stored_is_stored_by
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         await probe.accept("doc", writer.type("two "))
         assert memory.nats.lose_messages(subjects.WAL_STREAM, [host.loaded.follower.position.sequence]) == 1
-        host.stream_lost()
-        await until(lambda: so(host.must_store))
+        host.rewind()
+        await until(lambda: so(host.state.memory_is_only_copy))
     await storing
-    assert host.must_store
-    await until(lambda: so(not host.must_store))
+    assert host.state.memory_is_only_copy
+    await until(lambda: so(not host.state.memory_is_only_copy))
     assert await loaded_by_the_next(memory, server) == {"body": "one two "}

@@ -20,7 +20,7 @@ async def test_work_that_ended_before_it_began_is_forgotten(memory: World) -> No
     host = server.hosts["doc"]
     host.due.want("it is wanted")
     server._compaction_schedule.turn(server.context.clock.now())
-    await host._tasks.close()  # as its end does
+    await host.tasks.close()  # as its end does
     host.stop("closed")
     await host.closed.wait()
     await probe.start("doc")
@@ -38,7 +38,7 @@ async def test_a_stop_stores_what_only_memory_holds_though_another_document_fail
     for name in ("fails", "takes-long"):
         await probe.start(name)
         await probe.accept(name, Writer().type("one "))
-        server.hosts[name].must_store = True
+        server.hosts[name].state.memory_is_only_copy = True
 
     async def slowly(host: Host) -> compaction.Compacted:
         if host.document_id == "fails":

@@ -11,7 +11,7 @@ from lorogo_protocol.status import Down
 from lorogo_server import scheduler
 from lorogo_server.compaction import compaction, compaction_schedule
 from lorogo_server.compaction.compaction import Compacted
-from lorogo_server.document import host as hosts
+from lorogo_server.document import startup
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import Loaded, load
 from lorogo_transport.errors import StorageFull, Unreachable
@@ -118,7 +118,7 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
         puts[0] += 1
         raise StorageFull("no room for a snapshot")
 
-    monkeypatch.setattr(hosts, "load", counted)
+    monkeypatch.setattr(startup, "load", counted)
     monkeypatch.setattr(second.context.snapshots, "put", full)
     assert await text(memory) == written
     host = second.hosts["doc"]
@@ -126,7 +126,7 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
         second._compaction_schedule._schedule(host, memory.clock.now())
 
         async def settled(tries: int = tries) -> bool:
-            return (puts[0], loads[0]) == (tries, tries + 1) and host.is_settled
+            return (puts[0], loads[0]) == (tries, tries + 1) and host.state.is_settled
 
         await until(settled)
         assert host.due.why == ""
@@ -136,6 +136,6 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
     second._compaction_schedule._schedule(host, memory.clock.now())
     async with asyncio.timeout(WAIT):
         await host.closed.wait()
-    assert (puts[0], host.why_closed) == (2 if used else 1, "idle")
+    assert (puts[0], host.state.closed_because) == (2 if used else 1, "idle")
     monkeypatch.undo()
     assert await text(memory) == written

@@ -32,7 +32,7 @@ async def test_a_server_that_takes_no_inits_takes_documents_itself(
         await probe.init(unique, operation_id.encode())
     other = f"{unique}-own"
     host = await server.take(other)
-    assert host.is_up
+    assert host.state.is_up
     writer = Writer()
     await probe.accept(other, writer.type("hello"))
     assert await probe.value(other) == {"body": "hello"}
@@ -87,10 +87,10 @@ async def test_a_snapshot_in_doubt_makes_the_plan_void(serve: Serve, probe: Prob
     held = PurgeCandidate(host, await compaction.cover(host))
     assert held.unneeded_before() > 0
     for doubts, must in ((True, False), (False, True)):
-        host.doubts_snapshot, host.must_store = doubts, must
+        host.state.snapshot_unverified, host.state.memory_is_only_copy = doubts, must
         assert held.unneeded_before() == 0
         assert await purge_one(held) == 0
-    host.doubts_snapshot = host.must_store = False
+    host.state.snapshot_unverified = host.state.memory_is_only_copy = False
     assert held.unneeded_before() > 0
 
 

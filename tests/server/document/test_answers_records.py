@@ -19,6 +19,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings, scheduler
+from lorogo_server.document.ack_queue import AckQueue
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.recovery.restore_run import RestoreReport, RestoreRequest, restore
@@ -189,13 +190,13 @@ async def test_a_latency_holds_the_wait_for_the_disk() -> None:
 
 async def test_a_lease_in_doubt_is_a_reason_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A NACK in the place of an ACK is counted as what the sender was told."""
-    async with world.serving() as server:
+    async with world.serving():
         await world.probe.start("doc")
 
-        async def no() -> bool:
+        async def no(_: AckQueue) -> bool:
             return False
 
-        monkeypatch.setattr(server.hosts["doc"].answers, "_may_speak", no)
+        monkeypatch.setattr(AckQueue, "_may_ack", no)
         reply = await world.probe.refuse("doc", world.writer.type("a"))
         assert isinstance(reply, Nack)
         assert reply.reason is Reason.NOT_OWNER

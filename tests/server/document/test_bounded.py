@@ -39,7 +39,7 @@ async def test_a_message_that_fills_its_packet_is_moved_like_any_other(memory: W
     *_, last = [await probe.accept("doc", writer.type("b")) for _ in range(3)]
 
     async def moved() -> bool:
-        return await probe.wal.get(bad) is None and not server.hosts["doc"].answers.to_quarantine
+        return await probe.wal.get(bad) is None and not server.hosts["doc"].refused.to_move
 
     await until(moved)
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]

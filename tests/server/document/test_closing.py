@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import lorogo_server.document.host
 from lorogo_log import read_file
 from lorogo_protocol import lease as rules
 from lorogo_protocol.lease import StatusEntry
@@ -15,7 +14,7 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.status import Down, Failed, Starting, Up
-from lorogo_server.document import loading
+from lorogo_server.document import host_loop, loading, startup
 from lorogo_server.document.loading import Loaded
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import Disconnected, TransportError
@@ -85,7 +84,7 @@ async def test_a_lost_connection_is_no_failed_load(
             raise problem
         return await load(*arguments, **options)
 
-    monkeypatch.setattr(lorogo_server.document.host, "load", cut_off)
+    monkeypatch.setattr(startup, "load", cut_off)
     await memory.server(replace(QUICK, retries_max=1))
     entries = await load_until_up_or_condemned(memory.probe, 10)
     assert [type(entry.status) for entry in entries] == [Down, Down, Down, Down, Down, Up]
@@ -109,7 +108,7 @@ async def test_a_connection_lost_while_loading_is_no_failed_load_either(
         finally:
             tried.set()
 
-    monkeypatch.setattr(lorogo_server.document.host, "load", cut_off)
+    monkeypatch.setattr(startup, "load", cut_off)
     monkeypatch.setattr(Lease, "write_down", noted)
     operation = await probe.move("doc")
     await probe.init("doc", operation.encode())
@@ -122,7 +121,7 @@ async def test_a_connection_lost_while_loading_is_no_failed_load_either(
         return isinstance((await probe.status("doc")).status, Down)
 
     await until(down)
-    monkeypatch.setattr(lorogo_server.document.host, "load", load)
+    monkeypatch.setattr(startup, "load", load)
     await probe.start("doc")
 
 
@@ -133,7 +132,7 @@ class StuckLoad:
         self.begun = asyncio.Event()
         self._load = loading.load
         self._stuck = set(document_ids)
-        monkeypatch.setattr(lorogo_server.document.host, "load", self)
+        monkeypatch.setattr(startup, "load", self)
 
     async def __call__(
         self, transport: Any, snapshots: Any, document_id: str, *rest: Any, **more: Any
@@ -201,7 +200,7 @@ async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes later is in the stream: the next owner takes and answers it."""
-    monkeypatch.setattr(lorogo_server.document.host, "_SLICE_SECONDS", 0.0)  # one message a turn
+    monkeypatch.setattr(host_loop, "_TURN_SECONDS", 0.0)  # one message a turn
     first, _ = await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
@@ -211,7 +210,7 @@ async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
 
     async def queued(count: int) -> None:
         async def there() -> bool:
-            return len(host._backlog) == count
+            return len(host.backlog) == count
 
         await until(there)
 
@@ -257,7 +256,7 @@ async def test_only_failed_loads_lead_to_error(
     async def fails(*_: Any, **__: Any) -> Loaded:
         raise loading.DocumentLoadFailed("its bytes are gone")
 
-    monkeypatch.setattr(lorogo_server.document.host, "load", fails)
+    monkeypatch.setattr(startup, "load", fails)
     await memory.server(replace(QUICK, retries_max=1))
     memory.probe.foreign = foreign
     entries = await load_until_up_or_condemned(memory.probe, 5)
@@ -276,7 +275,7 @@ async def test_a_load_that_the_connection_interrupted_has_not_failed(
         line.heal()
         raise loading.DocumentLoadFailed("it was not loaded in time")
 
-    monkeypatch.setattr(lorogo_server.document.host, "load", fails)
+    monkeypatch.setattr(startup, "load", fails)
     entries = await load_until_up_or_condemned(memory.probe, 3)
     assert [type(entry.status) for entry in entries] == [Down, Down, Down]
 
@@ -293,7 +292,7 @@ async def test_a_load_is_noted_on_the_disk_while_it_runs(
         noted.append(json.loads(read_file(directory, "loads"))["loading"])
         return await load(*arguments, **options)
 
-    monkeypatch.setattr(lorogo_server.document.host, "load", looked)
+    monkeypatch.setattr(startup, "load", looked)
     await memory.probe.start("doc")
     assert noted == [["doc"]]
     await until(lambda: _true_when(json.loads(read_file(directory, "loads"))["loading"] == []))

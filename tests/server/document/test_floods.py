@@ -93,10 +93,10 @@ async def test_a_load_takes_what_is_stored_however_much_others_hold(tight: Close
     room = tight.server.context.unfinished
     room.measured(10 * TOTAL)
     host = tight.server.hosts["kept"]
-    host.doubt_stored()
+    host.request_reload()
 
     async with asyncio.timeout(10):
-        while not host.is_settled:
+        while not host.state.is_settled:
             room.measured(10 * TOTAL)
             await asyncio.sleep(0)
     answer = await tight.asked("get", "kept", mint({"kept": "read"}))

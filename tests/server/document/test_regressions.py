@@ -20,9 +20,12 @@ from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
 from lorogo_server import Server
 from lorogo_server.compaction import compaction, deletion
-from lorogo_server.document.document_journal import Journalling
+from lorogo_server.document import startup, wal_reader
+from lorogo_server.document.ack_queue import AckQueue
+from lorogo_server.document.document_journal import DocumentJournal
 from lorogo_server.document.host import Host
 from lorogo_server.document.intake import Intake, RefusedUpdate
+from lorogo_server.document.quarantine import DocumentQuarantine
 from lorogo_server.document.wal_bounds import covered_through, first_needed
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.child_process import Fork
@@ -139,7 +142,7 @@ async def test_a_load_that_comes_late_takes_nothing_from_a_newer_owner(
         await probe.statuses.write("doc", Down(0), expected_revision=token)
     last = await probe.status("doc")
     with pytest.raises(LeaseLost):
-        await host._load()
+        await startup._load(host)
     assert await snapshots.head("doc") == taken
     assert await probe.status("doc") == last
 
@@ -160,7 +163,8 @@ async def test_only_who_heard_all_overrules_a_down(
         assert (
             lease.on_status(StatusEntry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
         )
-    lease.suspended = cut_off
+    if cut_off:
+        lease.connection_lost()
     assert lease.on_status(StatusEntry(Down(0), 60)) == (Reclaim(60) if overruled else None)
     assert lease.ended is not overruled
 
@@ -172,13 +176,13 @@ async def test_a_tombstone_that_is_found_need_not_be_stored(memory: World) -> No
     await probe.start("doc")
     await probe.accept("doc", Writer().type("gone"))
     host = server.hosts["doc"]
-    host.must_store = True  # the stream lost what it holds
+    host.state.memory_is_only_copy = True  # the stream lost what it holds
     facts = replace(host.loaded.facts, deleted_ns=1)  # a journal knew of a deletion
     await snapshots.put_facts("doc", facts.render(), expected_revision=host.snapshot_revision)
     with pytest.raises(compaction.CompactionFailed):
         await compaction.compact(host)
     assert host.loaded.intake.deleted
-    assert not host.must_store
+    assert not host.state.memory_is_only_copy
 
 
 async def test_what_was_refused_before_a_restore_stays_out_though_a_replica_lags(
@@ -236,9 +240,9 @@ async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     probe = memory.probe
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
-        assert not host.answers.to_quarantine
+        assert not host.refused.to_move
         # a load may accept it yet: no ledger says that it is journalled
-        assert covered_through(host.loaded, host.answers).sequence == 2
+        assert covered_through(host.loaded, host.refused).sequence == 2
     await storing
     assert (await probe.refuse("doc", stale)).reason is Reason.HISTORY_TRIMMED
 
@@ -253,9 +257,9 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         left = await probe.wal.last(subjects.wal("doc"))
         assert left is not None
-        assert first_needed(host.loaded, host.answers) == left.sequence
+        assert first_needed(host.loaded, host.refused) == left.sequence
     await storing
-    await until(lambda: so(not host.answers.to_quarantine))
+    await until(lambda: so(not host.refused.to_move))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
     assert [(stored.data, stored.headers[h.SEQUENCE]) for stored in kept] == [(stale, str(left.sequence))]
     assert await probe.wal.get(left.sequence) is None
@@ -270,7 +274,7 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
     mark = compaction._mark
 
     async def marked(of: Host, fork: Fork | None) -> compaction._Mark:
-        begun.append(of.answers.trimming)
+        begun.append(of.refused.trim_unstored)
         return await mark(of, fork)
 
     monkeypatch.setattr(compaction, "_mark", marked)
@@ -287,7 +291,7 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
         await others.put("doc", old, facts.render(), expected_revision=host.snapshot_revision)
     await storing
     assert begun == [False, True]
-    await until(lambda: so(not host.answers.to_quarantine))
+    await until(lambda: so(not host.refused.to_move))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
     assert [stored.data for stored in kept] == [stale]
 
@@ -306,7 +310,7 @@ async def test_a_trim_line_that_could_not_be_stored_is_given_up(
     with pytest.raises(StorageFull):
         await compaction.compact(host)
     await when_settled(probe, "version")
-    await until(lambda: so(not host.answers.trimming))
+    await until(lambda: so(not host.refused.trim_unstored))
     await probe.accept("doc", stale)
 
 
@@ -362,15 +366,15 @@ async def test_a_restore_that_outlives_its_lease_purges_nothing(
     await probe.accept("doc", Writer().type("kept"))
     await probe.call("delete", "doc")
     host = former.hosts["doc"]
-    reads, may_read, read = asyncio.Event(), asyncio.Event(), Host.read_to_the_end
+    reads, may_read, read = asyncio.Event(), asyncio.Event(), wal_reader.read_to_the_end
 
-    async def slow(self: Host) -> None:
-        if self is host:
+    async def slow(one: Host) -> None:
+        if one is host:
             reads.set()
             await may_read.wait()
-        await read(self)
+        await read(one)
 
-    monkeypatch.setattr(Host, "read_to_the_end", slow)
+    monkeypatch.setattr(wal_reader, "read_to_the_end", slow)
     restoring = asyncio.create_task(probe.call("restore", "doc"))
     await reads.wait()
     await probe.put("doc", probe.split(Writer().type("while deleted")))
@@ -431,7 +435,7 @@ async def test_a_long_upload_is_not_swapped_in_by_who_may_have_lost_the_document
 
     async def long(document_id: str, nuid: str, data: bytes) -> int:
         chunks = await put_chunks(document_id, nuid, data)
-        host.lease.suspended = True
+        host.lease.connection_lost()
         return chunks
 
     monkeypatch.setattr(store, "_put_chunks", long)
@@ -477,15 +481,15 @@ async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
 async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner of now hears each call, too: who is told no by another asks twice, and it is done twice."""
     server, _ = await memory.server()
-    probe, accepted = memory.probe, Journalling.accepted
+    probe, accepted = memory.probe, DocumentJournal.accepted
     reached, go = asyncio.Event(), asyncio.Event()
 
-    async def slow(self: Journalling, *arguments: Any) -> object:
+    async def slow(self: DocumentJournal, *arguments: Any) -> object:
         reached.set()
         await go.wait()
         return await accepted(self, *arguments)
 
-    monkeypatch.setattr(Journalling, "accepted", slow)
+    monkeypatch.setattr(DocumentJournal, "accepted", slow)
     await probe.start("doc")
     host = server.hosts["doc"]
     await probe.put("doc", probe.split(Writer().type("late")))
@@ -501,7 +505,9 @@ async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: p
         await host.closed.wait()
 
 
-@pytest.mark.parametrize("within", [(Intake, "take"), (Journalling, "accepted")], ids=["taken", "journalled"])
+@pytest.mark.parametrize(
+    "within", [(Intake, "take"), (DocumentJournal, "accepted")], ids=["taken", "journalled"]
+)
 async def test_who_has_lost_the_document_shows_nothing_more(
     memory: World, monkeypatch: pytest.MonkeyPatch, within: tuple[type, str]
 ) -> None:
@@ -535,20 +541,20 @@ async def test_what_could_not_be_moved_out_of_the_wal_is_tried_again(
     await probe.start("doc")
     await probe.accept("doc", Writer().type("text"))
     host, moved = server.hosts["doc"], asyncio.Event()
-    quarantine = host.answers._quarantine
+    move = DocumentQuarantine.move
 
     async def interrupted(*_: object) -> None:
         moved.set()
 
-    monkeypatch.setattr(host.answers, "_quarantine", interrupted)
+    monkeypatch.setattr(DocumentQuarantine, "move", interrupted)
     await probe.refuse("doc", b"no update")
     async with asyncio.timeout(PATIENCE):
         await moved.wait()
     if deleted:
         await probe.call("delete", "doc")
-    assert host.answers.to_quarantine
-    monkeypatch.setattr(host.answers, "_quarantine", quarantine)
-    await until(lambda: so(not host.answers.to_quarantine))
+    assert host.refused.to_move
+    monkeypatch.setattr(DocumentQuarantine, "move", move)
+    await until(lambda: so(not host.refused.to_move))
 
 
 async def test_a_deleted_document_is_unloaded_whatever_the_wal_has_of_it(memory: World) -> None:
@@ -670,7 +676,7 @@ async def test_nothing_is_restored_while_the_stream_goes_back(
         follower.position = replace(follower.position, epoch=host.epoch - 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Host, "settle_epoch", gone_back)
+        patch.setattr(wal_reader, "settle_epoch", gone_back)
         with pytest.raises(Refused) as busy:
             await probe.call("restore", "doc")
     assert busy.value.reason is Reason.BUSY
@@ -685,22 +691,22 @@ async def test_a_refusal_that_comes_before_a_lost_confirmation_is_no_complaint(
     probe, complaints = memory.probe, list[dict[str, object]]()
     await probe.start("doc")
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    answers, append, refused = server.hosts["doc"].answers, MemoryStream.append, asyncio.Event()
-    refuse = answers.refuse
+    acks, append, refused = server.hosts["doc"].acks, MemoryStream.append, asyncio.Event()
+    nack = AckQueue.nack
 
     async def unconfirmed(*arguments: object, **named: object) -> int:
         await append(*arguments, **named)  # type: ignore[arg-type]  # whatever it takes
         await refused.wait()
         raise OutcomeUnknown("no confirmation")
 
-    async def told(no: RefusedUpdate, epoch: int) -> None:
-        await refuse(no, epoch)
+    async def told(queue: AckQueue, no: RefusedUpdate, *, final: bool) -> None:
+        await nack(queue, no, final=final)
         refused.set()
 
     monkeypatch.setattr(MemoryStream, "append", unconfirmed)
-    monkeypatch.setattr(answers, "refuse", told)
+    monkeypatch.setattr(AckQueue, "nack", told)
     with pytest.raises(OutcomeUnknown):
-        await answers.submit(b"no update", PATIENCE)
+        await acks.submit(b"no update", PATIENCE)
     gc.collect()
     assert complaints == []
 
@@ -907,11 +913,11 @@ async def test_a_document_that_was_deleted_meanwhile_need_not_be_stored(memory: 
     assert head is not None
     facts = replace(SnapshotMetadata.parse(head.facts), deleted_ns=1)
     await snapshots.put_facts_on(head, "doc", facts.render())
-    host.must_store = True
-    host.doubt_stored()
+    host.state.memory_is_only_copy = True
+    host.request_reload()
 
     async def reloaded() -> bool:
         return host.loaded.intake.deleted
 
     await until(reloaded)
-    assert not host.must_store
+    assert not host.state.memory_is_only_copy

@@ -14,7 +14,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import ServerSettings
 from lorogo_server.compaction.wal_usage import WalUsage
-from lorogo_server.document import backlog, host
+from lorogo_server.document import backlog, host_loop, wal_reader
 from lorogo_server.document.host import Host
 from lorogo_transport.nats.wire import Handler
 from lorogo_transport.ports import StreamState, Subscription
@@ -105,17 +105,17 @@ async def test_a_flooded_document_is_read_in_rounds(
 ) -> None:
     """Between two rounds its calls and its compaction have their turn."""
     monkeypatch.setattr(backlog, "_RATE_BYTES_MAX", 1000)
-    monkeypatch.setattr(host, "_ROUND_BYTES_MAX", 1000)
+    monkeypatch.setattr(host_loop, "_ROUND_BYTES_MAX", 1000)
     server = await serve(TIGHT)
     await probe.start(unique)
-    flooded, read_on, rounds = server.hosts[unique], Host.read_to_the_end, list[int]()
+    flooded, read_on, rounds = server.hosts[unique], wal_reader.read_to_the_end, list[int]()
 
     async def counted(one: Host, *, bytes_max: int | None = None) -> None:
         before = one.loaded.intake.seen_bytes
         await read_on(one, bytes_max=bytes_max)
         rounds.append(one.loaded.intake.seen_bytes - before)
 
-    monkeypatch.setattr(Host, "read_to_the_end", counted)
+    monkeypatch.setattr(wal_reader, "read_to_the_end", counted)
     writer = Writer()
     parts = [probe.split(writer.type("letters ")) for _ in range(50)]
     async with flooded.busy:
@@ -143,7 +143,7 @@ async def test_a_flooded_document_is_heard_again_after_it_was_restored(
         return deleted.compacting.locked()
 
     async def not_heard() -> bool:
-        return deleted._copies is None
+        return deleted.copies is None
 
     with monkeypatch.context() as patch:
         patch.setattr(backlog, "_RATE_BYTES_MAX", 1000)

@@ -176,7 +176,7 @@ async def test_what_is_read_after_the_journal_stopped_is_not_acked() -> None:
             server.journal.stopped = "no space left on the disk"
             await probe.put("doc", parts)
             await probe.put("doc", parts)
-            host.reconnected()  # so it reads what it did not hear
+            host.catch_up()  # so it reads what it did not hear
 
         async def down() -> bool:
             return isinstance((await probe.status("doc")).status, Down)
@@ -192,12 +192,12 @@ async def test_a_host_that_must_stop_at_once_is_not_asked_to_finish() -> None:
         host = server.hosts["doc"]
         async with host.busy:
             await probe.put("doc", probe.split(Writer().type("queued")))
-            await until(lambda: so(host.waiting()[0] == 1))
+            await until(lambda: so(len(host.backlog) == 1))
             host.stop("the journal has stopped", finish=False)
             host.stop("idle")
         await host.closed.wait()
-        assert host.waiting()[0] == 1
-        assert host.why_closed == "the journal has stopped"
+        assert len(host.backlog) == 1
+        assert host.state.closed_because == "the journal has stopped"
 
 
 async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None:
@@ -247,8 +247,8 @@ async def test_what_waited_in_vain_leaves_no_copy_in_the_wal() -> None:
     """What an owner gives up, a load gives up too: else a journal's updates are brought back to no end."""
     async with world(TestDisk(), replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
         needed, _ = await sent_twice_in_vain(probe)
-        answers = server.hosts["doc"].answers
-        await until(lambda: so(answers.moved == 2 and not answers.to_quarantine))
+        refused = server.hosts["doc"].refused
+        await until(lambda: so(refused.moved == 2 and not refused.to_move))
         assert [await probe.wal.get(sequence) for sequence in (1, 2)] == [None, None]
         assert server.hosts["doc"].loaded.intake.first_dropped() is None
         await probe.accept("doc", needed)
@@ -265,8 +265,8 @@ async def test_a_copy_of_what_waited_in_vain_is_journalled_by_the_load_that_acce
     disk = TestDisk()
     async with world(disk, replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
         needed, log_id = await sent_twice_in_vain(probe)
-        answers = server.hosts["doc"].answers
-        await until(lambda: so(answers.moved > 0 and not answers.to_quarantine))
+        refused = server.hosts["doc"].refused
+        await until(lambda: so(refused.moved > 0 and not refused.to_move))
         assert await probe.wal.get(1) is not None
         await probe.accept("doc", needed)
         assert await probe.value("doc") == {"body": "needed "}
@@ -509,7 +509,7 @@ async def test_damage_found_later_begins_open_documents_anew() -> None:
         base = written(disk)[-1][1]
         assert isinstance(base, BaseRecord)
         assert Writer(base.content).text == writer.text
-        journalling = server.hosts["doc"].journalling
+        journalling = server.hosts["doc"].journal
         await until(lambda: so(journalling._whole))  # on the disk, and the host has heard of it
         await _unload(server)
         assert server.journal.covered("doc").base == base.snapshot_digest
@@ -590,7 +590,7 @@ async def test_a_load_journals_the_base_and_what_it_replays_before_up() -> None:
             operation = await probe.move("doc")
             await probe.init("doc", operation.encode())
             await until(lambda: _waiting(second))
-            assert not other.hosts["doc"].is_up
+            assert not other.hosts["doc"].state.is_up
             second.let_go()
             await probe.until_up("doc")
             kinds = [type(record) for _, record in written(second)]

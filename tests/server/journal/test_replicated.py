@@ -168,7 +168,7 @@ async def test_waiting_for_replicas_costs_little(tmp_path: Path) -> None:
 
 
 async def _no_more(server: Server) -> bool:
-    await server.hosts["doc"].answers.all_said(5)
+    await server.hosts["doc"].acks.flush(5)
     return True
 
 

@@ -458,8 +458,7 @@ async def test_a_document_that_is_open_while_its_records_expire_is_journalled_an
         assert server.journal is not None
         await server.journal.logs[0].rotate()
         await fill(world, "other", "x")
-        host = server.hosts["minutes"]
-        host.journal_expired(world.clock.wall_ns() + 1)
+        server._journal_expired(world.clock.wall_ns() + 1)
 
         async def again() -> bool:
             return any(isinstance(one, BaseRecord) for one in world.journalled("one", "minutes"))

@@ -10,7 +10,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Up, encode
 from lorogo_server import Server
 from lorogo_server.document.host import Host
-from lorogo_server.ownership.lease import Lease
+from lorogo_server.ownership.lease import Lease, LeaseStage, StatusView
 from lorogo_transport.ports import Message
 from lorogo_transport.stores.statuses import status_of
 from tests.server.worlds import World, lease_of
@@ -37,7 +37,7 @@ async def renewed(memory: World, statuses: Muted) -> tuple[Lease, Host]:
 async def renewal(server: Server, statuses: Muted) -> Lease:
     """A lease of that server with a renewal on its way."""
     lease = lease_of(server, TOKEN, statuses)  # type: ignore[arg-type]  # what a renewal needs of them
-    lease.up = True
+    lease.go_up()
     await lease.renew()
     return lease
 
@@ -69,7 +69,7 @@ async def test_what_comes_back_is_taken_as_if_it_had_been_read(memory: World) ->
     assert read.on_status(entry) is None
     for one in (lease, read):
         assert (one.revision, one.doubtful, one.valid(), one.ended) == (60, False, True, False)
-        assert one._followed
+        assert one.view is StatusView.FOLLOWED
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,6 @@ async def test_nothing_else_is_taken_for_it(memory: World, other: Other) -> None
 async def test_a_lease_that_ended_hears_nothing(memory: World) -> None:
     statuses = Muted()
     lease, _host = await renewed(memory, statuses)
-    lease.ended = True
+    lease.stage = LeaseStage.RELEASED
     assert not lease.on_own_renewal(copy(lease, statuses.value))
     assert lease.revision == TOKEN

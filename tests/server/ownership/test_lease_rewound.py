@@ -8,7 +8,7 @@ from lorogo_protocol.lease import Failures, StatusEntry
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import ServerSettings, streams
-from lorogo_server.ownership.lease import Lease, LeaseLost
+from lorogo_server.ownership.lease import Lease, LeaseLost, LeaseStage
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.stores.statuses import Statuses
 from tests.server.worlds import ShiftedClock
@@ -68,11 +68,11 @@ async def owner() -> Owner:
         statuses=statuses,
         clock=clock,
         settings=ServerSettings(),
-        holder=held,
     )
-    lease.up = True
+    lease.observe(held)
+    lease.go_up()
     await lease.confirm()
-    lease.suspended = True
+    lease.connection_lost()
     return Owner(nats, statuses, held, lease, token)
 
 
@@ -145,7 +145,7 @@ async def test_a_last_word_at_our_very_revision_ends_it(owner: Owner, word: Down
 @pytest.mark.parametrize("ours", [False, True])
 async def test_a_failed_load_leaves_its_trace_where_the_key_is_ours(owner: Owner, ours: bool) -> None:
     """The revision that it expects may be another's by now."""
-    owner.lease.up = False
+    owner.lease.stage, owner.lease.served = LeaseStage.STARTING, False
     owner.lose_end()
     if ours:
         await owner.write(Starting("op", 0, 1), "one")

@@ -28,6 +28,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction import compaction
+from lorogo_server.document import startup
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.journal import journal_scan
@@ -638,7 +639,7 @@ async def test_what_could_not_be_tried_is_still_missed(
     assert figures(second, "republished", "lost_for_good") == (9, 0)
 
     async def loads_nothing() -> bool:
-        return all(host.is_up for host in second.hosts.values())
+        return all(host.state.is_up for host in second.hosts.values())
 
     await until(loads_nothing)  # the pass had it loaded: a start would take that lease away
     if "doc" not in second.hosts:
@@ -788,7 +789,7 @@ async def test_what_memory_lacks_is_brought_back_after_memory_was_stored(
     assert figures(second, "republished", "reconcile_mending") == (0, 1)
 
     async def stored() -> bool:
-        return second.hosts["doc"].snapshot_revision > 0 and not second.hosts["doc"].must_store
+        return second.hosts["doc"].snapshot_revision > 0 and not second.hosts["doc"].state.memory_is_only_copy
 
     await until(stored)
     await until(found_whole(second))
@@ -877,7 +878,7 @@ async def test_who_unloaded_what_was_mended_serves_it_again(
     await reconciled(server)
 
     async def served() -> bool:
-        return "doc" in server.hosts and server.hosts["doc"].is_up
+        return "doc" in server.hosts and server.hosts["doc"].state.is_up
 
     await until(served)
     server.hosts["doc"].stop("idle")
@@ -1178,7 +1179,7 @@ async def test_an_owner_that_knows_of_a_deletion_does_not_forget_it_with_nats(wo
     world.lose(SNAPSHOTS)
     for spec in topology.specs():
         await server.context.transport.ensure(spec)
-    await host.reload()
+    await startup.reload(host)
     with pytest.raises(CallRefused) as refused:
         await world.probe.call("sync", "doc")
     assert refused.value.reason is Reason.DELETED
@@ -1197,7 +1198,7 @@ async def test_a_restore_holds_though_nats_loses_it_before_it_is_read(
     await world.probe.start("doc")
     await world.write(5)
     await world.probe.call("delete", "doc")
-    reload = Host.reload
+    reload = startup.reload
 
     async def lost(host: Host) -> None:
         world.lose(SNAPSHOTS)
@@ -1205,7 +1206,7 @@ async def test_a_restore_holds_though_nats_loses_it_before_it_is_read(
             await server.context.transport.ensure(spec)
         await reload(host)
 
-    monkeypatch.setattr(Host, "reload", lost)
+    monkeypatch.setattr(startup, "reload", lost)
     await world.probe.call("restore", "doc")
     monkeypatch.undo()
     await reconciled(server)
@@ -1467,7 +1468,7 @@ async def test_the_revision_of_a_bucket_that_was_made_anew_is_not_believed(world
     while head.revision < known.revision:
         head = await snapshots.put_facts("doc", facts.render(), expected_revision=head.revision)
     assert head.revision == known.revision
-    host.doubts_snapshot = True  # as after every lost connection
+    host.state.snapshot_unverified = True  # as after every lost connection
     with pytest.raises(compaction.CompactionFailed):
         await compaction.compact(host)
     assert host.loaded.intake.deleted
@@ -1484,13 +1485,13 @@ async def test_an_owner_that_finds_a_tombstone_has_nothing_to_store(world: World
     await world.probe.call("compact", "doc")
     host = server.hosts["doc"]
     await bury(server, generation=0)
-    host.stream_lost()
+    host.rewind()
 
     async def deleted() -> bool:
         return host.loaded.intake.deleted
 
     await until(deleted)
-    assert not host.must_store
+    assert not host.state.memory_is_only_copy
 
 
 async def test_an_update_before_the_trim_line_is_kept_aside(world: World) -> None:
@@ -1794,7 +1795,7 @@ async def test_an_owner_is_not_alarmed_by_what_it_removed_itself(world: World) -
 
     await until(passed)
     assert figures(first, "reconciled_documents", "republished") == (0, 0)
-    assert not first.hosts["doc"].must_store
+    assert not first.hosts["doc"].state.memory_is_only_copy
 
 
 async def test_what_was_heard_is_a_witness_before_its_turn(world: World) -> None:
@@ -1804,7 +1805,7 @@ async def test_what_was_heard_is_a_witness_before_its_turn(world: World) -> None
     host = server.hosts["doc"]
     async with host.busy:
         await world.probe.put("doc", world.probe.split(Writer().type("lost and never ACKed ")))
-        await until(lambda: so(host.waiting()[0] == 1))
+        await until(lambda: so(len(host.backlog) == 1))
         line.cut()
         world.lose(WAL, SNAPSHOTS, STATUS)
         line.heal()

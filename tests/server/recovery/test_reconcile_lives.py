@@ -97,7 +97,7 @@ async def test_a_restore_purges_nothing_that_was_brought_back(world: World) -> N
     await machine(world, "two")
     kept = await one.context.wal.subjects(subjects.wal("doc"))
     assert kept
-    with pytest.raises(CallRefused, match="loaded afresh"):
+    with pytest.raises(CallRefused, match="loaded again"):
         await world.probe.call("restore", "doc")
     assert await one.context.wal.subjects(subjects.wal("doc")) == kept
     await until(lambda: _reads(world, {"body": "anew"}))
@@ -310,7 +310,7 @@ async def test_an_empty_document_that_was_restored_lives_by_its_snapshot(world: 
     world.nats.store(SNAPSHOTS).purge(">", None)
     assert await server.context.snapshots.head("doc") is None
     await reconciled(server)
-    assert server.hosts["doc"].must_store
+    assert server.hosts["doc"].state.memory_is_only_copy
     await world.probe.call("compact", "doc")
     found = await facts(server)
     assert (found.deleted, found.generation) == (False, 1)

@@ -87,7 +87,9 @@ class Saga:
         async def settled() -> bool:
             again = int(str(server.stats()["reconcile_passes"])) > before
             hosts = list(server.hosts.values())
-            return again and not any(host.must_store or host.wal_messages is None for host in hosts)
+            return again and not any(
+                host.state.memory_is_only_copy or host.wal_messages is None for host in hosts
+            )
 
         await until(settled)
 

@@ -21,6 +21,7 @@ from lorogo_protocol.messages.calls import Refused
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction import compaction
 from lorogo_server.compaction.compaction import CompactionFailed
+from lorogo_server.document import startup
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.recovery.reconcile import Reconciler
@@ -174,7 +175,7 @@ async def test_the_server_that_had_a_document_is_waited_for_after_a_failed_load(
     line.partition(60.0)
     world.lose(WAL, SNAPSHOTS)
     owner = await elsewhere(world, "owner", SOON)
-    load, failed = Host._load_in_turn, 0
+    load, failed = startup._load_in_turn, 0
 
     async def fail_first(host: Host, *args: Any) -> Any:
         nonlocal failed
@@ -183,7 +184,7 @@ async def test_the_server_that_had_a_document_is_waited_for_after_a_failed_load(
             raise error
         return await load(host, *args)
 
-    monkeypatch.setattr(Host, "_load_in_turn", fail_first)
+    monkeypatch.setattr(startup, "_load_in_turn", fail_first)
     await taken(owner)
     assert failed == 1
     assert owner.stats()["servers_absent"] == [writer.server_id]
@@ -204,14 +205,14 @@ async def test_the_server_that_had_a_document_is_waited_for_after_another_began_
     settings = replace(SOON, recover_seconds_max=0.1)
     between = Server(second, settings, clock=world.clock, data=world.data / "second" / "worker-0")
     await world._stack.enter_async_context(between)
-    load = Host._load_in_turn
+    load = startup._load_in_turn
 
     async def never(host: Host, *args: Any) -> Any:
         if host.context.server_id == between.server_id:
             await asyncio.sleep(3600.0)
         return await load(host, *args)
 
-    monkeypatch.setattr(Host, "_load_in_turn", never)
+    monkeypatch.setattr(startup, "_load_in_turn", never)
     statuses = await world.probe.hear("loro.status.doc")
     taking = asyncio.ensure_future(taken(between))
 
@@ -330,12 +331,13 @@ async def test_a_tombstone_lost_between_the_comparison_and_the_load_is_stored_ag
 
 def losing_before_a_load(world: World, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """NATS loses the WAL and the snapshots before the first load of that server; counts the losses."""
-    load, losses = Host._load_in_turn, 0
+    load, losses = startup._load_in_turn, 0
 
     async def lose_first(host: Host, *args: Any) -> Any:
         nonlocal losses
         if not losses:
             losses += 1
+            await world.probe.bus.barrier()  # the reply to the init arrives before the connection is lost
             world.lose(WAL, SNAPSHOTS)
             world.nats.restart(0.01)
 
@@ -346,7 +348,7 @@ def losing_before_a_load(world: World, server: Server, monkeypatch: pytest.Monke
             await server._ensure_streams()
         return await load(host, *args)
 
-    monkeypatch.setattr(Host, "_load_in_turn", lose_first)
+    monkeypatch.setattr(startup, "_load_in_turn", lose_first)
     return lambda: losses
 
 
@@ -433,7 +435,7 @@ async def test_a_server_that_could_not_store_a_document_is_named_in_its_down(
     await world.write(5)
     for sequence in range(1, 6):
         world.nats.store(WAL).remove(sequence)
-    writer.hosts["doc"].must_store = True
+    writer.hosts["doc"].state.memory_is_only_copy = True
     monkeypatch.setattr(compaction, "compact", fails)
     await writer.stop()
     owner = await elsewhere(world, "owner", SOON)

@@ -12,6 +12,7 @@ import pytest
 from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_server.document import startup
 from lorogo_server.rpc import methods
 from lorogo_server.sandbox import call_costs
 from lorogo_server.sandbox.child_process import ChildProcesses
@@ -168,7 +169,7 @@ async def test_an_answer_from_memory_in_doubt_is_dropped(memory: World, working:
         call = _called("get", probe, vector, early)
         await until(lambda: _set(working))
         async with server.hosts["doc"].busy:
-            await server.hosts["doc"].reload()
+            await startup.reload(server.hosts["doc"])
         working[1] = 1
         assert await _refusal(call) is Reason.BUSY
         assert await probe.value("doc") == {"body": "hello, world"}

@@ -8,6 +8,7 @@ import pytest
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.replies import Reply
 from lorogo_server.compaction import compaction
+from lorogo_server.document.ack_queue import AckQueue
 from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import Disconnected
@@ -25,10 +26,10 @@ async def test_what_is_moved_out_of_the_wal_is_counted_once(memory: World) -> No
     host, refused = server.hosts["doc"], 20
     for number in range(refused):
         await probe.put("doc", probe.split(b"garbage %d" % number))
-    await until(lambda: so(len(host.answers.to_quarantine) > 0))
-    await asyncio.gather(*(host.answers.retry_quarantine(host.epoch) for _ in range(2)))
-    await until(lambda: so(host.loaded.follower.taken == refused + 1 and not host.answers.to_quarantine))
-    assert host.answers.moved == refused
+    await until(lambda: so(len(host.refused.to_move) > 0))
+    await asyncio.gather(*(host.refused.move_all(host.epoch) for _ in range(2)))
+    await until(lambda: so(host.loaded.follower.taken == refused + 1 and not host.refused.to_move))
+    assert host.refused.moved == refused
     assert host.wal_messages == await probe.wal.count(subjects.wal("doc")) == 1
 
 
@@ -39,7 +40,7 @@ async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
     server, _ = await memory.server()
     probe, quarantine, tried = memory.probe, server.context.quarantine, list[int]()
     await probe.start("doc")
-    answers = server.hosts["doc"].answers
+    refused = server.hosts["doc"].refused
 
     async def in_vain(_lease: Lease, no: RefusedUpdate, _still_so: Callable[[], bool]) -> bool:
         tried.extend(no.sequences)
@@ -52,11 +53,11 @@ async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
 
     async def while_it_is_loaded(_lease: Lease, no: RefusedUpdate, _still_so: Callable[[], bool]) -> bool:
         tried.extend(no.sequences)
-        answers.forget_quarantine()
+        refused.clear()
         return False
 
     monkeypatch.setattr(quarantine, "move", while_it_is_loaded)
-    await answers.retry_quarantine(server.hosts["doc"].epoch)
+    await refused.move_all(server.hosts["doc"].epoch)
     assert tried == [1, 2, 1]
 
 
@@ -65,23 +66,23 @@ async def test_what_is_answered_while_its_trim_line_is_stored_is_not_left(
 ) -> None:
     """It would stay in the WAL, and keep all behind it there, until the next compaction."""
     server, host, stale = await before_a_trim(memory)
-    answers, probe, answered = host.answers, memory.probe, asyncio.Event()
-    reply = answers._reply
+    refused, probe, answered = host.refused, memory.probe, asyncio.Event()
+    reply = AckQueue._reply
 
-    async def later(inbox: str, said: Reply) -> bool:
+    async def later(acks: AckQueue, inbox: str, said: Reply) -> bool:
         await answered.wait()
-        return await reply(inbox, said)
+        return await reply(acks, inbox, said)
 
-    monkeypatch.setattr(answers, "_reply", later)
+    monkeypatch.setattr(AckQueue, "_reply", later)
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         await probe.put("doc", probe.split(stale))
         await until(lambda: so(server.context.counters.refused == 1))
     await storing
     answered.set()
     await probe.answer()
-    await until(lambda: so(answers.moved == 1))
-    assert not answers.left
-    assert not answers.to_quarantine
+    await until(lambda: so(refused.moved == 1))
+    assert not refused.kept
+    assert not refused.to_move
 
 
 async def test_what_is_refused_is_kept_though_nobody_can_be_told(
@@ -91,12 +92,12 @@ async def test_what_is_refused_is_kept_though_nobody_can_be_told(
     server, _ = await memory.server()
     probe = memory.probe
     await probe.start("doc")
-    answers = server.hosts["doc"].answers
+    refused = server.hosts["doc"].refused
 
-    async def cut_off(_inbox: str, _said: Reply) -> bool:
+    async def cut_off(_acks: AckQueue, _inbox: str, _said: Reply) -> bool:
         raise Disconnected("no connection")
 
-    monkeypatch.setattr(answers, "_reply", cut_off)
+    monkeypatch.setattr(AckQueue, "_reply", cut_off)
     await probe.put("doc", probe.split(b"garbage"))
-    await until(lambda: so(answers.moved == 1))
+    await until(lambda: so(refused.moved == 1))
     assert [stored.data async for stored in probe.rejected.read(subjects.rejected("doc"))] == [b"garbage"]
