@@ -195,7 +195,7 @@ STORED: tuple[Mutation, ...] = (
                 "think_seconds": 0.1,
             },
         ),
-        begin=1,
+        begin=62,
     ),
     Mutation(
         "deleted-before-copied",
