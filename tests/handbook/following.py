@@ -2,9 +2,9 @@
 
 What becomes of a block, by its language and the comment above it:
 
-    python                                run where the last one left off; `await` works, as in
-                                          `python -m asyncio`. With `asyncio.run(` in it: a program
-    text, below a Python block            what that printed
+    python                                pasted into `python -m asyncio`, statement by statement,
+                                          where the last one left off. With `asyncio.run(`: a program
+    text, below a Python block            what that printed, without the values that the interpreter echoes
     console                               typed into a terminal (console.py)
     <!-- terminal: NAME -->               the terminal of that name, which goes on
     <!-- exit code: 2 -->                 how the last command of a console ends
@@ -14,6 +14,7 @@ What becomes of a block, by its language and the comment above it:
 
 import ast
 import asyncio
+import codeop
 import inspect
 import io
 import os
@@ -63,6 +64,35 @@ def treatment(block: Block, *, below_python: bool) -> tuple[str, str]:
         case _, language:
             kind = language or "no language"
             raise AssertionError(f"{block.where}: a block of {kind} that is neither run nor marked")
+
+
+def statements(block: Block) -> list[tuple[int, str]]:
+    """The statements of a Python block as an interpreter splits pasted lines, each with its line on the page.
+
+    AssertionError if it refuses one: a line at the left margin right below an indented one is not
+    a new statement, and a blank line ends a compound statement.
+    """
+    complete = codeop.CommandCompiler()
+    complete.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    found: list[tuple[int, str]] = []
+    pending: list[str] = []
+    # the blank line is the reader's Enter
+    for line, text in enumerate([*block.text.rstrip("\n").split("\n"), ""], start=block.line):
+        if not pending and not text:
+            continue
+        pending.append(text)
+        source = "\n".join(pending)
+        try:
+            if complete(source, block.page, "single") is None:
+                continue
+        except SyntaxError as error:
+            raise AssertionError(
+                f"{block.page}:{line}: an interpreter refuses {text!r}: {error.msg}"
+            ) from None
+        found.append((line + 1 - len(pending), source))
+        pending = []
+    assert not pending, f"{block.where}: an interpreter waits for more lines"
+    return found
 
 
 class Reader:
@@ -197,19 +227,20 @@ class Reader:
         self._printed = [self._usual(line) for line in out.decode().splitlines()]
 
     async def _run(self, block: Block) -> None:
-        lines = "\n" * (block.line - 1)  # so that a traceback names the line of the page
-        code = compile(
-            lines + self._ours(block.text),
-            str(ROOT / block.page),
-            "exec",
-            flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
-        )
         out = io.StringIO()
         with redirect_stdout(out):
             async with asyncio.timeout(60):
-                made = eval(code, self.names)  # it is what is tested
-                if inspect.isawaitable(made):
-                    await made
+                for line, source in statements(block):
+                    code = compile(
+                        "\n" * (line - 1)
+                        + self._ours(source),  # so that a traceback names the line of the page
+                        str(ROOT / block.page),
+                        "exec",
+                        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+                    )
+                    made = eval(code, self.names)  # it is what is tested
+                    if inspect.isawaitable(made):
+                        await made
         self._printed = [self._usual(line) for line in out.getvalue().splitlines()]
 
     def _ours(self, text: str) -> str:

@@ -1,11 +1,12 @@
 """Every page of the handbook is true: its commands are typed, and its output is the printed one."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.handbook.following import Reader, treatment
+from tests.handbook.following import Reader, statements, treatment
 from tests.handbook.markdown import HANDBOOK, ROOT, Block, blocks, name_of
 from tests.handbook.reasons import REASONS, check
 
@@ -76,6 +77,40 @@ def test_a_block_that_no_test_runs_is_found(one: Block, words: str) -> None:
     """Whatever its language and its mark."""
     with pytest.raises(AssertionError, match=words):
         treatment(one, below_python=False)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_can_be_pasted(page: str) -> None:
+    """Each into `python -m asyncio`, which ends a compound statement at a blank line only."""
+    for one in blocks(HANDBOOK / f"{page}.md"):
+        if one.language == "python" and treatment(one, below_python=False)[0] == "run":
+            statements(one)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("for _ in [1]:\n    pass\nprint(1)", "page.md:3: an interpreter refuses 'print"),
+        ("try:\n    pass\nexcept OSError:\n    pass\ntry:\n    pass\nfinally:\n    pass", "page.md:5"),
+        ("if True:\n    a = 1\n\n    b = 2", "page.md:4: an interpreter refuses '    b"),
+        ("print(", "page.md:1: an interpreter waits"),
+    ],
+)
+def test_a_block_that_cannot_be_pasted_is_found(text: str, words: str) -> None:
+    """A missing blank line, one inside of a statement, a statement without an end."""
+    with pytest.raises(AssertionError, match=re.escape(words)):
+        statements(block("python", text))
+
+
+def test_statements_keep_their_lines() -> None:
+    """Compound statements, one that spans lines, `await`, and comments between them."""
+    text = "a = (\n    1\n)\nasync with b:\n    c\n\n# d\nawait e\n"
+    assert statements(block("python", text)) == [
+        (1, "a = (\n    1\n)"),
+        (4, "async with b:\n    c\n"),
+        (7, "# d"),
+        (8, "await e"),
+    ]
 
 
 @pytest.mark.parametrize(
