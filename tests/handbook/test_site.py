@@ -69,6 +69,14 @@ def test_the_navigation_names_every_page() -> None:
     assert {name_of(path) for path in named} <= {name_of(page) for page in PAGES}
 
 
+def test_the_first_page_links_every_page() -> None:
+    """The table of docs/index.md links each page of docs/ and of the handbook."""
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / target.partition("#")[0]).resolve() for _, target in links(index)}
+    pages = {*index.parent.glob("*.md"), *(index.parent / "handbook").glob("*.md")} - {index}
+    assert {name_of(page) for page in pages - linked} == set()
+
+
 def test_the_site_is_made_of_these_pages() -> None:
     """The pages that docs/conf.py includes are the pages of these tests."""
     settings: dict[str, object] = {}
