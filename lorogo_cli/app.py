@@ -278,7 +278,11 @@ def restore(
     ],
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="State at a time (2026-11-16T10:30) or age (5m)."),
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="State at a time (2026-11-16T10:30; local without a zone such as Z) or age (5m).",
+        ),
     ] = None,
     document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = "",
     to: Annotated[

@@ -13,7 +13,9 @@ from lorogo_client.errors import InvalidMoment
 from lorogo_protocol.loro.shown_version import show_version, unknown_version
 
 __all__ = [
+    "FutureMoment",
     "TooOldMoment",
+    "check_past",
     "invalid_moment",
     "moment",
     "parse_at",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 _SECOND_NS = 1_000_000_000
+_CLOCKS_NS = 5 * _SECOND_NS  # the clock of a server that dated a version may be ahead by this much
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {
     "ms": _SECOND_NS // 1000,
@@ -41,6 +44,10 @@ _AGO = re.compile(rf"-?((?:{_PART.pattern})+)(?: ago)?")
 
 class TooOldMoment(InvalidMoment):
     """A time before 1970, which no document reaches."""
+
+
+class FutureMoment(InvalidMoment):
+    """A time in the future, of which there is no state yet."""
 
 
 def moment(at: datetime | str | int | bytes, *, now_ns: int) -> int | bytes:
@@ -92,6 +99,14 @@ def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
     if moment < 0:
         raise TooOldMoment(f"{_brief(text)} is before 1970")
     return moment
+
+
+def check_past(time_ns: int, text: str, *, now_ns: int, zone: tzinfo | None = None) -> None:
+    """Raise FutureMoment if the time, given as `text`, is in the future; the message has now in `zone`."""
+    if time_ns > now_ns + _CLOCKS_NS:
+        raise FutureMoment(
+            f"{_brief(text)} is in the future: it is {show_time(now_ns, zone)} now; choose a past time"
+        )
 
 
 def _calendar(text: str, zone: tzinfo | None) -> int:

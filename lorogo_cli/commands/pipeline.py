@@ -46,7 +46,11 @@ Documents = Annotated[
 ]
 AsOf = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="TIME", help="State at a time (2026-11-16T10:30) or age (2d)."),
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="State at a time (2026-11-16T10:30; local without a zone such as Z) or age (2d).",
+    ),
 ]
 Master = Annotated[
     str | None,

@@ -12,7 +12,7 @@ import nanoid
 
 from lorogo_cli.connect.client import unauthorized, unreachable
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.doc.versions import parse_time, show_time
+from lorogo_cli.doc.versions import parse_past, show_time
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import disk_sentence, warn
 from lorogo_cli.render.output import progress_bar, say, say_json, say_table
@@ -49,7 +49,7 @@ async def restore(
         raise CommandError("--to needs --document: name the one document to restore")
     for document_id in filter(None, (document, to)):
         ids.check_document_id(document_id)
-    at_ns = None if at is None else parse_time(at, now_ns=time.time_ns())
+    at_ns = None if at is None else parse_past(at, now_ns=time.time_ns())
     wanted = RestoreRequest(at_ns, document, to, merge)
     sources = [source for place in journals for source in find(place)]
     async with AsyncExitStack() as stack:

@@ -68,7 +68,9 @@ DocumentId = Annotated[str, typer.Argument(metavar="ID", help="The document's id
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="WHEN", help="A version (v...), a time (2026-11-16T10:30), or an age (10m)."
+        "--at",
+        metavar="WHEN",
+        help="A version (v...), a time (2026-11-16T10:30; local without a zone such as Z), or an age (10m).",
     ),
 ]
 Origins = Annotated[

@@ -135,7 +135,12 @@ def history(
 @app.command(context_settings=_AGES)
 def revert(
     document: DocumentId,
-    when: Annotated[str, typer.Argument(metavar="WHEN", help="A version (v...), a time, or an age (10m).")],
+    when: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHEN", help="A version (v...), a time (local without a zone such as Z), or an age (10m)."
+        ),
+    ],
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
     token_file: TokenFile = None,

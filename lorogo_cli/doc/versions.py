@@ -9,6 +9,7 @@ from lorogo_client.versions import show_age, show_time, show_time_down, show_ver
 
 __all__ = [
     "parse_at",
+    "parse_past",
     "parse_time",
     "parse_version",
     "show_age",
@@ -19,11 +20,18 @@ __all__ = [
 
 
 def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
-    """Parse a time (Unix nanoseconds) or a version (frontiers). Raises CommandError."""
+    """Parse a past time (Unix nanoseconds) or a version (frontiers). Raises CommandError."""
+    return parse_version(text) if text.startswith("v") else parse_past(text, now_ns=now_ns, zone=zone)
+
+
+def parse_past(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
+    """Parse a time as `parse_time` does. Raises CommandError, also for one in the future."""
+    moment = parse_time(text, now_ns=now_ns, zone=zone)
     try:
-        return versions.parse_at(text, now_ns=now_ns, zone=zone)
+        versions.check_past(moment, text, now_ns=now_ns, zone=zone)
     except InvalidMoment as error:
         raise CommandError(str(error)) from None
+    return moment
 
 
 def parse_version(text: str) -> bytes:

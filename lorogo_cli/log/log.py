@@ -25,7 +25,9 @@ FromSeq = Annotated[
 FromTime = Annotated[
     str | None,
     typer.Option(
-        "--from-time", metavar="WHEN", help="Start at a time (2026-11-16T10:30), an age (10m) or ns."
+        "--from-time",
+        metavar="WHEN",
+        help="Start at a time (2026-11-16T10:30; local without a zone such as Z), an age (10m) or ns.",
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with this key.")]

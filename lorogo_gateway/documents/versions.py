@@ -5,7 +5,15 @@ from collections.abc import Callable
 from datetime import UTC
 
 from lorogo_client.errors import InvalidMoment
-from lorogo_client.versions import TooOldMoment, invalid_moment, parse_time, parse_version, show_time
+from lorogo_client.versions import (
+    FutureMoment,
+    TooOldMoment,
+    check_past,
+    invalid_moment,
+    parse_time,
+    parse_version,
+    show_time,
+)
 from lorogo_gateway.problems import HttpProblem
 
 #: a version, an age, or a time with its zone
@@ -21,6 +29,7 @@ SCHEMA = {
 }
 
 _WHAT = re.compile(PATTERN)
+_LOCAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:.]+)?")
 _SPACE = re.compile(r"(T[0-9:.]+) ([0-9]{2}:[0-9]{2})")  # a `+` that was not percent-encoded
 
 
@@ -29,15 +38,25 @@ def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
 
     def parse(text: str) -> int | bytes:
         words = _SPACE.sub(r"\1+\2", text)
+        if _LOCAL.fullmatch(words):
+            detail = f"{text[:60]!r} has no zone: write a time with its zone, as in 2026-11-16T10:30:00Z"
+            raise HttpProblem(400, "invalid-moment", detail)
         if _WHAT.fullmatch(words) is None:
             raise HttpProblem(400, "invalid-moment", invalid_moment(text, example="2026-11-16T10:30:00Z"))
         try:
-            return parse_version(words) if words.startswith("v") else parse_time(words, now_ns=wall_ns())
+            if words.startswith("v"):
+                return parse_version(words)
+            now_ns = wall_ns()
+            moment = parse_time(words, now_ns=now_ns)
+            check_past(moment, words, now_ns=now_ns, zone=UTC)
+            return moment
         except InvalidMoment as error:
             if words.startswith("v"):
                 raise HttpProblem(404, "unknown-version", str(error)) from None
             if isinstance(error, TooOldMoment):
                 raise HttpProblem(404, "unknown-version", "the time is before every document") from None
+            if isinstance(error, FutureMoment):
+                raise HttpProblem(422, "invalid-moment", str(error)) from None
             raise HttpProblem(
                 422, "invalid-moment", f"this day or time does not exist: {text[:60]!r}"
             ) from None

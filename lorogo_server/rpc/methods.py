@@ -36,6 +36,7 @@ from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_server.values import document_value, patch, query
 from lorogo_server.values.document_value import TooDeep
 from lorogo_transport.errors import StorageFull, WrongLastSequence
+from lorogo_transport.timestamps import format_time_ns
 
 Answer = Mapping[str, object]
 Arguments = Mapping[str, object]
@@ -376,7 +377,9 @@ def _requested_version(host: Host, arguments: Arguments) -> bytes:
         intake = host.loaded.intake
         version = intake.history.at(at, intake.replica.frontiers())
         if version is None:
-            raise Refused(Reason.UNKNOWN_VERSION, "the document has no version that old")
+            raise Refused(
+                Reason.UNKNOWN_VERSION, f"the document has no version that old: {format_time_ns(at)}"
+            )
         return version.frontiers
     raise Refused(Reason.INVALID_REQUEST, "'at' must be a time in nanoseconds or frontiers")
 

@@ -303,11 +303,14 @@ def _updates(data: Path, document_id: str) -> set[tuple[str, str]]:
 
 
 def test_a_folder_without_a_journal_is_refused_with_one_sentence(tmp_path: Path) -> None:
-    """So is one that does not exist, and a time that is none."""
+    """So is one that does not exist, a time that is none, and one in the future."""
     assert "there is no journal in" in refused(lorogo("restore", "--journal", str(tmp_path), cwd=tmp_path))
     nowhere = lorogo("restore", "--journal", str(tmp_path / "x"), cwd=tmp_path)
     assert "is not a folder" in refused(nowhere)
     assert "is neither a time" in refused(
         lorogo("restore", "--journal", str(tmp_path), "--at", "soon", cwd=tmp_path)
+    )
+    assert "is in the future" in refused(
+        lorogo("restore", "--journal", str(tmp_path), "--at", "2999-01-01T00:00", cwd=tmp_path)
     )
     assert "--document" in refused(lorogo("restore", "--journal", str(tmp_path), "--to", "x", cwd=tmp_path))

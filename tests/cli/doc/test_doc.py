@@ -171,7 +171,10 @@ def test_a_document_goes_back_to_a_version(stack: Stack) -> None:
     assert versions
     said(stack.lorogo("doc", "get", "back", "--at", versions[0]["time"]))
     assert versions[0]["version"] in said(stack.lorogo("doc", "history", "back"))
-    assert "no version that old" in refused(stack.lorogo("doc", "revert", "back", "-9d"))
+    old = refused(stack.lorogo("doc", "revert", "back", "-9d"))
+    assert re.search(r"no version that old: 20[0-9-]+T[0-9:.]+Z", old)
+    for command in (("get", "back", "--at"), ("revert", "back"), ("fork", "back", "later", "--at")):
+        assert "is in the future" in refused(stack.lorogo("doc", *command, "2999-01-01T00:00"))
 
 
 def test_a_document_is_forked_exported_and_imported(stack: Stack) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lorogo_cli.doc.versions import (
     parse_at,
+    parse_past,
     parse_time,
     parse_version,
     show_age,
@@ -76,6 +77,29 @@ def test_a_time_before_1970_is_refused(text: str) -> None:
     """The wire counts nanoseconds from 1970."""
     with pytest.raises(CommandError, match="1970"):
         parse_time(text, now_ns=NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("2026-11-15T23:37:31.123Z", True),
+        ("2026-11-15T23:37:36Z", True),  # by the clock of the server that dated a version
+        ("2026-11-15T23:37:37Z", False),
+        ("2026-11-16T00:37:37", False),  # Berlin's
+        ("9999-12-31T23:59:59.999999Z", False),
+    ],
+)
+def test_a_time_in_the_future_is_refused(text: str, good: bool) -> None:
+    """`--at` of the future is a mistake, not the present; clocks may differ by 5 seconds."""
+    for parse in (parse_at, parse_past):
+        if good:
+            parse(text, now_ns=NOW, zone=BERLIN)
+            continue
+        with pytest.raises(CommandError) as caught:
+            parse(text, now_ns=NOW, zone=BERLIN)
+        assert str(caught.value) == (
+            f"{text!r} is in the future: it is 2026-11-16T00:37:31.124+01:00 now; choose a past time"
+        )
 
 
 @given(st.binary(min_size=1, max_size=64))

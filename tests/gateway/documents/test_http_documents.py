@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -209,9 +210,11 @@ async def test_the_past_can_be_read(gate: Gate) -> None:
     assert then.json() == {"body": "hello"}
     assert then.headers["etag"] == f'"{old}"'
     assert (await gate.http.get("/v1/documents/doc", params={"at": new})).json() == {"body": "new"}
-    for now in ("now", "0s", "2069-01-01T00:00:00Z", "2069-01-01T00:00:00+01:00"):
+    here = datetime.now(timezone(timedelta(hours=1))).isoformat()
+    utc = datetime.now(UTC).isoformat()
+    for now in ("now", "0s", here, utc):
         assert (await gate.http.get("/v1/documents/doc", params={"at": now})).json() == {"body": "new"}
-    raw = "/v1/documents/doc?at=2069-01-01T00:00:00+01:00"  # a plus without percent-encoding
+    raw = f"/v1/documents/doc?at={here}"  # a plus without percent-encoding
     assert (await gate.http.get(raw)).json() == {"body": "new"}
     octets = {"accept": "application/octet-stream"}
     past = await gate.http.get("/v1/documents/doc", params={"at": old}, headers=octets)
@@ -230,12 +233,26 @@ async def test_the_past_can_be_read(gate: Gate) -> None:
         if never.startswith("v"):
             sentence = f"'{never}' is not a version of this document; its history lists them"
             assert reverted.json()["detail"] == asked.json()["detail"] == sentence
-    for bad in ("soon", "2026-11-16", "2026-11-16T10:30", "", "v", "10m\n"):
+    for bad in ("soon", "", "v", "10m\n"):
         refused = await gate.http.get("/v1/documents/doc", params={"at": bad})
         problem(refused, 400, "invalid-moment")
         assert "is neither a time (2026-11-16T10:30:00Z" in refused.json()["detail"]
     no_day = await gate.http.get("/v1/documents/doc", params={"at": "2026-02-30T00:00:00Z"})
     problem(no_day, 422, "invalid-moment")
+    for local in ("2026-11-16", "2026-11-16T10:30", "2026-11-16T10:30:00.5"):
+        refused = await gate.http.get("/v1/documents/doc", params={"at": local})
+        problem(refused, 400, "invalid-moment")
+        assert refused.json()["detail"] == (
+            f"'{local}' has no zone: write a time with its zone, as in 2026-11-16T10:30:00Z"
+        )
+    ahead = {"at": "2069-01-01T00:00:00+01:00"}
+    for refused in (
+        await gate.http.get("/v1/documents/doc", params=ahead),
+        await gate.http.post("/v1/documents/doc/revert", json=ahead),
+        await gate.http.post("/v1/documents/doc/fork", json={"to": "copy", **ahead}),
+    ):
+        problem(refused, 422, "invalid-moment")
+        assert "is in the future: it is 2" in refused.json()["detail"]
 
 
 async def test_a_patch_is_all_or_nothing(gate: Gate) -> None:
