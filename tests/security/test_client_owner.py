@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_client import Client, ClientSettings, DocumentFailed, NotAllowed, NotAuthorized, State
+from lorogo_client import (
+    Client,
+    ClientSettings,
+    DocumentFailed,
+    NoSuchDocument,
+    NotAllowed,
+    NotAuthorized,
+    State,
+)
 from lorogo_client.awaitables import AwaitableContext
 from lorogo_protocol.status import Failed
 from lorogo_server import Server, ServerSettings
@@ -78,3 +86,13 @@ async def test_an_operator_calls_with_a_seed_and_a_token(closed: Closed) -> None
         for call in (tokenless.document("plan").get(), tokenless.document("plan").patch([])):
             with pytest.raises(NotAllowed, match=r"a token that grants (read|write) on 'plan' is missing"):
                 await call
+
+
+async def test_a_reader_creates_an_empty_document_by_opening_it(closed: Closed) -> None:
+    """NATS and the owner allow that, as docs/SECURITY.md states; calls of a reader create none."""
+    async with _client(closed, mint({"minutes-*": "read"})) as ann:
+        with pytest.raises(NoSuchDocument):
+            await ann.document("minutes-1").get(timeout=SECONDS)
+        async with ann.open("minutes-1") as session:
+            assert session.doc.get_deep_value() == {}
+        assert (await ann.document("minutes-1").get(timeout=SECONDS))["value"] == {}
