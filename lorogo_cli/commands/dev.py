@@ -38,18 +38,19 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
         store /= "closed"
         await asyncio.to_thread(closed_folder.make_private, store)
     with stop_signals() as stop:
+        lorogo = typed(sys.argv[0], sys.executable, Path.cwd(), shutil.which)
         if port and await _answers(port):
             other = port % 65535 + 1
             raise CommandError(
                 f"port {port} is taken: if another `lorogo dev` uses it, use that one or stop it;"
                 f" otherwise choose other ports and another folder, as in"
-                f" `lorogo dev --port {other} --web-port {web_port and web_port % 65535 + 1}"
+                f" `{lorogo} dev --port {other} --web-port {web_port and web_port % 65535 + 1}"
                 f" --store .lorogo-{other}`"
             )
         if web_port and await _answers(web_port):
             raise CommandError(
                 f"port {web_port} is taken by another program: choose another port for the gateway, as in"
-                f" `lorogo dev --web-port {web_port % 65535 + 1}`"
+                f" `{lorogo} dev --web-port {web_port % 65535 + 1}`"
             )
         with worker_identity.held(
             store / "server", 0, new_nanoid, closed=closed, option="--store"

@@ -111,7 +111,9 @@ def test_the_printed_commands_work_and_a_stop_is_graceful(tmp_path: Path) -> Non
 def test_a_second_dev_says_what_to_do(stack: Stack) -> None:
     """A second process cannot use the port or the store; its error names the option to change."""
     port = stack.url.rpartition(":")[2]
-    assert f"port {port} is taken" in refused(stack.lorogo("dev", "--port", port))
+    second = refused(stack.lorogo("dev", "--port", port))
+    assert f"port {port} is taken" in second
+    assert f" -m lorogo_cli dev --port {int(port) + 1} " in second  # as this process was started
     web = re.search(r"dashboard +http://127\.0\.0\.1:([0-9]+)/dashboard", stack.screen)
     assert web is not None
     taken = refused(stack.lorogo("dev", "--port", "0", "--web-port", web[1], "--store", "other"))
