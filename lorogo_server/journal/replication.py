@@ -6,6 +6,7 @@ result. A started replica is kept: a server that joins adds replicas and removes
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -30,6 +31,12 @@ _WAIT_SECONDS = 10.0
 _LOGGED_MAX = 1000
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared, not bound
 PartitionKey = tuple[str, int]  # a server and a partition of its journal
+
+
+def _why(error: OSError | LogError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "the port is in use; choose another in --journal-listen, or omit it with several workers"
+    return str(error)
 
 
 def chosen(server_id: str, others: Iterable[str], count: int) -> list[str]:
@@ -146,7 +153,7 @@ class ReplicatedJournal:
                     self._marks.append(_Mark(coordinator, self._count))
             except (OSError, LogError) as error:
                 where = f"{self._host}:{self._port}"
-                raise JournalStopped(f"cannot serve the journal on {where}: {error}") from error
+                raise JournalStopped(f"cannot serve the journal on {where}: {_why(error)}") from error
             host = self._advertise or (socket.gethostname() if self._host in _EVERYWHERE else self._host)
             self.address = f"{host}:{server.address[1]}"
             self._exits = exits.pop_all()

@@ -290,7 +290,7 @@ async def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with fleet(tmp_path) as world:
-            with pytest.raises(JournalStopped, match="cannot serve the journal on"):
+            with pytest.raises(JournalStopped, match=r"cannot serve the journal on .*in use; choose another"):
                 await world.server("one", journal_port=port)
             await world.server("one")
             await asyncio.sleep(0)
