@@ -108,10 +108,12 @@ def _age(time_ns: int | None) -> str:
 
 
 def _shown(row: Row) -> dict[str, str]:
-    shown = {"document": row["document"], "state": row["state"] + ("?" if row.get("stale") else "")}
-    if row["erased"]:
+    shown = {"document": row["document"]}
+    if row["erased"]:  # a state would suggest content: the owner of a tombstone is UP
         shown["erased"] = "permanently; only its tombstone is left"
-    elif row["deleted"]:
+    else:
+        shown["state"] = row["state"] + ("?" if row.get("stale") else "")
+    if row["deleted"] and not row["erased"]:
         shown["deleted"] = f"yes; `lorogo doc restore {row['document']}` restores it"
     if row["state"] == "ERROR":
         shown["trace"] = f"{row['trace']}; remove the cause, then run `lorogo reset {row['document']}`"

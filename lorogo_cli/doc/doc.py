@@ -53,7 +53,12 @@ def get(
 @app.command("set")
 def set_(
     document: DocumentId,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="title, tasks.0.done, or /tasks/0/done.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="title, tasks.0.done, or /tasks/0/done; tasks.- appends to a list."
+        ),
+    ],
     value: Annotated[
         str, typer.Argument(metavar="JSON", help="The value: '\"text\"', 3, '{\"done\": true}'.")
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 from lorogo_cli.doc.paths import is_index, pointer
 from lorogo_cli.errors import CommandError
+from lorogo_cli.render.values import show_count
 
 Operation = dict[str, Any]
 
@@ -45,7 +46,8 @@ def set_value(document: object, tokens: Sequence[str], new: object) -> PathAssig
                 return PathAssignment([_add(path, _nested(tokens[depth + 1 :], new))], exact=token != "-")
             case list():
                 raise CommandError(
-                    f"{_name(tokens[:depth])} is a list of {len(where)} items: {token} is not an index in it"
+                    f"{_name(tokens[:depth])} is a list of {show_count(len(where), 'item')}:"
+                    f" {token} is not an index in it; {_name([*tokens[:depth], '-'])} appends"
                 )
             case dict():
                 return PathAssignment([_add(path, _nested(tokens[depth + 1 :], new))], exact=True)

@@ -139,7 +139,7 @@ async def export(
         sys.stdout.buffer.flush()
         return
     await asyncio.to_thread(_write, Path(target), payload)
-    note(f"{show_size(len(payload))} in {target}")
+    say(f"{document_id} exported to {target}: {show_size(len(payload))}")
 
 
 def _write(target: Path, payload: bytes) -> None:

@@ -17,6 +17,7 @@ from lorogo_server.values.patch import apply_patch
 DOCUMENT: dict[str, Any] = {
     "title": "Hi",
     "tasks": [{"what": "a"}, {"what": "b"}],
+    "one": ["a"],
     "meta": {"n": 1, "none": None},
 }
 
@@ -88,7 +89,8 @@ def test_what_is_missing_on_the_way_is_made(path: str, operation: str, value: ob
         ("count", 3, "a number is not allowed at the top level of a document: .* count.value"),
         ("flag", True, "true or false is not allowed at the top level"),
         ("nothing", None, "null is not allowed at the top level"),
-        ("tasks.7", 1, "tasks is a list of 2 items: 7 is not an index in it"),
+        ("tasks.7", 1, "tasks is a list of 2 items: 7 is not an index in it; tasks.- appends"),
+        ("one.2", 1, "one is a list of 1 item: 2 is not"),
         ("tasks.x.y", 1, "tasks is a list of 2 items: x is not an index in it"),
         ("meta.n.x", 1, "meta.n is a number: it cannot contain other values"),
         ("meta.none.x", 1, "meta.none is null"),
