@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
+from coverage.results import should_fail_under
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -240,3 +242,12 @@ def test_no_file_names_a_path_of_one_machine() -> None:
         if MACHINE_PATH.search(line)
     ]
     assert found == []
+
+
+def test_coverage_just_below_the_minimum_fails() -> None:
+    """The total is rounded before it is compared: without decimals 98.75 % passed as 99 %."""
+    configured = Coverage(config_file=str(ROOT / "pyproject.toml")).get_option("report:precision")
+    assert isinstance(configured, int)
+    minimum = int(re.findall(r"PROTOCOL_COVERAGE_MIN \?= (\d+)", (ROOT / "Makefile").read_text("utf-8"))[0])
+    assert should_fail_under(minimum - 0.01, minimum, configured)
+    assert not should_fail_under(minimum, minimum, configured)

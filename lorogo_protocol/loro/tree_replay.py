@@ -33,11 +33,12 @@ def replay_steps(doc: LoroDoc, begins: VersionVector, most: int) -> int:
 
 def _operation(spans: list[tuple[int, int, int]], number: int) -> tuple[int, int]:
     """Return peer and counter of the operation with that index over all spans."""
-    for peer, first, end in spans:
-        if number < end - first:
-            return peer, first + number
+    later = iter(spans)
+    peer, first, end = next(later)
+    while number >= end - first:
         number -= end - first
-    raise IndexError(number)
+        peer, first, end = next(later)
+    return peer, first + number
 
 
 def _depth(doc: LoroDoc, peer: int, counter: int, most: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
-from lorogo_protocol.loro.crdt import CrdtPanic, guard
+from lorogo_protocol.loro.crdt import CrdtPanic, guard, reading
 
 
 class PanicException(BaseException):
@@ -52,6 +52,23 @@ def test_everything_else_passes(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, guard():
         raise error
     assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (BaseException("something else"), InvalidUpdate),
+        (BaseException("a version before the shallow history's start version"), HistoryTrimmed),
+        (PanicException("called `Option::unwrap()` on a `None` value"), CrdtPanic),
+    ],
+)
+def test_an_unspecific_error_over_foreign_bytes_is_an_invalid_update(
+    error: BaseException, ours: type[CrdtError]
+) -> None:
+    """`reading()` keeps the class of every other error."""
+    with pytest.raises(CrdtError) as caught, reading():
+        raise error
+    assert (type(caught.value), str(caught.value)) == (ours, str(error))
 
 
 def test_nothing_happens_when_nothing_is_raised() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,6 +38,15 @@ def test_a_reach_refuses_what_is_no_update_or_vector() -> None:
         with pytest.raises(InvalidUpdate):
             refused(b"\xff\xff")
     assert crdt.counters(reach.encode()) == {}
+
+
+def test_an_interrupt_passes_through_a_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the update's fault."""
+    reach = crdt.Reach(crdt.nothing_known())
+    reading = Mock(decode_import_blob_meta=Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(crdt, "LoroDoc", reading)
+    with pytest.raises(KeyboardInterrupt):
+        reach.add(b"any")
 
 
 def test_updates_replayed_are_the_document() -> None:

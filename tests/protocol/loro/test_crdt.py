@@ -15,8 +15,10 @@ from lorogo_protocol.loro.crdt import (
     Applied,
     CrdtPanic,
     Replica,
+    UnclearPanic,
     Unready,
     Version,
+    counters,
     nothing_known,
     try_decoding,
     vector_items,
@@ -230,6 +232,15 @@ def test_what_cannot_be_worked_out_poisons_the_replica_aloud(monkeypatch: pytest
         reader.apply(everything(writer))
 
 
+def test_a_read_after_a_panic_does_not_blame_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any update that is not in the state yet may be the cause."""
+    reader = Replica(lazy=True)
+    reader.apply(typed(replica(1), "hello"))
+    monkeypatch.setattr(Replica, "_steps", Mock(side_effect=CrdtPanic("it does not fit")))
+    with pytest.raises(UnclearPanic, match="it does not fit"):
+        reader.value()
+
+
 def test_covers_asks_without_changing() -> None:
     """`covers` compares the changes of an update with the document, and changes neither."""
     writer = replica(1)
@@ -426,6 +437,17 @@ def test_reverting_is_a_new_change() -> None:
     assert text(writer) == "a"
     assert reader.apply(writer.updates_since(reader.version().vector)) == Applied(new=True)
     assert text(reader) == "a"
+
+
+def test_a_copy_writes_under_the_peer_id_that_it_is_given() -> None:
+    """A revert as well."""
+    writer = replica(1)
+    typed(writer, "abc")
+    copy = writer.fork()
+    copy.write_as(9)
+    copy.revert_to(version((1, 0)))
+    assert text(copy) == "a"
+    assert set(counters(copy.version().vector)) == {1, 9}
 
 
 def test_a_fork_is_independent() -> None:

@@ -6,6 +6,7 @@ import pytest
 from loro import CounterSpan, ExportMode, IdSpan, LoroDoc, LoroMap, VersionVector
 
 from lorogo_protocol.errors import OperationIdsReused
+from lorogo_protocol.loro import operation_ids
 from lorogo_protocol.loro.crdt import Replica
 
 
@@ -110,3 +111,48 @@ def test_trimmed_history_counts_as_equal() -> None:
     doc.commit()
     shallow = Replica(doc).shallow_snapshot(Replica(doc).frontiers())
     Replica.from_snapshot(shallow).check_ids(everything(twin("other")))
+
+
+def test_a_dependency_that_the_document_lacks_contradicts_it() -> None:
+    """Operations that the document has cannot depend on operations that it lacks."""
+    other = LoroDoc()
+    other.peer_id = 8
+    other.get_text("t").insert(0, "other")
+    other.commit()
+    theirs = LoroDoc()
+    theirs.peer_id = 7
+    theirs.import_(everything(other))
+    theirs.get_text("t").insert(5, "hello")
+    theirs.commit()
+    update = theirs.export(ExportMode.UpdatesInRange([IdSpan(7, CounterSpan(0, 5))]))
+    with pytest.raises(OperationIdsReused):
+        Replica(twin("hello")).check_ids(update)
+    waiting = twin("hel")  # the update adds something, so its dependency may only be late
+    Replica(waiting).check_ids(update)
+
+
+def test_an_update_that_begins_in_trimmed_history_counts_as_equal() -> None:
+    """The dependencies of its first operation are not known any more."""
+    doc = twin("hello")
+    shallow = Replica(doc).shallow_snapshot(Replica(doc).frontiers())
+    doc.get_text("t").insert(5, " there")
+    doc.commit()
+    replica = Replica.from_snapshot(shallow)
+    replica.apply(everything(doc))
+    replica.check_ids(doc.export(ExportMode.UpdatesInRange([IdSpan(7, CounterSpan(2, 11))])))
+
+
+@pytest.mark.parametrize("bound", ["_PEERS_MAX", "_BELOW_MAX"])
+def test_a_comparison_above_its_bounds_is_not_made(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """Then equal ids count as equal content: with few peers and little history the difference is found."""
+    ours, theirs = crowd(1), crowd(1)
+    for doc, card in ((ours, 1), (theirs, 2)):
+        doc.peer_id = 7
+        doc.get_movable_list("movable").push(0)
+        doc.get_movable_list("movable").set(0, card)
+        doc.commit()
+    update = theirs.export(ExportMode.UpdatesInRange([IdSpan(7, CounterSpan(0, 2))]))
+    with pytest.raises(OperationIdsReused):
+        Replica(ours).check_ids(update)
+    monkeypatch.setattr(operation_ids, bound, 1)
+    Replica(ours).check_ids(update)

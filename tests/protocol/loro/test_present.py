@@ -55,6 +55,32 @@ def test_marks_of_removed_entries_are_bounded() -> None:
     assert set(present.states()) == {"stays"}
 
 
+def test_so_many_bytes_of_updates_sweep_the_marks() -> None:
+    """Marks of removed entries are bounded without a reader as well."""
+    present = BoundedPresenceStore(60.0, bytes_max=10_000)
+    present.apply(entry("stays"))
+    for number in range(100):
+        present.apply(removal(f"{number}" + "k" * 1_000))
+    with_marks = present._presence.encode_all()
+    assert len(with_marks) < 20_000
+    assert read(with_marks) == {"stays": "here"}
+
+
+def test_an_entry_that_is_set_and_removed_between_two_counts_is_not_there() -> None:
+    """Loro reports both events; the store decides."""
+    gone: list[str] = []
+    present = BoundedPresenceStore(60.0, gone=gone.append)
+    present._presence.apply(entry("left"))
+    present._presence.apply(entry("back"))
+    for key in ("left", "back"):
+        present._presence.store.delete(key)
+    time.sleep(0.003)
+    present.apply(entry("back", "again"))
+    assert present.states() == {"back": "again"}
+    assert (gone, present.size("left")) == (["left"], 0)
+    assert present.bytes == present.size("back") == len(entry("back", "again"))
+
+
 def test_an_expired_entry_is_dropped_without_a_read() -> None:
     """A sweep is enough."""
     gone: list[str] = []

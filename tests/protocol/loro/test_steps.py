@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loro import ExpandType, LoroDoc
+from loro import ExpandType, LoroDoc, VersionVector
 
 from lorogo_protocol.errors import InvalidUpdate, TooLong
-from lorogo_protocol.loro import crdt, operation_ids, steps
+from lorogo_protocol.loro import crdt, operation_ids, steps, tree_replay
 from lorogo_protocol.loro.crdt import Applied, Replica, nothing_known, vector_items
 from tests.protocol.support import everything, replica, text, typed
 
@@ -118,6 +118,33 @@ def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
         assert crdt.counters(doc.state_vv.encode()) == reached
         doc.attach()
         assert doc.get_deep_value() == replica(8, *there, *missing).value()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_read_between_two_steps_ends_the_walk() -> None:
+    """An attached document has its state."""
+    writer = replica(1)
+    doc = LoroDoc()
+    doc.detach()
+    doc.import_(typed(writer, "x" * 3_500))
+    walk = steps.walk(doc, steps.STEP_OPERATIONS)
+    next(walk)
+    doc.attach()
+    assert list(walk) == []
+    assert doc.get_text("t").to_string() == text(writer)
+
+
+def test_a_run_beside_trimmed_history_is_worked_out_at_once() -> None:
+    """Edits cannot be undone back to a version that is trimmed."""
+    writer, other = replica(1), replica(2)
+    base = [typed(writer, letter) for letter in "ab"]
+    for update in base:
+        other.apply(update)
+    typed(other, "y")
+    shallow = Replica.from_snapshot(other.shallow_snapshot(other.frontiers()))
+    parted = replica(3, base[0]).doc.oplog_frontiers
+    assert not steps.is_little(shallow.doc, shallow.doc.oplog_vv, parted, 1_000)
+    assert steps.is_little(other.doc, other.doc.oplog_vv, parted, 1_000)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -391,6 +418,16 @@ def test_a_tree_edit_beside_edits_of_deep_nodes_is_refused(depth: int, wide: boo
     one.doc.commit()
     reader.apply(everything(one))
     assert _refused(reader, _pushed(other, "tree", 1)) is refused
+
+
+@pytest.mark.parametrize("letters", [2, 200])
+def test_operations_of_other_containers_cost_a_tree_nothing(letters: int) -> None:
+    """Only those of nodes are repeated. The estimate samples the operations of every peer."""
+    base = _pushed(replica(1), "tree", 1)
+    doc = replica(9, base, typed(replica(2, base), "x" * letters), typed(replica(3, base), "y" * letters)).doc
+    begins = VersionVector.decode(replica(4, base).version().vector)
+    assert tree_replay.replay_steps(doc, begins, 10) == 0
+    assert tree_replay.replay_steps(doc, begins, 10_000_000) == 2 * letters * doc.len_ops
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -155,6 +155,20 @@ def test_an_update_without_its_final_chunk_expires() -> None:
     assert (no.reason, no.inbox, no.sequences) == (Reason.CHUNK_MISSING, "", (1,))
 
 
+def test_an_update_expires_when_the_document_got_too_many_bytes_beside_it() -> None:
+    """Its own bytes count from its first chunk on; a later update stays."""
+    first, *_ = cut(b"abcdefgh")
+    assembler = ChunkAssembler()
+    feed(assembler, [first])
+    (later, *_) = cut(b"ijklmnop", "later")
+    feed(assembler, [later, *cut(b"complete", "other")], first=2)
+    assert assembler.expire(0.0, span_bytes_max=16) == []
+    (no,) = assembler.expire(0.0, span_bytes_max=15)
+    assert (no.log_id, no.reason, no.sequences) == ("id", Reason.CHUNK_MISSING, (1,))
+    assert "more than 15 bytes" in no.message
+    assert [no.log_id for no in assembler.expire(60.0)] == ["later"]
+
+
 @given(st.binary(min_size=5, max_size=40), st.data())
 def test_a_nacked_id_starts_over(payload: bytes, data: st.DataObject) -> None:
     """After `chunk-missing` the same id, sent whole in any order, is whole."""
