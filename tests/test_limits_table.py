@@ -16,9 +16,13 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "LIMITS.md").read_text(encoding="utf-8")
 SETTINGS = {"G": GatewaySettings(), "S": ServerSettings(), "C": ClientSettings()}
 UNITS = {"": 1, "s": 1, "bytes": 1, "KiB": 1024, "MiB": 1024 * 1024}
-METRICS = set(
-    re.findall(r"^\| `(lorogo_[a-z0-9_]+)`", (ROOT / "docs" / "METRICS.md").read_text("utf-8"), re.MULTILINE)
-)
+METRICS = {
+    name
+    for cell in re.findall(
+        r"^\| (`lorogo_[^|]+) \|", (ROOT / "docs" / "METRICS.md").read_text("utf-8"), re.MULTILINE
+    )
+    for name in re.findall(r"`(\w+)`", cell)
+}
 
 
 TEST_OF = json.loads(

@@ -17,6 +17,7 @@ import sys
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -42,9 +43,9 @@ _HTTP_HEAD = f"""\
 {_MADE}
 
 Every request below `/v1`; a running gateway serves the same as OpenAPI, at `/v1/openapi.json`.
-[The gateway](../GATEWAY.md#http) has the rules of all requests. Rights apply only where the gateway requires
-[tokens](security.md). Values are JSON unless a media type is named. `{{id}}` is a
-[document id](../PROTOCOL.md#names). `?`: may be absent.""".splitlines()
+[The gateway](../GATEWAY.md#http) has the rules of all requests. Rights are on the document, and apply only where
+the gateway requires [tokens](security.md). Values are JSON unless a media type is named. `{{id}}` is a
+[document id](../PROTOCOL.md#names). `?`: may be absent. An `ETag` is the version, in quotes.""".splitlines()
 _WIRE_HEAD = f"""\
 # Wire reference
 
@@ -53,7 +54,7 @@ _WIRE_HEAD = f"""\
 Names and numbers of the protocol, from `lorogo_protocol`. [The wire](../PROTOCOL.md) specifies their use,
 and has the headers, the streams and the buckets.""".splitlines()
 _REASONS_HEAD = f"""\
-The codes of `{headers.REASON}`. *Retriable*: the same bytes, resent, may be accepted; clients
+The codes of `{headers.REASON}`. `*`: retriable; the same bytes, resent, may be accepted, and clients
 resend them automatically.""".splitlines()
 _CALLS_HEAD = f"""\
 The grant that each method of `{subjects.call("{verb}", "{id}")}` requires. `fork` also needs `write` on the
@@ -162,7 +163,9 @@ class _Problems:
         yield f"- those that need a token: {', '.join(sorted(self.with_token))};"
         yield f"- those with a body: {', '.join(sorted(self.with_body))}."
         yield from ("", "| status | meaning |", "|---|---|")
-        yield from (f"| {status} | {_cell(words)} |" for status, words in self.words.items())
+        for status, words in self.words.items():
+            if words != HTTPStatus(int(status)).phrase:
+                yield f"| {status} | {_cell(words)} |"
 
 
 def _refused(described: Mapping[str, Any]) -> frozenset[str]:
@@ -178,7 +181,7 @@ def _shared(operations: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 def _operation(one: Operation, described: Mapping[str, Any], problems: _Problems) -> Iterator[str]:
     yield from ("", f"### {one.method} {one.path}", "", one.about)
-    yield described.get("description", "Needs no token.")
+    yield described.get("description", "Needs no token.").replace(" on the document", "")
     yield ""
     for parameter in described.get("parameters", ()):
         if parameter["in"] != "path":
@@ -205,7 +208,10 @@ def _returned(answer: Mapping[str, Any]) -> str:
         _type(one["schema"]) + ("" if kind == "application/json" else f" as `{kind}`")
         for kind, one in answer.get("content", {}).items()
     ]
-    named = [f"`{name}`: {one['description'].rstrip('.')}" for name, one in answer.get("headers", {}).items()]
+    named = [
+        f"`{name}`" + ("" if name == "ETag" else f": {one['description'].rstrip('.')}")
+        for name, one in answer.get("headers", {}).items()
+    ]
     words = [", or ".join(content)] if content and content != ["object"] else []
     return "".join(f" {one}." for one in [*words, *map(_cell, named)])
 
@@ -280,7 +286,7 @@ def wire_page() -> str:
         by_access.setdefault(grants.VERBS[verb].word, []).append(f"`{verb}`")
     lines = [
         *_WIRE_HEAD,
-        *("", "## Reasons", "", *_REASONS_HEAD, "", "| reason | retriable | meaning |", "|---|---|---|"),
+        *("", "## Reasons", "", *_REASONS_HEAD, "", "| reason | meaning |", "|---|---|"),
         *_reasons(),
         *("", "## Subjects", "", "| subject | meaning |", "|---|---|"),
         *(f"| `{subject}` | {_cell(what)} |" for subject, what in _subjects()),
@@ -295,7 +301,7 @@ def wire_page() -> str:
 def _reasons() -> Iterator[str]:
     about = comments(reasons)
     for reason in reasons.Reason:
-        yield f"| `{reason.value}` | {'yes' if reason.retriable else ''} | {_cell(about[reason.name])} |"
+        yield f"| `{reason.value}`{' *' if reason.retriable else ''} | {_cell(about[reason.name])} |"
 
 
 def _subjects() -> Iterator[tuple[str, str]]:

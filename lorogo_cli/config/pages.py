@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from lorogo_cli.config.entries import PREFIX, SECTIONS, TOP, CommandSetting, entries
@@ -46,9 +46,9 @@ _HEAD: Final = """\
 """
 
 
-def tables() -> str:
-    """Return the tables in Markdown."""
-    return "\n".join(_tables()) + "\n"
+def tables(limits: Container[str] = ()) -> str:
+    """Return the tables in Markdown. Settings of `limits` (`gateway.rooms_max`) have no row: docs/LIMITS.md has it."""
+    return "\n".join(_tables(limits)) + "\n"
 
 
 def example() -> str:
@@ -56,7 +56,7 @@ def example() -> str:
     return _HEAD + "".join(_example())
 
 
-def _tables() -> Iterator[str]:
+def _tables(limits: Container[str]) -> Iterator[str]:
     for section in (TOP, *SECTIONS):
         yield f"## {f'[{section}]' if section else 'Before the sections'}"
         yield ""
@@ -66,9 +66,17 @@ def _tables() -> Iterator[str]:
             if heading:
                 yield f"### {heading}"
                 yield ""
-            yield "| key, flag | default | description |"
-            yield "|---|---|---|"
-            yield from map(_row, several)
+            limited = [one for one in several if f"{section}.{one.key}" in limits and _is_plain(one)]
+            rows = [_row(one) for one in several if one not in limited]
+            if limited:
+                names = ", ".join(f"`{one.key}`" for one in limited)
+                yield f"{'Also' if rows else 'In'} [Limits](LIMITS.md): {names}."
+            if limited and rows:
+                yield ""
+            if rows:
+                yield "| key, flag | default | description |"
+                yield "|---|---|---|"
+            yield from rows
         yield ""
     yield "## Other variables"
     yield ""
@@ -77,6 +85,11 @@ def _tables() -> Iterator[str]:
     yield "| variable | description |"
     yield "|---|---|"
     yield from (f"| `{name}` | {words} |" for name, words in sorted(OTHERS.items()))
+
+
+def _is_plain(entry: CommandSetting) -> bool:
+    """Return whether a table of limits tells all: no flag, no range of values."""
+    return not entry.flag and not _values(entry.setting)
 
 
 def _row(entry: CommandSetting) -> str:
