@@ -213,7 +213,7 @@ class DocumentRegistry:
         self._connection_losses += 1
         for host in self.hosts.values():
             host.connection_lost()
-        self._acquisition.sightings.forget()
+        self._acquisition.staleness.reset()
 
     async def confirm(self) -> None:
         """Confirm every lease with the stream leader, and have every host read missed messages."""

@@ -101,7 +101,6 @@ class PooledConnection:
         """Subscribe for replies."""
         bus, starter = self.context.bus, self.context.starter
         self._stop_watching = bus.watch_connection(starter.connection)
-        starter.connection(bus.connected)
         await self.context.caller.start()
         await self.context.replies.start()
 

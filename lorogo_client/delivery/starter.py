@@ -1,14 +1,13 @@
 """Getting a document served: ping, STARTING, init and retries, around the pure `lease.wish`.
 
-Staleness is measured by this process's clock, from when it first saw a revision, and only while it
-is connected: a process that cannot receive renewals must not conclude that there were none.
+Staleness is measured by this process's clock, from when it first saw a revision on this connection: a
+process that cannot receive renewals must not conclude that there were none.
 """
 
 import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import DocumentFailed, NoSuchDocument, NotServed, ServerFull
@@ -18,6 +17,7 @@ from lorogo_protocol.lease import GiveUp, Ping, RequestStart, Serve, StatusEntry
 from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.staleness import StalenessTracker
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import (
@@ -35,61 +35,9 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_SEEN_MAX = 100_000
 _STATUS_WAIT_SECONDS = 0.5  # how long to wait for a status message before reading the status again
 _FIND_SECONDS = 0.5  # for the first server to answer
 _TOKEN_DIGITS = 20
-
-
-@dataclass(slots=True)
-class RevisionAge:
-    """For how long this process has seen one revision."""
-
-    revision: int
-    seconds: float  # in earlier connected periods
-    since: float | None  # start of this connected period; None: not connected
-
-    def for_seconds(self, now: float) -> float:
-        return self.seconds + (0.0 if self.since is None else now - self.since)
-
-
-class RevisionAges:
-    """For how long this process has seen each document's current revision. Pure; time is an argument."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, RevisionAge] = {}
-        self._connected = True
-
-    def saw(self, document_id: str, revision: int, now: float, *, read: bool = True) -> float:
-        """Record a revision; return for how many seconds it has been seen.
-
-        A revision `read` from the stream's leader is current; one from a status message may be outdated.
-        """
-        seen = self._seen.get(document_id)
-        if seen is None or seen.revision != revision:
-            if seen is not None and not read and revision < seen.revision:
-                return seen.for_seconds(now)
-            self._seen.pop(document_id, None)
-            seen = self._seen[document_id] = RevisionAge(revision, 0.0, now if self._connected else None)
-            if len(self._seen) > _SEEN_MAX:
-                del self._seen[next(iter(self._seen))]  # the oldest entry: its measurement restarts
-        return seen.for_seconds(now)
-
-    def connection(self, connected: bool, now: float) -> None:
-        """Pause all measurements while no renewal can arrive."""
-        if connected == self._connected:
-            return
-        self._connected = connected
-        for seen in self._seen.values():
-            if not connected:
-                seen.seconds, seen.since = seen.for_seconds(now), None
-            else:
-                seen.since = now
-
-    def for_seconds(self, document_id: str, now: float) -> float:
-        """Return the seconds for which the newest revision has been seen; 0 if none was."""
-        seen = self._seen.get(document_id)
-        return 0.0 if seen is None else seen.for_seconds(now)
 
 
 class DocumentStarter:
@@ -113,22 +61,27 @@ class DocumentStarter:
         self.rng = rng
         self.new_id = new_id
         self.settings = settings
-        self.revision_ages = RevisionAges()
+        self._staleness = StalenessTracker()
         self._attempts: dict[str, set[_Attempt]] = {}  # that receive status messages, by document
 
-    def connection(self, connected: bool) -> None:
-        self.revision_ages.connection(connected, self.clock.now())
+    def connection(self, _connected: bool) -> None:
+        """Handle a change of the connection."""
+        self._staleness.reset()
 
     def on_status(self, document_id: str, entry: StatusEntry) -> None:
         """Handle a message on `loro.status.{id}`."""
-        self.revision_ages.saw(document_id, entry.revision, self.clock.now(), read=False)
+        self._staleness.saw(document_id, entry.revision, self.clock.now(), read=False)
         for attempt in self._attempts.get(document_id, ()):
             attempt.on_status(entry)
 
     def stale(self, document_id: str) -> bool:
         """True if the status was not renewed for so long that another server may replace the owner."""
-        seconds = self.revision_ages.for_seconds(document_id, self.clock.now())
+        seconds = self._staleness.unchanged_seconds(document_id, self.clock.now())
         return seconds >= self.settings.stale_seconds
+
+    def unchanged_seconds(self, document_id: str, revision: int) -> float:
+        """Return for how long this process has seen the revision that was read or written now."""
+        return self._staleness.saw(document_id, revision, self.clock.now())
 
     async def ping(self, document_id: str) -> bool | None:
         """Ping the owner. True: it answers; False: no subscriber; None: no answer in time."""
@@ -273,7 +226,7 @@ class _Attempt:
     def _next_step(self, entry: StatusEntry | None, ping: bool | None, answered: bool) -> lease.ClientStep:
         starter = self._starter
         revision = 0 if entry is None else entry.revision
-        seen = starter.revision_ages.saw(self._document_id, revision, starter.clock.now())
+        seen = starter.unchanged_seconds(self._document_id, revision)
         stale = starter.settings.stale_seconds
         return lease.wish(entry, seen_seconds=seen, ping=ping, init_answered=answered, stale_seconds=stale)
 
@@ -296,7 +249,7 @@ class _Attempt:
             )
         except (WrongLastSequence, OutcomeUnknown):
             return 0
-        starter.revision_ages.saw(self._document_id, revision, starter.clock.now())
+        starter.unchanged_seconds(self._document_id, revision)
         return revision
 
     async def _init(self, operation: str, expected: int | None = None) -> bool:

@@ -26,10 +26,10 @@ from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
+from lorogo_protocol.staleness import StalenessTracker
 from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_server.context import ServerContext
 from lorogo_server.ownership.lease import Lease
-from lorogo_server.ownership.staleness import StalenessTracker
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,
@@ -67,7 +67,7 @@ class Acquisition:
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self.sightings = StalenessTracker()
+        self.staleness = StalenessTracker()
         self._recovering: set[str] = set()  # documents that are being restored from journals
 
     async def take(self, document_id: str, message: Message) -> AcquiredDocument | AcquisitionDeclined:
@@ -216,7 +216,7 @@ class Acquisition:
             raise _NotNow("the document does not exist", reason=Reason.NOT_FOUND)
         seen = 0.0
         if entry is not None:
-            seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
+            seen = self.staleness.saw(document_id, entry.revision, context.clock.now())
         up = entry is not None and isinstance(entry.status, Up)
         match self._wish(entry, seen, await self._ping(document_id) if up else None):
             case RequestStart(retry_count, expected):

@@ -7,11 +7,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lorogo_client import ClientSettings, DocumentFailed, NotServed
-from lorogo_client.delivery.starter import DocumentStarter, RevisionAges
+from lorogo_client.delivery.starter import DocumentStarter
 from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_testing.memory_nats import MemoryNats
@@ -274,37 +272,3 @@ async def test_a_lost_connection_ends_the_attempt(world: MemoryNats, owner: Fake
     transport.cut()
     with pytest.raises(Disconnected):
         await task
-
-
-def test_only_time_while_connected_counts() -> None:
-    """Four seconds before and one after an outage of an hour are five seconds."""
-    revision_ages = RevisionAges()
-    assert revision_ages.saw("doc", 7, 100.0) == 0.0
-    revision_ages.connection(False, 104.0)
-    assert revision_ages.saw("doc", 7, 104.0 + HOUR) == 4.0
-    revision_ages.connection(True, 104.0 + HOUR)
-    assert revision_ages.saw("doc", 7, 105.0 + HOUR) == 5.0
-    assert revision_ages.saw("doc", 8, 106.0 + HOUR) == 0.0
-
-
-def test_a_word_that_was_overtaken_starts_no_new_watch() -> None:
-    """A heard revision below the one we know is old; one that was read from the leader is the truth."""
-    revision_ages = RevisionAges()
-    revision_ages.saw("doc", 7, 0.0)
-    assert revision_ages.saw("doc", 6, 3.0, read=False) == 3.0
-    assert revision_ages.saw("doc", 6, 3.0) == 0.0
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=20))
-def test_a_watch_never_counts_more_than_the_time_connected(steps: list[tuple[bool, float]]) -> None:
-    """Whatever the connection does, the watch shows exactly the connected time."""
-    revision_ages = RevisionAges()
-    now = connected_seconds = 0.0
-    connected = True
-    revision_ages.saw("doc", 1, now)
-    for next_connected, seconds in steps:
-        now += seconds
-        connected_seconds += seconds if connected else 0.0
-        assert revision_ages.saw("doc", 1, now) == pytest.approx(connected_seconds)
-        connected = next_connected
-        revision_ages.connection(connected, now)
