@@ -84,6 +84,8 @@ class JetStreamStream:
                 if loop.time() + _BUSY_SECONDS >= gives_up:
                     raise
                 await asyncio.sleep(_BUSY_SECONDS)
+                if loop.time() >= gives_up:
+                    raise  # the loop was busy: no time is left for another answer
                 continue
             if ack.get("stream") != self._name:
                 raise StreamMismatch(self._name, [f"{subject!r} is stored by stream {ack.get('stream')!r}"])

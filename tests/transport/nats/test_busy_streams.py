@@ -68,7 +68,7 @@ async def test_nats_server_refuses_what_is_above_its_bound(tmp_path: Path) -> No
         await transport.ensure(StreamSpec(name="s", subjects=("s.*",)))
         stream = transport.stream("s")
         with pytest.raises(StreamBusy):
-            await stream.append("s.a", bytes(2000), timeout=0.2)
+            await stream.append("s.a", bytes(2000), timeout=1.0)
         assert await stream.append("s.a", bytes(500)) == 1
         await stream.append_unconfirmed("s.a", bytes(2000))
         await asyncio.sleep(0)
