@@ -36,6 +36,7 @@ class Sender:
     round: int
     sent: int = 0
     acked: dict[str, set[str]] = field(default_factory=dict)
+    first_ack: asyncio.Event = field(default_factory=asyncio.Event)
     _inbox: str = ""
     _waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -81,6 +82,7 @@ class Sender:
         document, key = self._waiting.pop(message.subject.rpartition(".")[2], ("", ""))
         if document and message.data == b"ACK":
             self.acked.setdefault(document, set()).add(key)
+            self.first_ack.set()
 
 
 async def created(client: Client, document: str) -> None:
@@ -128,6 +130,8 @@ async def test_acked_updates_survive_any_kill(fresh_nats: EmbeddedNats, tmp_path
                 await asyncio.gather(*(created(client, name) for name in names))
                 done = asyncio.Event()
                 sending = [asyncio.create_task(sender.run(name, done)) for name in names]
+                async with asyncio.timeout(PATIENCE):
+                    await sender.first_ack.wait()
                 await asyncio.sleep(rng.uniform(0.1, 0.8))
                 for victim in victims:
                     await (fresh_nats.kill() if victim == "nats" else running[victim].kill())
