@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import disk_sentence, printing, warn
 from lorogo_cli.log.found import LogListing, found
-from lorogo_cli.log.progress import progress
 from lorogo_cli.log.read import LogScan, RecordFilter
-from lorogo_cli.render.output import note, say_json
+from lorogo_cli.render.output import byte_progress, note, say_json
 from lorogo_cli.render.values import show_count, show_size
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def _write(
 
     schema = SCHEMA.with_metadata({"lorogo.value": "msgpack"})
     rows = 0
-    with progress("exporting", total) as advance:
+    with byte_progress("exporting", total) as advance:
         with writing():
             writer = pq.ParquetWriter(file, schema, compression="zstd")
         try:

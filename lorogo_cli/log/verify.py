@@ -8,9 +8,8 @@ from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import AlreadyReported, printing
 from lorogo_cli.log.found import LogListing, found
 from lorogo_cli.log.ls import blocking_facts, facts, remarks
-from lorogo_cli.log.progress import progress
 from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, SegmentDamage, survey
-from lorogo_cli.render.output import say, say_json, say_table
+from lorogo_cli.render.output import byte_progress, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
 
 COLUMNS = ("SEGMENT", "SEQUENCES", "SERVED", "SIZE", "STATE")
@@ -20,7 +19,7 @@ def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
     """Print the result; return whether all is good. Raises CommandError if a segment could not be read."""
     here = found(path)
     checks: list[SegmentCheck] = []
-    with progress("verifying", here.bytes()) as advance:
+    with byte_progress("verifying", here.bytes()) as advance:
         for check in survey(here):
             checks.append(check)
             advance(check.bytes)
