@@ -12,26 +12,23 @@ import typer
 from typer.main import get_command
 
 from lorogo_cli.commands import config, health, pipeline
-from lorogo_cli.config.choice import ResolvedSettings
-from lorogo_cli.config.flags import handing, takes
+from lorogo_cli.config.flags import handing, service, settings_of
 from lorogo_cli.config.use import nats_of, start_logs
-from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.connect.nats_tls import with_nats_tls
 from lorogo_cli.connect.options import (
-    NATS_DEFAULT,
+    ClientOptions,
     DocumentId,
     Json,
-    Nats,
-    NatsSeed,
+    LogOptions,
+    NatsOptions,
     Origins,
-    TokenFile,
-    Verbose,
+    Scratch,
 )
 from lorogo_cli.connect.runtime import run as run_async
+from lorogo_cli.connect.shared_options import connection, taking
 from lorogo_cli.doc import doc
 from lorogo_cli.errors import INTERRUPTED, one_line
 from lorogo_cli.log import log
-from lorogo_cli.render.logs import ENVIRONMENT, configure
+from lorogo_cli.render.logs import ENVIRONMENT
 from lorogo_cli.services import auth
 from lorogo_cli.tokens import token
 from lorogo_protocol.errors import LorogoError
@@ -72,7 +69,7 @@ def lorogo(
     """Collaborative documents on NATS: run servers, read and change documents, see who owns what."""
 
 
-@app.command()
+@app.command(cls=taking(LogOptions))
 def dev(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port for NATS; 0 picks a free port.")
@@ -90,22 +87,20 @@ def dev(
         bool, typer.Option("--closed", help="Require tokens; the keys are generated in the store.")
     ] = False,
     origin: Origins = None,
-    verbose: Verbose = False,
 ) -> None:
     """Run a nats-server, a document server and the gateway with its pages on this machine.
 
     Every process on this machine can read and write; other machines cannot connect. --closed requires tokens.
     """
-    configure(verbose=verbose)
     from lorogo_cli.commands.dev import dev as work
 
     run_async(work, port, web_port, store, origin or [], closed=closed)
 
 
-@app.command()
-@takes("gateway")
-def gateway(settings: ResolvedSettings) -> None:
+@app.command(cls=service("gateway"))
+def gateway(context: typer.Context) -> None:
     """Run an HTTP and WebSocket gateway, with the change feed, metrics and the pages."""
+    settings = settings_of(context)
     start_logs(settings)
     from lorogo_cli.config.service_settings import gateway_settings
     from lorogo_cli.services.gateway import gateway as work
@@ -114,12 +109,12 @@ def gateway(settings: ResolvedSettings) -> None:
     run_async(work, nats_of(settings), ServiceKeys.of(settings), gateway_settings(settings))
 
 
-@app.command()
-@takes("serve")
+@app.command(cls=service("serve"))
 def serve(
-    settings: ResolvedSettings, worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None
+    context: typer.Context, worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None
 ) -> None:
     """Run document servers on an existing NATS."""
+    settings = settings_of(context)
     start_logs(settings, quiet=worker is not None)
     from lorogo_cli.config.probe_address import ListenAddress
     from lorogo_cli.config.service_settings import server_settings
@@ -140,28 +135,25 @@ def serve(
         run_async(work.parent, serving, settings["workers"], sys.argv[1:], handing(settings.file))
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def status(
+    context: typer.Context,
     document: Annotated[str | None, typer.Argument(metavar="ID", help="One document, in detail.")] = None,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Show documents, their owners, leases and sizes. Starts no document."""
-    configure(verbose=verbose)
     from lorogo_cli.commands import status as work
 
-    way = ConnectionOptions.of(nats, token_file, nats_seed)
+    way = connection(context)
     if document is None:
         run_async(work.of_all, way, as_json=json)
     else:
         run_async(work.of_one, way, document, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def feed(
+    context: typer.Context,
     since: Annotated[
         str | None,
         typer.Option(
@@ -183,27 +175,18 @@ def feed(
         ),
     ] = None,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Print every accepted update, once and in order, until Ctrl-C."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import feed as work
 
-    run_async(
-        work.follow,
-        ConnectionOptions.of(nats, token_file, nats_seed),
-        since,
-        document or [],
-        position,
-        as_json=json,
-    )
+    run_async(work.follow, connection(context), since, document or [], position, as_json=json)
 
 
-@app.command(context_settings={"ignore_unknown_options": True})  # one id in 64 begins with "-"
+@app.command(
+    context_settings={"ignore_unknown_options": True}, cls=taking(ClientOptions)
+)  # one id in 64 begins with "-"
 def trace(
+    context: typer.Context,
     log_id: Annotated[str, typer.Argument(metavar="LOG_ID", help="From logs, receipts or tables.")],
     document: Annotated[
         str, typer.Option("--document", metavar="ID", help="The update's document; makes the search faster.")
@@ -211,65 +194,41 @@ def trace(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Read journals from this time (2026-11-16T10:30) or age (2h) on.",
+            "--since", metavar="TIME", help="Read journals from this time (2026-11-16T10:30) or age (2h) on."
         ),
     ] = None,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Find one update in the WAL, journals, snapshot and rejected updates, and report its state.
 
     Starts no document. Exit code 1: the update was not found.
     """
-    configure(verbose=verbose)
     from lorogo_cli.commands import trace as work
 
-    known = run_async(
-        work.trace, ConnectionOptions.of(nats, token_file, nats_seed), log_id, document, since, as_json=json
-    )
+    known = run_async(work.trace, connection(context), log_id, document, since, as_json=json)
     if not known:
         raise typer.Exit(1)
 
 
-@app.command()
-def reset(
-    document: DocumentId,
-    json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
-) -> None:
+@app.command(cls=taking(ClientOptions))
+def reset(context: typer.Context, document: DocumentId, json: Json = False) -> None:
     """Clear a document's ERROR state after its cause is removed."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run_async(writes.reset, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
+    run_async(writes.reset, connection(context), document, as_json=json)
 
 
-@app.command()
-def compact(
-    document: DocumentId,
-    json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
-) -> None:
+@app.command(cls=taking(ClientOptions))
+def compact(context: typer.Context, document: DocumentId, json: Json = False) -> None:
     """Write a document's snapshot now, and purge the updates that it covers from the WAL."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run_async(writes.compact, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
+    run_async(writes.compact, connection(context), document, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(NatsOptions))
 def restore(
+    context: typer.Context,
     journal: Annotated[
         list[str],
         typer.Option(
@@ -294,28 +253,19 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and rebuild everything, write nothing.")
     ] = False,
-    scratch: Annotated[
-        Path | None,
-        typer.Option(
-            "--scratch", metavar="DIR", help="Folder for temporary files, as large as the journals."
-        ),
-    ] = None,
+    scratch: Scratch = None,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Rebuild documents from journals and archives on a NATS that lost them, and verify the result.
 
     Existing documents are not overwritten. To undo the deletion of a document, use `lorogo doc restore`.
     Exit code 1: something is missing, the rest was restored.
     """
-    configure(verbose=verbose)
     from lorogo_cli.commands import restore as work
 
     whole = run_async(
         work.restore,
-        ConnectionOptions.of(nats, None, nats_seed),
+        connection(context),
         journal,
         at=at,
         document=document,
@@ -329,7 +279,7 @@ def restore(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=taking(LogOptions))
 def chaos(
     kind: Annotated[
         str, typer.Option("--nats", metavar="one|three", help="One nats-server, or a cluster of three.")
@@ -347,8 +297,7 @@ def chaos(
         float | None, typer.Option("--minutes", min=0.1, max=1440, help="Inject faults for this long.")
     ] = None,
     every: Annotated[
-        float,
-        typer.Option("--every", metavar="SECONDS", min=0, help="Least time between two faults."),
+        float, typer.Option("--every", metavar="SECONDS", min=0, help="Least time between two faults.")
     ] = 5.0,
     edits_per_second: Annotated[
         float, typer.Option("--edits-per-second", min=0.1, max=500, help="Edits of all writers together.")
@@ -379,7 +328,6 @@ def chaos(
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Keep all files and logs in this empty folder."),
     ] = None,
-    verbose: Verbose = False,
 ) -> None:
     """Inject real faults into a cluster on this machine, and count the ACKed edits that are lost.
 
@@ -389,7 +337,6 @@ def chaos(
     Exit code 1: an ACKed edit is lost, a document is in the state ERROR, or the result could not be verified.
     docs/FAULTS.md explains every line.
     """
-    configure(verbose=verbose)
     from lorogo_cli.commands import chaos as work
 
     if show_list:
@@ -413,7 +360,7 @@ def chaos(
         raise typer.Exit(code)
 
 
-@app.command()
+@app.command(cls=taking(LogOptions))
 def bench(
     names: Annotated[
         list[str] | None,
@@ -437,14 +384,12 @@ def bench(
         str, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - for stdout.")
     ] = "",
     plot: Annotated[str, typer.Option("--plot", metavar="FILE", help="Draw the curves as SVG.")] = "",
-    verbose: Verbose = False,
 ) -> None:
     """Measure lorogo on this machine, and compare it with NATS alone in the same run.
 
     Starts its own nats-server, servers and clients on loopback, and stops them at the end. Exit code 1: a
     result is wrong. A missed goal is reported, but is not an error.
     """
-    configure(verbose=verbose)
     from lorogo_cli.commands import bench as work
 
     if not names:
@@ -456,10 +401,6 @@ def bench(
 
 
 # --- errors -------------------------------------------------------------------------------------------
-
-
-for commands in (app, auth.app, doc.app, health.app, log.app, pipeline.app, token.app):
-    with_nats_tls(commands)
 
 
 @cache

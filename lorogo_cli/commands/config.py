@@ -1,13 +1,12 @@
 """`lorogo config`: check settings, show their values and sources, print an example file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from lorogo_cli.config.choice import ResolvedSettings
 from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, SECTIONS
-from lorogo_cli.config.flags import Config, takes
+from lorogo_cli.config.flags import Config, service, settings_of
 from lorogo_cli.connect.options import Json
 
 FOUND = 1
@@ -61,18 +60,15 @@ def show(context: typer.Context, config: Config = None, json: Json = False) -> N
     config_show.say_all(config, as_json=json)
 
 
-def _show(section: str) -> Any:
-    @takes(section)
-    def command(settings: ResolvedSettings, json: Json = False) -> None:
-        from lorogo_cli.commands import config_show
+def show_one(context: typer.Context, json: Json = False) -> None:
+    from lorogo_cli.commands import config_show
 
-        config_show.say([settings], as_json=json)
-
-    return command
+    config_show.say([settings_of(context)], as_json=json)
 
 
 for name in SECTIONS:
-    show_app.command(name, help=f"Show the settings of `lorogo {name}`; takes the same flags.")(_show(name))
+    words = f"Show the settings of `lorogo {name}`; takes the same flags."
+    show_app.command(name, cls=service(name), help=words)(show_one)
 
 
 @app.command()

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import NATS_DEFAULT, Nats, NatsSeed, Verbose
+from lorogo_cli.connect.options import LogOptions, NatsOptions
 from lorogo_cli.connect.runtime import run
-from lorogo_cli.render.logs import configure
+from lorogo_cli.connect.shared_options import connection, taking
 
 app = typer.Typer(
     help="Check the health of a server or a gateway: exit code 0 if healthy, else 1 and the reason.",
@@ -17,30 +17,26 @@ app = typer.Typer(
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="Time limit for the whole check.")]
 
 
-@app.command()
+@app.command(cls=taking(NatsOptions))
 def server(
+    context: typer.Context,
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="The data folder of `lorogo serve`.")
     ] = Path(".lorogo/server"),
     workers: Annotated[
         int, typer.Option("--workers", min=1, max=256, help="How many of its processes must be healthy.")
     ] = 1,
-    nats: Nats = NATS_DEFAULT,
-    nats_seed: NatsSeed = None,
     seconds: Seconds = 5.0,
-    verbose: Verbose = False,
 ) -> None:
     """Check through NATS that the server of a data folder takes documents and can ACK."""
-    configure(verbose=verbose)
     from lorogo_cli.commands import health_check
-    from lorogo_cli.connect.connection_options import ConnectionOptions
 
-    way = ConnectionOptions.of(nats, None, nats_seed)
+    way = connection(context)
     if not run(health_check.server, way, data, workers, seconds):
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=taking(LogOptions))
 def gateway(
     url: Annotated[
         str, typer.Option("--url", metavar="URL", help="The gateway's address.")
@@ -49,10 +45,8 @@ def gateway(
         bool, typer.Option("--ready", help="Also check that edits can be ACKed (/readyz, not /healthz).")
     ] = False,
     seconds: Seconds = 5.0,
-    verbose: Verbose = False,
 ) -> None:
     """Check that the gateway answers and, with --ready, that edits through it can be ACKed."""
-    configure(verbose=verbose)
     from lorogo_cli.commands import health_check
 
     if not health_check.gateway(url, ready=ready, seconds=seconds):

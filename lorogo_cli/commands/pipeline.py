@@ -4,22 +4,14 @@ Exit codes: 0 success; 1 the job finished and found a problem (damage, a differe
 2 the job could not run, with one sentence.
 """
 
-import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import (
-    NATS_DEFAULT,
-    SEED_ENVIRONMENT,
-    Json,
-    Keys,
-    Nats,
-    NatsSeed,
-    Verbose,
-    no_password,
-)
+from lorogo_cli.connect.options import Json, Keys, LogOptions, NatsOptions, Scratch, no_password
+from lorogo_cli.connect.shared_options import taking
 
 FOUND = 1
 
@@ -29,8 +21,7 @@ app = typer.Typer(
 )
 
 Lake = Annotated[
-    str,
-    typer.Option("--lake", metavar="DIR", envvar="LOROGO_LAKE", help="The tables: a folder or a URL."),
+    str, typer.Option("--lake", metavar="DIR", envvar="LOROGO_LAKE", help="The tables: a folder or a URL.")
 ]
 Journals = Annotated[
     list[str] | None,
@@ -41,6 +32,8 @@ Journals = Annotated[
 Damaged = Annotated[
     str, typer.Option("--damaged", help="At a damaged segment: skip (with a warning), or fail.")
 ]
+Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="The report's file.")]
+Zone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="Time zone of days and hours in the report.")]
 Documents = Annotated[
     list[str] | None, typer.Option("--document", metavar="ID", help="Only this document; may be repeated.")
 ]
@@ -59,16 +52,62 @@ Master = Annotated[
 Remote = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host:15002.")
 ]
+LiveNats = Annotated[
+    str,
+    typer.Option(
+        "--nats",
+        metavar="URL",
+        callback=no_password,
+        show_default=False,
+        help="Ingest the records that JetStream holds, in addition to journals or alone.",
+    ),
+]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 ]
 
 
-def _export_seed(file: Path | None) -> None:
-    """Pass the seed's file to Spark's workers through the environment: no argument or setting shows it."""
-    if file is not None:
-        os.environ.pop(SEED_ENVIRONMENT, None)
-        os.environ[f"{SEED_ENVIRONMENT}_FILE"] = str(file.absolute())
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(LogOptions):
+    """Options of every job on Spark."""
+
+    json: Json = False
+    master: Master = None
+    remote: Remote = None
+    conf: Conf = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeOptions(JobOptions):
+    """Options of jobs on a lake."""
+
+    lake: Lake = "lake"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(LakeOptions):
+    """Options of the report, which needs no lake."""
+
+    lake: Lake = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(NatsOptions, LakeOptions):
+    """Options of the ingest, which reads NATS only if its address is given."""
+
+    nats: LiveNats = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions(NatsOptions, JobOptions):
+    """Options of the audit, which compares with the documents that NATS has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactOptions(NatsOptions):
+    """Options of the compaction, which runs without Spark."""
+
+    json: Json = False
 
 
 def _leave(whole: bool) -> None:
@@ -76,10 +115,10 @@ def _leave(whole: bool) -> None:
         raise typer.Exit(FOUND)
 
 
-@app.command()
+@app.command(cls=taking(IngestOptions))
 def ingest(
+    context: typer.Context,
     journal: Journals = None,
-    lake: Lake = "lake",
     damaged: Damaged = "skip",
     buckets: Annotated[
         int | None, typer.Option("--buckets", help="Buckets of a new lake: more for more documents (16).")
@@ -90,75 +129,35 @@ def ingest(
     every: Annotated[
         float, typer.Option("--every", min=0.1, metavar="SECONDS", help="With --follow: time between reads.")
     ] = 10.0,
-    nats: Annotated[
-        str | None,
-        typer.Option(
-            "--nats",
-            metavar="URL",
-            callback=no_password,
-            help="Ingest the records that JetStream holds, in addition to journals or alone.",
-        ),
-    ] = None,
-    nats_seed: NatsSeed = None,
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
 ) -> None:
     """Read journals into the tables updates, events and answers: only new records, each once."""
-    _export_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(
-        jobs.ingest(
-            options,
-            journal or [],
-            nats=nats,
-            damaged=damaged,
-            buckets=buckets,
-            every_seconds=every if follow else None,
-        )
-    )
+    pause = every if follow else None
+    _leave(jobs.ingest(context.obj, journal or [], damaged=damaged, buckets=buckets, every_seconds=pause))
 
 
-@app.command()
+@app.command(cls=taking(LakeOptions))
 def materialise(
-    lake: Lake = "lake",
+    context: typer.Context,
     as_of: AsOf = None,
     document: Documents = None,
     table: Annotated[
         list[str] | None, typer.Option("--table", help="documents or changes; default: both.")
     ] = None,
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
 ) -> None:
     """Fold updates into the tables documents and changes; unchanged documents are not folded again."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.materialise(options, as_of=as_of, documents=document, tables=table))
+    _leave(jobs.materialise(context.obj, as_of=as_of, documents=document, tables=table))
 
 
-@app.command()
+@app.command(cls=taking(ReportOptions))
 def report(
-    lake: Lake = "",
+    context: typer.Context,
     journal: Journals = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The report's file.")] = Path(
-        "report.html"
-    ),
-    tz: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="Time zone of days and hours in the report.")
-    ] = "UTC",
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
+    out: Out = Path("report.html"),
+    tz: Zone = "UTC",
 ) -> None:
     """Write one HTML page with charts of activity, people, growth and latency. The page needs no network.
 
@@ -166,25 +165,15 @@ def report(
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.report(options, journal or [], out, tz))
+    _leave(jobs.report(context.obj, journal or [], out, tz))
 
 
-@app.command()
+@app.command(cls=taking(LakeOptions))
 def nightly(
-    lake: Lake = "lake",
+    context: typer.Context,
     journal: Journals = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The report's file.")] = Path(
-        "report.html"
-    ),
-    tz: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="Time zone of days and hours in the report.")
-    ] = "UTC",
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
+    out: Out = Path("report.html"),
+    tz: Zone = "UTC",
 ) -> None:
     """Run the nightly jobs in one Spark session: ingest, erase what journals mark as erased, fold, report.
 
@@ -192,45 +181,30 @@ def nightly(
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.nightly(options, journal or [], out, tz))
+    _leave(jobs.nightly(context.obj, journal or [], out, tz))
 
 
-@app.command()
+@app.command(cls=taking(AuditOptions))
 def audit(
+    context: typer.Context,
     journal: Journals = None,
-    nats: Nats = NATS_DEFAULT,
-    nats_seed: NatsSeed = None,
     through_servers: Annotated[
         bool,
         typer.Option(
             "--through-servers", help="Start documents that no server owns, and query their owners."
         ),
     ] = False,
-    scratch: Annotated[
-        Path | None,
-        typer.Option(
-            "--scratch", metavar="DIR", help="Folder for temporary files, as large as the journals."
-        ),
-    ] = None,
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
+    scratch: Scratch = None,
 ) -> None:
     """Replay the journals, and compare every document with the served one. Exit code 1: a difference."""
-    _export_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions("", master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.audit(options, journal or [], nats, through_servers=through_servers, scratch=scratch))
+    _leave(jobs.audit(context.obj, journal or [], through_servers=through_servers, scratch=scratch))
 
 
-@app.command()
+@app.command(cls=taking(CompactOptions))
 def compact(
-    nats: Nats = NATS_DEFAULT,
-    nats_seed: NatsSeed = None,
+    context: typer.Context,
     keys: Keys = None,
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="Permanent folder for the job's own journal.")
@@ -245,34 +219,19 @@ def compact(
         typer.Option("--batch", min=1, max=50_000, help="Documents owned at once, until one purge for all."),
     ] = 500,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
-    json: Json = False,
-    verbose: Verbose = False,
 ) -> None:
     """Compact documents without recent edits: write a snapshot of each, then purge the WAL once.
 
     On a closed NATS the job needs a server's seed and the keys that verify tokens, like `lorogo serve`.
     """
-    _export_seed(nats_seed)
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(
-        jobs.compact(
-            nats,
-            data,
-            cold,
-            document or [],
-            keys=keys,
-            batch=batch,
-            dry_run=dry_run,
-            as_json=json,
-            verbose=verbose,
-        )
-    )
+    _leave(jobs.compact(context.obj, data, cold, document or [], keys=keys, batch=batch, dry_run=dry_run))
 
 
-@app.command()
+@app.command(cls=taking(LakeOptions))
 def erase(
-    lake: Lake = "lake",
+    context: typer.Context,
     document: Annotated[
         list[str] | None,
         typer.Option("--document", metavar="ID", help="Also erase this document; may be repeated."),
@@ -284,11 +243,6 @@ def erase(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Erase without confirmation.")] = False,
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
 ) -> None:
     """Remove erased and named documents from every table and file, and print a verification.
 
@@ -296,55 +250,42 @@ def erase(
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.erase(options, document or [], unknown=unknown, yes=yes))
+    _leave(jobs.erase(context.obj, document or [], unknown=unknown, yes=yes))
 
 
-@app.command()
+@app.command(cls=taking(LakeOptions))
 def export(
+    context: typer.Context,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A file; for Markdown a folder.")],
-    lake: Lake = "lake",
     format: Annotated[  # noqa: A002 - the option's name
         str, typer.Option("--format", help="jsonl, markdown or parquet.")
     ] = "jsonl",
     as_of: AsOf = None,
     document: Documents = None,
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
 ) -> None:
     """Write documents as JSON lines, Markdown or Parquet; new updates are folded first."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.export(options, out, format, as_of=as_of, documents=document))
+    _leave(jobs.export(context.obj, out, format, as_of=as_of, documents=document))
 
 
-@app.command()
+@app.command(cls=taking(LakeOptions))
 def sql(
+    context: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="select ... from updates, documents, ...")],
-    lake: Lake = "lake",
     rows: Annotated[
         int, typer.Option("--rows", min=1, max=100_000, help="Show at most this many rows.")
     ] = 100,
-    json: Json = False,
-    master: Master = None,
-    remote: Remote = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
 ) -> None:
     """Query the tables updates, events, changes, documents, documents_as_of and answers."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    options = jobs.JobOptions(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    jobs.sql(options, query, rows)
+    jobs.sql(context.obj, query, rows)
 
 
-@app.command()
-def prepare(verbose: Verbose = False) -> None:
+@app.command(cls=taking(LogOptions))
+def prepare() -> None:
     """Halve the start time of Spark on this machine. Run it once: it takes up to a minute and 190 MB."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    jobs.prepare(verbose=verbose)
+    jobs.prepare()

@@ -2,151 +2,65 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from lorogo_cli.commands.pipeline_session import export_seed, installed, opened, past
 from lorogo_cli.connect.runtime import run as run_async
 from lorogo_cli.doc.versions import parse_time
-from lorogo_cli.errors import CommandError, brief
+from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import warn
-from lorogo_cli.render.logs import configure
-from lorogo_cli.render.output import progress_bar, say, say_json, say_table, working
+from lorogo_cli.render.output import (
+    progress_bar,
+    say,
+    say_json,
+    say_result,
+    say_row,
+    say_table,
+    working,
+)
 from lorogo_cli.render.values import show_count, show_size
 
 if TYPE_CHECKING:
+    from lorogo_cli.commands.pipeline import (
+        AuditOptions,
+        CompactOptions,
+        IngestOptions,
+        JobOptions,
+        LakeOptions,
+    )
     from lorogo_pipeline.jobs.erase import ErasureReport
     from lorogo_pipeline.jobs.ingest import IngestReport
     from lorogo_pipeline.jobs.materialise import MaterialiseReport
     from lorogo_pipeline.pipeline import Pipeline
 
-_EXTRA = "pip install 'lorogo[pipeline]'"
-_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j", "py4j.clientserver")
 _SHOWN_MAX = 20  # problems in text output; --json has all
 _CELL_MAX = 120
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """Options that all jobs share."""
-
-    lake: str
-    master: str | None
-    remote: str | None
-    conf: Sequence[str]
-    as_json: bool
-    verbose: bool
-
-
-@contextmanager
-def _opened(options: JobOptions, **settings: Any) -> Iterator[Pipeline]:
-    """Open a Spark session and yield its pipeline; settings are checked before the session starts."""
-    configure(verbose=options.verbose)
-    with _installed():
-        from lorogo_pipeline.pipeline import Settings, build
-        from lorogo_pipeline.spark.session import open_session
-    chosen = Settings(lake=options.lake, **settings)
-    chosen.check()
-    if not options.verbose:
-        for name in _LOUD:  # PySpark prints errors that it raises as well
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _ended_in_order():
-        with working("starting Spark"):
-            session = open_session(
-                master=options.master or "local[*]",
-                remote=options.remote,
-                conf=_conf(options.conf),
-                quiet=not options.verbose,
-            )
-            spark = session.__enter__()
-        try:
-            with progress_bar() as progress:
-                yield build(spark, chosen, progress=progress)
-        finally:
-            session.__exit__(*sys.exc_info())
-
-
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Let SIGTERM end the block like Ctrl-C, so that temporary folders with documents are removed."""
-
-    def end(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _installed() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name.startswith("lorogo"):
-            raise
-        raise CommandError(f"the pipeline needs {name}: {_EXTRA}") from None
-
-
-def _conf(settings: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise CommandError(
-                f"{brief(text)} is not KEY=VALUE: write, for example, --conf spark.executor.memory=4g"
-            )
-        found[key.strip()] = value
-    return found
-
-
-def _as_of(text: str | None) -> int | None:
-    if text is None:
-        return None
-    now = time.time_ns()
-    try:
-        moment = parse_time(text, now_ns=now)
-    except CommandError:
-        raise CommandError(
-            f"{brief(text)} is not a time: write 2026-11-16T10:30, or 2d for two days ago"
-        ) from None
-    if moment > now:
-        raise CommandError(f"--as-of {brief(text)} is in the future: choose a past time")
-    return moment
-
-
-# --- jobs ------------------------------------------------------------------------------------------
+_DAMAGED = "damaged, the rest was read"
 
 
 def ingest(
-    options: JobOptions,
+    options: IngestOptions,
     journals: Sequence[str],
     *,
-    nats: str | None,
     damaged: str,
     buckets: int | None,
     every_seconds: float | None,
 ) -> bool:
     """Ingest; return True if nothing was damaged."""
+    nats = options.url if options.nats else None
     if not journals and nats is None:
         raise CommandError("nothing to ingest: name a journal (--journal DIR) or a NATS server (--nats URL)")
     if options.remote is not None and nats is not None and every_seconds is not None:
         raise CommandError("--follow with --nats needs its own Spark session: leave out --remote")
-    with _opened(
-        options, journals=tuple(journals), buckets=buckets, damaged=damaged, makes_lake=True
-    ) as pipeline:
+    export_seed(options.nats_seed)
+    reading: dict[str, Any] = {"journals": tuple(journals), "buckets": buckets, "damaged": damaged}
+    with opened(options, options.lake, **reading, makes_lake=True) as pipeline:
         if every_seconds is not None:
             return _follow(options, pipeline, nats, every_seconds)
         done = pipeline.ingest() if journals else None
@@ -186,44 +100,28 @@ def _follow(options: JobOptions, pipeline: Pipeline, nats: str | None, every_sec
 
 
 def _show_ingested(options: JobOptions, done: IngestReport) -> None:
-    if options.as_json:
-        say_json(done.to_json(), pretty=False)
+    if options.json:
+        say_json(done.to_json())
         return
-    say_table(
-        [
-            "SEGMENTS",
-            "KNOWN BEFORE",
-            "READ",
-            "RECORDS",
-            "NEW UPDATES",
-            "NEW EVENTS",
-            "NEW ANSWERS",
-            "REPEATED",
-        ],
-        [
-            [
-                str(done.segments),
-                str(done.known),
-                show_size(done.bytes),
-                str(done.records),
-                str(done.updates),
-                str(done.events),
-                str(done.answers),
-                str(done.repeated),
-            ]
-        ],
+    say_row(
+        ("SEGMENTS", done.segments),
+        ("KNOWN BEFORE", done.known),
+        ("READ", show_size(done.bytes)),
+        ("RECORDS", done.records),
+        ("NEW UPDATES", done.updates),
+        ("NEW EVENTS", done.events),
+        ("NEW ANSWERS", done.answers),
+        ("REPEATED", done.repeated),
     )
+    erased = "rows of erased documents left out: `lorogo pipeline erase` removes their remaining rows"
     for count, what in (
-        (
-            done.erased,
-            "rows of erased documents left out: `lorogo pipeline erase` removes their remaining rows",
-        ),
+        (done.erased, erased),
         (done.unknown, "records left out: their kind is unknown, a newer lorogo wrote them"),
         (done.malformed, "records left out: they are malformed"),
     ):
         if count:
             warn(f"{count} {what}")
-    _warn_each("damaged, the rest was read", done.damage)
+    _warn_each(_DAMAGED, done.damage)
 
 
 def _warn_each(what: str, problems: Sequence[str]) -> None:
@@ -234,98 +132,74 @@ def _warn_each(what: str, problems: Sequence[str]) -> None:
 
 
 def materialise(
-    options: JobOptions, *, as_of: str | None, documents: list[str] | None, tables: list[str] | None
+    options: LakeOptions, *, as_of: str | None, documents: list[str] | None, tables: list[str] | None
 ) -> bool:
     """Fold updates; return True if every document is complete."""
-    as_of_ns = _as_of(as_of)
-    with _opened(options) as pipeline:
+    as_of_ns = past(as_of)
+    with opened(options, options.lake) as pipeline:
         from lorogo_pipeline.jobs.materialise import TARGETS
 
         done = pipeline.materialise(as_of_ns=as_of_ns, documents=documents, tables=tables or TARGETS)
-    if options.as_json:
-        say_json(done.to_json(), pretty=False)
+    if options.json:
+        say_json(done.to_json())
     else:
         _show_materialised(done)
     return not done.incomplete
 
 
 def _show_materialised(done: MaterialiseReport) -> None:
-    say_table(
-        [
-            "AS OF",
-            "FOLDED DOCUMENTS",
-            "OF UPDATES",
-            "CHANGES",
-            "DELETED",
-            "INCOMPLETE",
-            "BUCKETS",
-            "UNCHANGED",
-            "TIME",
-        ],
-        [
-            [
-                done.as_of,
-                str(done.documents),
-                str(done.updates),
-                str(done.changes),
-                str(done.deleted),
-                str(done.incomplete),
-                str(done.buckets),
-                str(done.unchanged),
-                f"{done.seconds:.1f}s",
-            ]
-        ],
+    say_row(
+        ("AS OF", done.as_of),
+        ("FOLDED DOCUMENTS", done.documents),
+        ("OF UPDATES", done.updates),
+        ("CHANGES", done.changes),
+        ("DELETED", done.deleted),
+        ("INCOMPLETE", done.incomplete),
+        ("BUCKETS", done.buckets),
+        ("UNCHANGED", done.unchanged),
+        ("TIME", f"{done.seconds:.1f}s"),
     )
     _warn_each("incomplete", done.problems)
 
 
-def report(options: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
+def report(options: LakeOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
     """Write the report; return True if nothing was damaged."""
     if not options.lake and not journals:
         raise CommandError("nothing to report on: name a lake (--lake DIR) or journals (--journal DIR)")
     began = time.monotonic()
     named = "" if options.lake else ", ".join(journals)
-    with TemporaryDirectory(prefix="lorogo-report-") as folder:
-        place = JobOptions(
-            options.lake or f"{folder}/lake",
-            options.master,
-            options.remote,
-            options.conf,
-            options.as_json,
-            options.verbose,
-        )
-        with _opened(place, journals=tuple(journals)) as pipeline:
-            started = time.monotonic() - began
-            damage = pipeline.ingest().damage if journals else []
-            pipeline.materialise()
-            page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=damage, name=named)
+    with (
+        TemporaryDirectory(prefix="lorogo-report-") as folder,
+        opened(options, options.lake or f"{folder}/lake", journals=tuple(journals)) as pipeline,
+    ):
+        started = time.monotonic() - began
+        damage = pipeline.ingest().damage if journals else []
+        pipeline.materialise()
+        page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=damage, name=named)
     _write_whole(out, page)
-    size = len(page.encode())
-    seconds = time.monotonic() - began
-    if options.as_json:
-        say_json(
-            {"out": str(out), "bytes": size, "seconds": seconds, "start_up_seconds": started, **facts},
-            pretty=False,
-        )
-    else:
-        say(f"{out}: {show_size(size)}, made in {seconds:.1f}s ({started:.1f}s of it to start Spark)")
-    _warn_each("damaged, the rest was read", damage)
+    size, seconds = len(page.encode()), time.monotonic() - began
+    say_result(
+        {"out": str(out), "bytes": size, "seconds": seconds, "start_up_seconds": started, **facts},
+        f"{out}: {show_size(size)}, made in {seconds:.1f}s ({started:.1f}s of it to start Spark)",
+        as_json=options.json,
+    )
+    _warn_each(_DAMAGED, damage)
     return not damage
 
 
-def nightly(options: JobOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
+def nightly(options: LakeOptions, journals: Sequence[str], out: Path, tz: str) -> bool:
     """Run the nightly jobs; return True without damage, incomplete documents, or rows left by the erase."""
     if not journals:
         raise CommandError("name the journals to read: --journal DIR, once for each server and archive")
     began = time.monotonic()
-    with _opened(options, journals=tuple(journals), makes_lake=True) as pipeline:
+    with opened(options, options.lake, journals=tuple(journals), makes_lake=True) as pipeline:
         read = pipeline.ingest()
         gone = pipeline.erase()
         folded = pipeline.materialise()
         page, report_facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=read.damage)
     _write_whole(out, page)
     seconds = time.monotonic() - began
-    if options.as_json:
+    if options.json:
         facts = {
             "ingested": read.to_json(),
             "erased": gone.to_json(),
@@ -333,7 +207,7 @@ def nightly(options: JobOptions, journals: Sequence[str], out: Path, tz: str) ->
             "report": {"out": str(out), **report_facts},
             "seconds": seconds,
         }
-        say_json(facts, pretty=False)
+        say_json(facts)
     else:
         _show_ingested(options, read)
         _show_erased(options, gone)
@@ -352,15 +226,16 @@ def _write_whole(out: Path, text: str) -> None:
 
 
 def audit(
-    options: JobOptions, journals: Sequence[str], nats: str, *, through_servers: bool, scratch: Path | None
+    options: AuditOptions, journals: Sequence[str], *, through_servers: bool, scratch: Path | None
 ) -> bool:
     """Compare; return True if nothing differs."""
     if not journals:
         raise CommandError("name the journals to replay: --journal DIR, once for each server and archive")
-    with _opened(options, journals=tuple(journals)) as pipeline:
-        found = pipeline.audit(nats, through_servers=through_servers, scratch=scratch)
-    if options.as_json:
-        say_json(found.to_json(), pretty=False)
+    export_seed(options.nats_seed)
+    with opened(options, "", journals=tuple(journals)) as pipeline:
+        found = pipeline.audit(options.url, through_servers=through_servers, scratch=scratch)
+    if options.json:
+        say_json(found.to_json())
         return found.clean
     for one in found.differences[:_SHOWN_MAX]:
         say(f"{one.severity.name.lower():<10} {one.kind.value:<22} {one.sentence}")
@@ -374,7 +249,7 @@ def audit(
 
 
 def compact(
-    nats: str,
+    options: CompactOptions,
     data: Path,
     cold: str,
     documents: Sequence[str],
@@ -382,19 +257,17 @@ def compact(
     keys: Path | None,
     batch: int,
     dry_run: bool,
-    as_json: bool,
-    verbose: bool,
 ) -> bool:
     """Compact; return True if no document failed."""
-    configure(verbose=verbose)
-    with _installed():
+    export_seed(options.nats_seed)
+    with installed():
         from lorogo_pipeline.jobs.fleet import compact_fleet
         from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetProgress
     from lorogo_cli.services.service_keys import keys_of
 
     found_keys = keys_of(keys)
     now = time.time_ns()
-    options = FleetOptions(
+    wanted = FleetOptions(
         data=data.absolute(),
         cold_seconds=(now - parse_time(cold, now_ns=now)) / 1e9,
         documents=tuple(documents),
@@ -406,35 +279,20 @@ def compact(
         def on_progress(step: FleetProgress) -> None:
             show(step.stage, step.done, step.total)
 
-        found = run_async(compact_fleet, nats, options, on_progress, keys=found_keys)
-    if as_json:
-        say_json(found.as_dict(), pretty=False)
+        found = run_async(compact_fleet, options.url, wanted, on_progress, keys=found_keys)
+    if options.json:
+        say_json(found.as_dict())
         return not found.failures
-    say_table(
-        [
-            "DOCUMENTS",
-            "COLD",
-            "COMPACTED",
-            "WAL BEFORE",
-            "AFTER",
-            "SIZE BEFORE",
-            "AFTER",
-            "PURGED TOGETHER",
-            "ONE BY ONE",
-        ],
-        [
-            [
-                str(found.documents),
-                str(found.cold),
-                str(found.compacted),
-                str(found.messages_before),
-                str(found.messages_after),
-                show_size(found.bytes_before),
-                show_size(found.bytes_after),
-                str(found.prefix_messages),
-                str(found.single_messages),
-            ]
-        ],
+    say_row(
+        ("DOCUMENTS", found.documents),
+        ("COLD", found.cold),
+        ("COMPACTED", found.compacted),
+        ("WAL BEFORE", found.messages_before),
+        ("AFTER", found.messages_after),
+        ("SIZE BEFORE", show_size(found.bytes_before)),
+        ("AFTER", show_size(found.bytes_after)),
+        ("PURGED TOGETHER", found.prefix_messages),
+        ("ONE BY ONE", found.single_messages),
     )
     for reason, count in sorted(found.skipped.items()):
         say(f"{count} skipped: {reason}")
@@ -445,7 +303,7 @@ def compact(
     return not found.failures
 
 
-def erase(options: JobOptions, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
+def erase(options: LakeOptions, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
     """Erase; return True if the verification found no remaining row."""
     if documents and not yes:
         names = ", ".join(documents)
@@ -455,30 +313,30 @@ def erase(options: JobOptions, documents: Sequence[str], *, unknown: bool, yes: 
 
         if not typer.confirm(f"Erase {names} from {options.lake} permanently?", err=True):
             raise CommandError(f"{names} was not erased")
-    with _opened(options) as pipeline:
+    with opened(options, options.lake) as pipeline:
         done = pipeline.erase(documents, unknown=unknown)
-    if options.as_json:
-        say_json(done.to_json(), pretty=False)
+    if options.json:
+        say_json(done.to_json())
     else:
         _show_erased(options, done)
     return done.proved
 
 
-def _show_erased(options: JobOptions, done: ErasureReport) -> None:
+def _show_erased(options: LakeOptions, done: ErasureReport) -> None:
     if not done.documents:
         say("nothing to erase: no journal marks a document as erased, and --document names none")
         return
     say_table(
-        ["TABLE", "ROWS BEFORE", "ROWS AFTER", "FILES REWRITTEN", "FILES REMOVED", "FILES CHECKED"],
+        ("TABLE", "ROWS BEFORE", "ROWS AFTER", "FILES REWRITTEN", "FILES REMOVED", "FILES CHECKED"),
         [
-            [
+            (
                 name,
-                str(table.rows_before),
-                str(table.rows_after),
-                str(table.files_rewritten),
-                str(table.files_removed),
-                str(table.files_checked),
-            ]
+                table.rows_before,
+                table.rows_after,
+                table.files_rewritten,
+                table.files_removed,
+                table.files_checked,
+            )
             for name, table in done.tables.items()
         ],
     )
@@ -490,14 +348,14 @@ def _show_erased(options: JobOptions, done: ErasureReport) -> None:
 
 
 def export(
-    options: JobOptions, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None
+    options: LakeOptions, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None
 ) -> bool:
     """Export; return True if every document is complete."""
-    as_of_ns = _as_of(as_of)
-    with _opened(options) as pipeline:
+    as_of_ns = past(as_of)
+    with opened(options, options.lake) as pipeline:
         done = pipeline.export(out, format=format_, as_of_ns=as_of_ns, documents=documents)
-    if options.as_json:
-        say_json(done.to_json(), pretty=False)
+    if options.json:
+        say_json(done.to_json())
     else:
         say(f"{out}: {show_count(done.documents, 'document')} as {done.format}, {show_size(done.bytes)}")
         if done.incomplete:
@@ -507,24 +365,23 @@ def export(
     return not done.incomplete
 
 
-def sql(options: JobOptions, query: str, rows_max: int) -> None:
+def sql(options: LakeOptions, query: str, rows_max: int) -> None:
     """Run the query and print its rows."""
-    with _opened(options) as pipeline:
+    with opened(options, options.lake) as pipeline:
         columns, rows = pipeline.answer(query, rows_max + 1)
     shown = rows[:rows_max]
-    if options.as_json:
+    if options.json:
         for row in shown:
-            say_json({name: _json(value) for name, value in zip(columns, row, strict=True)}, pretty=False)
+            say_json({name: _json(value) for name, value in zip(columns, row, strict=True)})
     elif columns:
         say_table([name.upper() for name in columns], [[_cell(value) for value in row] for row in shown])
     if len(rows) > rows_max:
         warn(f"only the first {rows_max} rows are shown: use --rows N for more")
 
 
-def prepare(*, verbose: bool) -> None:
+def prepare() -> None:
     """Write an archive of Spark's classes into the user's cache."""
-    configure(verbose=verbose)
-    with _installed():
+    with installed():
         from lorogo_pipeline.spark import class_archive
     with working("starting Spark and writing its class archive"):
         made = class_archive.make()

@@ -1,20 +1,22 @@
 """Build flags from the table of settings, and pass resolved settings to commands."""
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from lorogo_cli.config import files
-from lorogo_cli.config.choice import choose
+from lorogo_cli.config.choice import ResolvedSettings, choose
 from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, CommandSetting, entries
 from lorogo_cli.config.files import ConfigFile
 from lorogo_cli.config.variables import HANDED
-from lorogo_cli.connect.options import Verbose
+from lorogo_cli.connect.options import LogOptions
+from lorogo_cli.connect.shared_options import SharedOptions, declared
 from lorogo_protocol.setting import SettingKind
 
 Config = Annotated[
@@ -27,47 +29,55 @@ Config = Annotated[
     ),
 ]
 
-_CONTEXT: Final = "context"
-_SETTINGS: Final = "settings"
+
+@dataclass(frozen=True, kw_only=True)
+class _ConfigOptions(LogOptions):
+    config: Config = None
 
 
-def takes(section: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the flags of a command's settings, `--config` and `--verbose`; pass `settings`, a Chosen."""
+def _kinds(text: str = "", texts: list[str] | None = None, switch: bool = False) -> None:
+    """Declare an option of each kind, for the types of the table's flags."""
 
-    def decorate(work: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(work)
-        def command(*, context: typer.Context, config: Path | None, **options: Any) -> Any:
-            given = {key: options.pop(key) for key in flagged}
-            verbose = options.pop("verbose")
-            if context.invoked_subcommand is not None:  # `lorogo auth setup` needs no settings
-                return None
-            typed = {key: value for key, value in given.items() if _is_typed(context, key)}
-            if verbose:
-                typed["log"] = "debug"
-            handed = os.environ.get(HANDED) if options.get("worker") is not None else None
-            chosen = choose(section, typed=typed, environment=os.environ, file=find_file(config, handed))
-            return work(**options, settings=chosen)
 
-        flagged = {key: one for key, one in entries(section).items() if one.flag and key != "log"}
-        own = {
-            name: one
-            for name, one in inspect.signature(work, eval_str=True).parameters.items()
-            if name != _SETTINGS
-        }
-        kinds: dict[str, Any] = {key: _option(one) for key, one in flagged.items()}
-        kinds |= {"config": Config, "verbose": Verbose, _CONTEXT: typer.Context}
-        defaults: dict[str, Any] = {key: _default(one) for key, one in flagged.items()}
-        defaults |= {"config": None, "verbose": False, _CONTEXT: inspect.Parameter.empty}
-        made = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
-            for name, kind in kinds.items()
-        ]
-        made += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own.values()]
-        command.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]  # what typer reads
-        command.__annotations__ = {**kinds, **{name: one.annotation for name, one in own.items()}}
-        return command
+_TEXT, _TEXTS, _SWITCH = declared(_kinds)
 
-    return decorate
+
+class SettingsOptions(SharedOptions):
+    """A part of a command's class: flags of the settings of `section`, `--config` and `--verbose`."""
+
+    section: str
+
+    def take(self, context: typer.Context, values: Mapping[str, Any]) -> "partial[ResolvedSettings]":
+        """Return what resolves the settings: a command before another (`lorogo auth setup`) needs none."""
+        return partial(_resolve, self.section, context, values, context.params.get("worker") is not None)
+
+
+@cache
+def service(section: str, kind: type[Any] = TyperCommand) -> type[Any]:
+    """Return the class of a command, or of a group, with the settings of this service."""
+    flags = [_flag(one) for key, one in entries(section).items() if one.flag and key != "log"]
+    shared = [*flags, *declared(_ConfigOptions)]
+    return type(
+        f"{section.capitalize()}Options", (SettingsOptions, kind), {"section": section, "shared": shared}
+    )
+
+
+def settings_of(context: typer.Context) -> ResolvedSettings:
+    """Return the settings of the command, a service. Raises InvalidConfiguration."""
+    settings: ResolvedSettings = context.obj()
+    return settings
+
+
+def _resolve(
+    section: str, context: typer.Context, values: Mapping[str, Any], is_worker: bool
+) -> ResolvedSettings:
+    typed = {
+        key: value for key, value in values.items() if key in entries(section) and _is_typed(context, key)
+    }
+    if values["verbose"]:
+        typed["log"] = "debug"
+    file = find_file(values["config"], os.environ.get(HANDED) if is_worker else None)
+    return choose(section, typed=typed, environment=os.environ, file=file)
 
 
 def find_file(config: Path | None, handed: str | None = None) -> ConfigFile | None:
@@ -88,37 +98,27 @@ def _is_typed(context: typer.Context, key: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _option(entry: CommandSetting) -> Any:
-    words = entry.setting.words
-    kind: Any = str
-    if entry.setting.kind is SettingKind.TEXTS:
-        words, kind = f"{words} May be repeated.", list[str] | None
-    elif entry.setting.kind is SettingKind.SWITCH:
-        kind = bool
-    elif entry.setting.default is None:
-        kind = str | None
-    words += _beside(entry)
+def _flag(entry: CommandSetting) -> TyperOption:
+    switch = entry.setting.kind is SettingKind.SWITCH
+    several = entry.setting.kind is SettingKind.TEXTS
+    words = f"{entry.setting.words}{' May be repeated.' if several else ''}{_beside(entry)}"
     if entry.secret:  # typer would take the variable's value for the name of a file
-        return Annotated[
-            kind,
-            typer.Option(
-                entry.flag,
-                metavar=entry.metavar,
-                help=f"{words} Or {' or '.join(entry.variables)}.",
-                show_default=False,
-            ),
-        ]
-    metavar = None if entry.setting.kind is SettingKind.SWITCH else entry.metavar
-    return Annotated[
-        kind,
-        typer.Option(
-            entry.flag,
-            metavar=metavar,
-            envvar=None if entry.setting.kind is SettingKind.SWITCH else entry.variable,
-            help=words if metavar is not None else f"{words} Or {entry.variable}=1.",
-            show_default=_default(entry) not in ("", None, False),
-        ),
-    ]
+        words += f" Or {' or '.join(entry.variables)}."
+    elif switch:
+        words += f" Or {entry.variable}=1."
+    default = _default(entry)
+    return TyperOption(
+        param_decls=[entry.key, entry.flag],
+        type_descriptor=(_SWITCH if switch else _TEXTS if several else _TEXT).type_descriptor,
+        default=default,
+        is_flag=switch,
+        multiple=several,
+        metavar=None if switch else entry.metavar,
+        envvar=None if switch or entry.secret else entry.variable,
+        help=words,
+        show_envvar=True,
+        show_default=not entry.secret and default not in ("", None, False),
+    )
 
 
 def _beside(entry: CommandSetting) -> str:

@@ -1,7 +1,7 @@
 """Shared use of settings: start the logs, log remarks, find the address of NATS."""
 
 from lorogo_cli.config.choice import ResolvedSettings
-from lorogo_cli.connect.nats_tls import named_in
+from lorogo_cli.connect.options import named_in
 from lorogo_cli.render.logs import begin
 
 

@@ -1,10 +1,6 @@
-"""Address and credentials with which a command connects to NATS, from files and the environment."""
+"""Address and credentials with which a command connects to NATS."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
-
-from lorogo_cli.connect.options import SEED_ENVIRONMENT, TOKEN_ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +10,6 @@ class ConnectionOptions:
     url: str
     token: str | None = field(default=None, repr=False)
     seed: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, nats: str, token_file: Path | None, nats_seed: Path | None) -> Self:
-        """Read token and seed from the options or the environment. Raises SecretUnusable."""
-        from lorogo_transport.secret_files import read_secret
-
-        return cls(
-            nats,
-            read_secret(path=token_file, environment=TOKEN_ENVIRONMENT, what="the token"),
-            read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed"),
-        )
 
     @property
     def guarded(self) -> bool:

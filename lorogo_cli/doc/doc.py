@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.connect.options import NATS_DEFAULT, At, DocumentId, Json, Nats, NatsSeed, TokenFile, Verbose
+from lorogo_cli.connect.options import At, ClientOptions, DocumentId, Json
 from lorogo_cli.connect.runtime import run
+from lorogo_cli.connect.shared_options import connection, taking
 from lorogo_cli.errors import CommandError
-from lorogo_cli.render.logs import configure
 
 app = typer.Typer(no_args_is_help=True, help="Read and change documents.")
 
@@ -23,35 +22,24 @@ Paths = Annotated[
 _AGES = {"ignore_unknown_options": True}
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def get(
+    context: typer.Context,
     document: DocumentId,
     paths: Paths = None,
     at: At = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print text without quotes.")] = False,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Print a document or parts of it as JSON, at present or at an earlier version."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(
-        reads.get,
-        ConnectionOptions.of(nats, token_file, nats_seed),
-        document,
-        paths or [],
-        at,
-        raw=raw,
-        as_json=json,
-    )
+    run(reads.get, connection(context), document, paths or [], at, raw=raw, as_json=json)
 
 
-@app.command("set")
+@app.command("set", cls=taking(ClientOptions))
 def set_(
+    context: typer.Context,
     document: DocumentId,
     path: Annotated[
         str,
@@ -63,82 +51,51 @@ def set_(
         str, typer.Argument(metavar="JSON", help="The value: '\"text\"', 3, '{\"done\": true}'.")
     ],
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Set a value in a document; a missing document and missing maps on the path are created.
 
     The top level of a document holds texts, maps and lists: a string becomes a collaborative text, and a
     number must go inside a map.
     """
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(
-        writes.set_value,
-        ConnectionOptions.of(nats, token_file, nats_seed),
-        document,
-        path,
-        value,
-        as_json=json,
-    )
+    run(writes.set_value, connection(context), document, path, value, as_json=json)
 
 
-@app.command()
-def edit(
-    document: DocumentId,
-    json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
-) -> None:
+@app.command(cls=taking(ClientOptions))
+def edit(context: typer.Context, document: DocumentId, json: Json = False) -> None:
     """Edit a document as JSON in your $EDITOR; only your changes are sent."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import edit as editing
 
-    run(editing.edit, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
+    run(editing.edit, connection(context), document, as_json=json)
 
 
-@app.command()
-def watch(
-    document: DocumentId,
-    json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
-) -> None:
+@app.command(cls=taking(ClientOptions))
+def watch(context: typer.Context, document: DocumentId, json: Json = False) -> None:
     """Print edits as they arrive, until Ctrl-C."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.watch, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
+    run(reads.watch, connection(context), document, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def history(
+    context: typer.Context,
     document: DocumentId,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1000, help="Number of versions, newest first.")
     ] = 100,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """List the versions that `--at` and `revert` accept."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.history, ConnectionOptions.of(nats, token_file, nats_seed), document, limit, as_json=json)
+    run(reads.history, connection(context), document, limit, as_json=json)
 
 
-@app.command(context_settings=_AGES)
+@app.command(context_settings=_AGES, cls=taking(ClientOptions))
 def revert(
+    context: typer.Context,
     document: DocumentId,
     when: Annotated[
         str,
@@ -147,86 +104,65 @@ def revert(
         ),
     ],
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Restore an earlier version of a document, as a new change."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.revert, ConnectionOptions.of(nats, token_file, nats_seed), document, when, as_json=json)
+    run(writes.revert, connection(context), document, when, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def fork(
+    context: typer.Context,
     document: DocumentId,
     to: Annotated[str, typer.Argument(metavar="NEW", help="Id of the new document; it must not exist.")],
     at: At = None,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Copy a document to a new one, from its present or an earlier version."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.fork, ConnectionOptions.of(nats, token_file, nats_seed), document, to, at, as_json=json)
+    run(writes.fork, connection(context), document, to, at, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def export(
+    context: typer.Context,
     document: DocumentId,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Output file; - for stdout.")],
     at: At = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Write a document to a file as a Loro snapshot with its history."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import reads
 
-    run(reads.export, ConnectionOptions.of(nats, token_file, nats_seed), document, file, at, force=force)
+    run(reads.export, connection(context), document, file, at, force=force)
 
 
-@app.command("import")
+@app.command("import", cls=taking(ClientOptions))
 def import_(
+    context: typer.Context,
     document: DocumentId,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A Loro snapshot; - for stdin.")],
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Import a Loro snapshot into a new or empty document."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.import_, ConnectionOptions.of(nats, token_file, nats_seed), document, file, as_json=json)
+    run(writes.import_, connection(context), document, file, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(ClientOptions))
 def delete(
+    context: typer.Context,
     document: DocumentId,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without confirmation.")] = False,
     purge: Annotated[
         bool, typer.Option("--purge", help="Erase it permanently, also from journals and archives.")
     ] = False,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Delete a document. It stays deleted, for offline clients too, until it is restored."""
-    configure(verbose=verbose)
     question = f"Erase {document} permanently?" if purge else f"Delete {document}?"
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -235,20 +171,12 @@ def delete(
             raise CommandError(f"{document} was not deleted")
     from lorogo_cli.doc import writes
 
-    run(writes.delete, ConnectionOptions.of(nats, token_file, nats_seed), document, purge=purge, as_json=json)
+    run(writes.delete, connection(context), document, purge=purge, as_json=json)
 
 
-@app.command()
-def restore(
-    document: DocumentId,
-    json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    token_file: TokenFile = None,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
-) -> None:
+@app.command(cls=taking(ClientOptions))
+def restore(context: typer.Context, document: DocumentId, json: Json = False) -> None:
     """Restore a deleted document."""
-    configure(verbose=verbose)
     from lorogo_cli.doc import writes
 
-    run(writes.restore, ConnectionOptions.of(nats, token_file, nats_seed), document, as_json=json)
+    run(writes.restore, connection(context), document, as_json=json)

@@ -8,7 +8,6 @@ from typing import Final
 
 from lorogo_cli.connect.client import shown, unreachable
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.connect.options import SEED_ENVIRONMENT
 from lorogo_cli.doc.versions import show_time
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.output import say, say_json
@@ -19,15 +18,14 @@ from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissing, Unreachable
 from lorogo_transport.nats.connection import connect
-from lorogo_transport.secret_files import read_secret, read_secret_file
+from lorogo_transport.secret_files import read_secret_file
 from lorogo_transport.telemetry import audit
 
 _KEPT_SECONDS: Final = 5.0  # time for the first server to write it to its disk
 
 
 async def revoke(
-    url: str,
-    nats_seed: Path | None,
+    way: ConnectionOptions,
     token_id: str | None,
     subject: str | None,
     token_file: Path | None,
@@ -44,14 +42,13 @@ async def revoke(
     if token_file is not None:
         token = tokens.peek(read_secret_file(token_file, "the token"))
         token_id, until = token.token_id, max(token.expires, until or 0)
-    seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
     if token_id is not None:
         _check_id(token_id)
-        servers = await _write(ConnectionOptions(url, seed=seed), token_id, None, until)
+        servers = await _write(way, token_id, None, until)
         what, revoked = {"token_id": token_id}, f"the token {token_id}"
     else:
         assert subject is not None
-        servers = await _write(ConnectionOptions(url, seed=seed), None, _checked(subject), until)
+        servers = await _write(way, None, _checked(subject), until)
         what, revoked = {"subject": subject}, f"every existing token of {subject}"
     audit.record(
         "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
@@ -70,16 +67,14 @@ async def revoke(
             " if NATS loses its files before a server has it, revoke again"
         )
     with suppress(Unreachable):  # the entry is already stored
-        if await allows_anonymous(url):
+        if await allows_anonymous(way.url):
             say("this NATS accepts anonymous clients, so tokens are not checked: see `lorogo auth setup`")
     if token_id is None:
         say(f"tokens minted for {subject} after {tokens.CLOCK_SECONDS:g} s from now are valid")
 
 
-async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
+async def complete(way: ConnectionOptions, *, as_json: bool) -> None:
     """Mark the list of revoked tokens as complete: there is no other copy to wait for."""
-    seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
-    way = ConnectionOptions(url, seed=seed)
     with _problems(way):
         async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
             revocations = Revocations(transport, SystemClock())

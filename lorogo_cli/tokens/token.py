@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import NATS_DEFAULT, Json, Nats, NatsSeed, Verbose
+from lorogo_cli.connect.options import Json, LogOptions, NatsOptions
 from lorogo_cli.connect.runtime import run
-from lorogo_cli.render.logs import configure
+from lorogo_cli.connect.shared_options import connection, taking
 
 app = typer.Typer(no_args_is_help=True, help="Mint, show and revoke tokens (docs/SECURITY.md).")
 keys_app = typer.Typer(
@@ -29,7 +29,7 @@ class KeyAlgorithm(StrEnum):
     HS256 = "HS256"
 
 
-@app.command()
+@app.command(cls=taking(LogOptions))
 def mint(
     key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key that mints.")],
     subject: Annotated[str, typer.Option("--subject", metavar="NAME", help="The user of the token.")],
@@ -49,16 +49,14 @@ def mint(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write to this private file instead of stdout."),
     ] = None,
-    verbose: Verbose = False,
 ) -> None:
     """Mint a token and print it, without other output."""
-    configure(verbose=verbose)
     from lorogo_cli.tokens import mint as minting
 
     minting.mint(key, subject=subject, grants=grant, expires=expires, token_id=token_id, out=out)
 
 
-@app.command()
+@app.command(cls=taking(LogOptions))
 def show(
     token_file: Annotated[
         Path | None,
@@ -75,17 +73,15 @@ def show(
         ),
     ] = None,
     json: Json = False,
-    verbose: Verbose = False,
 ) -> None:
     """Show the content of a token and, with --keys, verify it. Exit code 1: the token is invalid."""
-    configure(verbose=verbose)
     from lorogo_cli.tokens import mint as minting
 
     if not minting.show(token_file, keys, as_json=json):
         raise typer.Exit(1)
 
 
-@keys_app.command("new")
+@keys_app.command("new", cls=taking(LogOptions))
 def keys_new(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="New private file for the key that mints.")
@@ -104,44 +100,38 @@ def keys_new(
         str | None, typer.Option("--id", metavar="KID", help="Name of the key; random by default.")
     ] = None,
     json: Json = False,
-    verbose: Verbose = False,
 ) -> None:
     """Make a key, and add its public part to a key set."""
-    configure(verbose=verbose)
     from lorogo_cli.tokens import key_files
 
     key_files.new(out, public, kind=kind.value, key_id=key_id, as_json=json)
 
 
-@keys_app.command("show")
+@keys_app.command("show", cls=taking(LogOptions))
 def keys_show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A key set, or one key.")],
-    json: Json = False,
-    verbose: Verbose = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A key set, or one key.")], json: Json = False
 ) -> None:
     """List the keys in a file, without the key material."""
-    configure(verbose=verbose)
     from lorogo_cli.tokens import key_files
 
     key_files.show(file, as_json=json)
 
 
-@keys_app.command("remove")
+@keys_app.command("remove", cls=taking(LogOptions))
 def keys_remove(
     key_id: Annotated[str, typer.Argument(metavar="KID", help="The key's name.")],
     public: Annotated[Path, typer.Option("--public", metavar="FILE", help="The key set.")],
     json: Json = False,
-    verbose: Verbose = False,
 ) -> None:
     """Remove a key from a set: every token that it signed is then refused."""
-    configure(verbose=verbose)
     from lorogo_cli.tokens import key_files
 
     key_files.remove(key_id, public, as_json=json)
 
 
-@app.command()
+@app.command(cls=taking(NatsOptions, log="info"))
 def revoke(
+    context: typer.Context,
     token_id: Annotated[
         str | None,
         typer.Argument(metavar="ID", help="The token's id (jti), as `lorogo token show` shows it."),
@@ -161,26 +151,16 @@ def revoke(
         ),
     ] = None,
     json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
 ) -> None:
     """Refuse a token, or all tokens of a subject, everywhere and at once."""
-    configure("info", verbose=verbose)
     from lorogo_cli.tokens import revoke as revoking
 
-    run(revoking.revoke, nats, nats_seed, token_id, subject, token_file, lasting, as_json=json)
+    run(revoking.revoke, connection(context), token_id, subject, token_file, lasting, as_json=json)
 
 
-@app.command()
-def complete(
-    json: Json = False,
-    nats: Nats = NATS_DEFAULT,
-    nats_seed: NatsSeed = None,
-    verbose: Verbose = False,
-) -> None:
+@app.command(cls=taking(NatsOptions, log="info"))
+def complete(context: typer.Context, json: Json = False) -> None:
     """Accept tokens again after NATS and all servers lost the list of revoked tokens. Revoke again first."""
-    configure("info", verbose=verbose)
     from lorogo_cli.tokens import revoke as revoking
 
-    run(revoking.complete, nats, nats_seed, as_json=json)
+    run(revoking.complete, connection(context), as_json=json)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lorogo_cli.commands import pipeline_jobs
+from lorogo_cli.commands.pipeline import JobOptions
 from lorogo_pipeline.errors import LakeBusy
 from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.jobs.live_ingest import follow_stream
@@ -97,7 +98,6 @@ def test_journals_are_followed_although_another_job_writes(
         return result
 
     monkeypatch.setattr(Pipeline, "ingest", ingest)
-    options = pipeline_jobs.JobOptions(str(tmp_path / "lake"), None, None, [], as_json=True, verbose=False)
-    assert pipeline_jobs._follow(options, pipeline, None, 0.0)
+    assert pipeline_jobs._follow(JobOptions(json=True), pipeline, None, 0.0)
     said = capsys.readouterr()
     assert '"updates":3' in said.out and "trying again" in said.err
