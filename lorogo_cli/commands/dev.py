@@ -1,33 +1,39 @@
-"""`lorogo dev`: run nats-server, a document server and the gateway, and print next steps."""
+"""`lorogo dev`: run nats-server, a document server and the gateway, and print next steps.
+
+With --closed also an auth service: every client needs a token.
+"""
 
 import asyncio
-import os
-import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from lorogo_cli.commands import dev_closed
+from lorogo_cli.commands import dev_screen
 from lorogo_cli.connect import closed_folder
-from lorogo_cli.connect.options import NATS_DEFAULT, NATS_ENVIRONMENT
-from lorogo_cli.connect.runtime import stop_signals
+from lorogo_cli.connect.closed_folder import ClosedFolder
+from lorogo_cli.connect.runtime import stop_signals, until
 from lorogo_cli.connect.telemetry import telemetry
 from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say
-from lorogo_cli.render.program_name import python_beside, typed
+from lorogo_cli.render.program_name import typed
 from lorogo_cli.services import worker_identity
+from lorogo_cli.services.document_server import document_server
 from lorogo_cli.services.gateway import chosen
+from lorogo_cli.services.service_keys import ServiceKeys
+from lorogo_client import tokens
 from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
-from lorogo_gateway.server.pages import Pages
-from lorogo_server import Server, ServerSettings
-from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
-from lorogo_server.sandbox.keepalive import KeepaliveProcess
+from lorogo_server import ServerSettings
 from lorogo_server.server import new_nanoid
+from lorogo_transport.auth import accounts, auth_service
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedError, EmbeddedNats
+from lorogo_transport.secret_files import write_secret
 
+OPERATOR_TOKEN = "operator.token"
 _LOOK_SECONDS = 1.0
 
 
@@ -56,8 +62,8 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
             store / "server", 0, new_nanoid, closed=closed, option="--store"
         ) as server_id:
             keys = await asyncio.to_thread(closed_folder.make_once, store / "keys") if closed else None
-            accounts = "" if keys is None else keys.accounts
-            nats = EmbeddedNats(store / "nats", port=port, configuration=accounts)
+            configuration = "" if keys is None else keys.accounts
+            nats = EmbeddedNats(store / "nats", port=port, configuration=configuration)
             try:
                 await nats.start()
             except EmbeddedError as error:
@@ -66,52 +72,57 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
                 ) from None
             data = worker_identity.folder(store / "server", 0)
             try:
-                if keys is None:
-                    await _until_stopped(nats, _open(nats, server_id, data, web), stop)
-                else:
-                    await _until_stopped(nats, dev_closed.running(nats, keys, server_id, data, web), stop)
+                async with _running(nats, keys, server_id, data, web) as words:
+                    say(words)
+                    code = await until(stop, nats.wait())
+                    if code is not None:
+                        raise CommandError(f"nats-server exited with code {code}; see {nats.log_path}")
+                    say("stopping")
+            except CannotListen as error:
+                raise CommandError(f"{one_line(error)}; choose another port with --web-port") from None
             finally:
                 await nats.stop()
 
 
 @asynccontextmanager
-async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySettings) -> AsyncIterator[str]:
-    """Run a server and a gateway without tokens; yield the text of the screen."""
+async def _running(
+    nats: EmbeddedNats, keys: ClosedFolder | None, server_id: str, data: Path, web: GatewaySettings
+) -> AsyncIterator[str]:
+    """Run a server and a gateway, with keys also an auth service; yield the text of the screen."""
     settings = ServerSettings(server_id=server_id)
-    async with (
-        telemetry("lorogo-dev") as spans,
-        await connect(nats.url, name="lorogo dev") as transport,
-        Server(
-            transport,
-            settings,
-            keepalive=KeepaliveProcess(nats.url),
-            sandbox=DecodeSandbox(spare=False),
-            data=data,
-            tracer_provider=spans,
-        ),
-        running(nats.url, web, tracer_provider=spans) as address,
-    ):
-        yield screen(nats.url, address)
+    guard = web_guard = ServiceKeys(None)
+    source = None
+    if keys is not None:
+        settings = replace(settings, revocations_wait_seconds=0.0)  # the only server
+        source = await asyncio.to_thread(KeySource.from_file, keys.key_set)
+        guard = ServiceKeys(source, keys.seeds[accounts.SERVER])
+        web_guard = ServiceKeys(source, keys.seeds[accounts.GATEWAY])
+    async with AsyncExitStack() as stack:
+        spans = await stack.enter_async_context(telemetry("lorogo-dev"))
+        transport = await stack.enter_async_context(
+            await connect(nats.url, name="lorogo dev", **guard.server_identity())
+        )
+        await stack.enter_async_context(document_server(transport, nats.url, settings, data, guard, spans))
+        if keys is not None and source is not None:
+            await stack.enter_async_context(auth_service.running(nats.url, source, keys.seeds))
+        identity = web_guard.gateway_identity()
+        address = await stack.enter_async_context(
+            running(nats.url, web, keys=web_guard.keys, identity=identity, tracer_provider=spans)
+        )
+        if keys is None:
+            yield dev_screen.open_(nats.url, address)
+        else:
+            token = await asyncio.to_thread(_operator_token, keys)
+            yield dev_screen.closed(nats.url, address, keys, token)
 
 
-async def _until_stopped(
-    nats: EmbeddedNats, serving: AbstractAsyncContextManager[str], stop: asyncio.Event
-) -> None:
-    """Serve until a stop signal, or until nats-server exits."""
-    ended = asyncio.create_task(nats.wait())
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        async with serving as words:
-            say(words)
-            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                raise CommandError(f"nats-server exited with code {ended.result()}; see {nats.log_path}")
-            say("stopping")
-    except CannotListen as error:
-        raise CommandError(f"{one_line(error)}; choose another port with --web-port") from None
-    finally:
-        ended.cancel()
-        stopped.cancel()
+def _operator_token(keys: ClosedFolder) -> Path:
+    """Write a new token that grants admin on all documents; return its file."""
+    path = keys.path / OPERATOR_TOKEN
+    key = tokens.load_key(keys.signing_key)
+    text = tokens.mint(key, subject="operator", documents={"*": "admin"}, expires=dev_screen.OPERATOR_LASTS)
+    write_secret(path, text, "the operator's token", replace=True)
+    return path
 
 
 async def _answers(port: int) -> bool:
@@ -123,43 +134,3 @@ async def _answers(port: int) -> bool:
         return False
     writer.close()
     return True
-
-
-def screen(url: str, web: str) -> str:
-    """Return the text of the screen; its commands work from the current folder."""
-    cwd = Path.cwd()
-    lorogo = typed(sys.argv[0], sys.executable, cwd, shutil.which)
-    python = python_beside(sys.executable, cwd)
-    plain = url == NATS_DEFAULT and os.environ.get(NATS_ENVIRONMENT, url) == url
-    at = "" if plain else f" --nats {shlex.quote(url)}"
-    pages = f"""\
-  editor      {web}/d/welcome    (open it in two windows)
-  dashboard   {web}/dashboard
-"""
-    if not Pages().built:
-        pages = "  pages       are not built: `make pages` builds the editor and the dashboard\n"
-    return f"""\
-lorogo is running    (Ctrl-C stops it; documents stay)
-{pages}\
-  HTTP        {web}/v1/documents
-  NATS        {url}
-No tokens needed: every user of this machine can read and write; `{lorogo} dev --closed` requires tokens.
-
-Try, in a second terminal:
-  {lorogo} doc set hello title '"Hello"'{at}
-  {lorogo} doc get hello{at}
-  {lorogo} doc set hello tasks.0 '{{"what": "write", "done": false}}'{at}
-  {lorogo} doc history hello{at}
-  {lorogo} status{at}
-and watch edits arrive, in a third:
-  {lorogo} doc watch hello{at}
-
-From Python ({python}):
-  import asyncio, lorogo_client
-  async def main():
-      async with lorogo_client.connect("{url}") as client, client.open("hello") as session:
-          session.doc.get_text("title").insert(0, "Oh! ")
-          session.commit()
-          print(await session.flush())
-  asyncio.run(main())
-"""

@@ -1,4 +1,4 @@
-"""Run async work from a command, on uvloop if it is installed."""
+"""Run async work from a command, on uvloop if it is installed, until it ends or a signal stops it."""
 
 import signal
 from collections.abc import Callable, Coroutine, Iterator
@@ -53,3 +53,17 @@ def stop_signals(again: Callable[[], object] | None = None) -> Iterator["asyncio
     finally:
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
+
+
+async def until(stop: "asyncio.Event", work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of the work; None if `stop` is set first, after the work is cancelled and awaited."""
+    import asyncio
+
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in (task, stopped):
+            one.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
+    return None if task.cancelled() else task.result()

@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from lorogo_cli.connect.runtime import stop_signals
+from lorogo_cli.connect.runtime import stop_signals, until
 from lorogo_cli.connect.telemetry import telemetry
 from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say
@@ -23,16 +23,15 @@ _LOOK_SECONDS = 1.0  # between two checks of a NATS that does not answer
 
 async def gateway(url: str, guard: ServiceKeys, settings: GatewaySettings) -> None:
     """Serve until SIGTERM or Ctrl-C. Until NATS is reachable, /readyz reports it and clients are refused."""
-    host = settings.host
     with stop_signals() as stop:
-        looking = await _look(guard, url)
+        answers = await _answers(guard, url)
+        if guard.keys is not None and guard.seed is None and "@" not in url:  # and no password
+            raise CommandError(
+                "a closed NATS requires credentials: use --nats-seed DIR/gateway.seed"
+                " (`lorogo auth setup DIR` makes it)"
+            )
+        identity = guard.gateway_identity()
         try:
-            if guard.keys is not None and guard.seed is None and "@" not in url:  # and no password
-                raise CommandError(
-                    "a closed NATS requires credentials: use --nats-seed DIR/gateway.seed"
-                    " (`lorogo auth setup DIR` makes it)"
-                )
-            identity = guard.gateway_identity()
             async with (
                 telemetry("lorogo-gateway") as spans,
                 running(url, settings, keys=guard.keys, identity=identity, tracer_provider=spans) as address,
@@ -43,27 +42,23 @@ async def gateway(url: str, guard: ServiceKeys, settings: GatewaySettings) -> No
                         "No tokens needed: every client that can connect may read and write all documents;"
                         " --keys requires tokens"
                     )
-                if guard.keys is None and host not in ("127.0.0.1", "localhost", "::1"):
-                    log.warning("gateway without tokens on a network interface", host=host)
-                await _until(stop, looking)
+                if guard.keys is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
+                    log.warning("gateway without tokens on a network interface", host=settings.host)
+                if answers or await until(stop, _answer_awaited(guard, url)):
+                    await stop.wait()
                 say("stopping")
         except CannotListen as error:
             raise CommandError(f"{one_line(error)}; choose others with --host and --port") from None
-        finally:
-            if looking is not None:
-                looking.cancel()
-        if looking is not None and looking.done() and not looking.cancelled():
-            looking.result()
 
 
-async def _look(guard: ServiceKeys, url: str) -> "asyncio.Task[None] | None":
-    """Check whether NATS accepts anonymous clients; if NATS does not answer, keep checking in a task."""
+async def _answers(guard: ServiceKeys, url: str) -> bool:
+    """Check whether NATS accepts anonymous clients; return whether it answered."""
     try:
         await _check(guard, url)
     except AccessCheckUnanswered as error:
         log.warning("waiting for NATS", problem=one_line(error))
-        return asyncio.create_task(_look_on(guard, url), name="anonymous access check")
-    return None
+        return False
+    return True
 
 
 async def _check(guard: ServiceKeys, url: str) -> None:
@@ -71,7 +66,8 @@ async def _check(guard: ServiceKeys, url: str) -> None:
     await guard.check_open(url)
 
 
-async def _look_on(guard: ServiceKeys, url: str) -> None:
+async def _answer_awaited(guard: ServiceKeys, url: str) -> bool:
+    """Repeat the check until NATS answers."""
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         try:
@@ -79,20 +75,7 @@ async def _look_on(guard: ServiceKeys, url: str) -> None:
         except AccessCheckUnanswered:
             continue
         log.warning("NATS answers")  # the same level as "waiting for NATS"
-        return
-
-
-async def _until(stop: asyncio.Event, looking: "asyncio.Task[None] | None") -> None:
-    """Return after a stop signal, or when the anonymous access check fails."""
-    stopped = asyncio.create_task(stop.wait())
-    waited: set[asyncio.Task[Any]] = {stopped} if looking is None else {stopped, looking}
-    try:
-        while not stopped.done():
-            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if any(task.exception() is not None for task in done):
-                return
-    finally:
-        stopped.cancel()
+        return True
 
 
 def chosen(**settings: Any) -> GatewaySettings:

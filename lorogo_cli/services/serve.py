@@ -4,27 +4,24 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
 
 from lorogo_cli.config.probe_address import ListenAddress
-from lorogo_cli.connect.runtime import stop_signals
+from lorogo_cli.connect.runtime import stop_signals, until
 from lorogo_cli.connect.telemetry import telemetry
 from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.services import worker_identity as identity
+from lorogo_cli.services.document_server import document_server
 from lorogo_cli.services.probe_server import ServerReadiness, probes
 from lorogo_cli.services.service_keys import AccessCheckUnanswered, Identity, ServiceKeys
 from lorogo_protocol import limits
 from lorogo_protocol.messages import subjects
-from lorogo_server import Server, ServerSettings
-from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
-from lorogo_server.sandbox.keepalive import KeepaliveProcess
+from lorogo_server import ServerSettings
 from lorogo_server.server import new_nanoid
-from lorogo_transport.auth.authority import Authority
-from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, StorageFull, TransportError, Unreachable
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.stores import topology
@@ -62,33 +59,29 @@ class ServeOptions:
 async def alone(serving: ServeOptions) -> None:
     """Run one server in this process, until SIGTERM or Ctrl-C."""
     _check_journal_port(serving.settings, closed=serving.closed)
-    standing = ServerReadiness()
-    with (
-        stop_signals() as stop,
-        identity.held(serving.data, 0, new_nanoid, closed=serving.closed) as server_id,
-    ):
-        async with probes(serving.health, standing):
-            transport = await _connect_first(serving, stop)
-            if transport is not None:
-                await _serve(transport, serving, server_id, 0, standing, stop)
+    with stop_signals() as stop:
+        await _run(serving, 0, stop, is_worker=False)
 
 
 async def worker(serving: ServeOptions, number: int) -> None:
     """Run one of several servers; it stops too when the parent exits, which closes our stdin."""
-    with (
-        stop_signals() as stop,
-        identity.held(serving.data, number, new_nanoid, closed=serving.closed) as server_id,
-    ):
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
-        standing = ServerReadiness()
-        health = None if serving.health is None else serving.health.of_worker(number)
+    loop = asyncio.get_running_loop()
+    with stop_signals() as stop:
+        loop.add_reader(sys.stdin.fileno(), stop.set)
         try:
-            async with probes(health, standing):
-                transport = await _connect_patiently(serving, stop)
-                if transport is not None:
-                    await _serve(transport, serving, server_id, number, standing, stop)
+            await _run(serving, number, stop, is_worker=True)
         finally:
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            loop.remove_reader(sys.stdin.fileno())
+
+
+async def _run(serving: ServeOptions, number: int, stop: asyncio.Event, *, is_worker: bool) -> None:
+    readiness = ServerReadiness()
+    health = None if serving.health is None else serving.health.of_worker(number)
+    with identity.held(serving.data, number, new_nanoid, closed=serving.closed) as server_id:
+        async with probes(health, readiness):
+            transport = await _connect(serving, stop, is_worker=is_worker)
+            if transport is not None:
+                await _serve(transport, serving, server_id, number, readiness, stop)
 
 
 async def _serve(
@@ -96,38 +89,26 @@ async def _serve(
     serving: ServeOptions,
     server_id: str,
     number: int,
-    standing: ServerReadiness,
+    readiness: ServerReadiness,
     stop: asyncio.Event,
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
-    keepalive = KeepaliveProcess(serving.url, seed=serving.guard.seed)
-    keys = serving.guard.keys
     try:
-        async with transport, AsyncExitStack() as stack:
+        async with transport:
             await serving.guard.check_server(transport.bus)
-            authority = None if keys is None else Authority(keys, transport, SystemClock())
-            spans = await stack.enter_async_context(telemetry("lorogo-server"))
-            server = await stack.enter_async_context(
-                Server(
-                    transport,
-                    settings,
-                    keepalive=keepalive,
-                    sandbox=DecodeSandbox(spare=False),
-                    data=folder,
-                    authority=authority,
-                    tracer_provider=spans,
-                )
-            )
-            if authority is not None:  # after the server, which creates the revocation bucket
-                await stack.enter_async_context(authority)
-            else:
-                log.info(
-                    "running without keys: every NATS client may read and write every document;"
-                    " --keys requires tokens"
-                )
-            standing.server = server
-            await stop.wait()
+            async with (
+                telemetry("lorogo-server") as spans,
+                document_server(
+                    transport, serving.url, settings, folder, serving.guard, spans
+                ) as readiness.server,
+            ):
+                if not serving.closed:
+                    log.info(
+                        "running without keys: every NATS client may read and write every document;"
+                        " --keys requires tokens"
+                    )
+                await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
 
@@ -168,35 +149,26 @@ def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
     log.warning(words, listen=host)
 
 
-async def _connect_first(serving: ServeOptions, stop: asyncio.Event) -> JetStreamTransport | None:
-    """Connect; wait for NATS if there are health probes, which report it; else raise if it is unreachable.
+async def _connect(
+    serving: ServeOptions, stop: asyncio.Event, *, is_worker: bool
+) -> JetStreamTransport | None:
+    """Connect; None after a stop signal.
 
-    Returns None after a stop signal.
+    A worker waits for NATS, and so does a server with health probes, which report it; else an unreachable
+    NATS is an error.
     """
     failures = 0
     while not stop.is_set():
         try:
-            await serving.guard.check_nats(serving.url)
+            if not is_worker:  # its parent has checked
+                await serving.guard.check_nats(serving.url)
             return await connect(serving.url, name="lorogo server", **serving.identity)
         except (AccessCheckUnanswered, Unreachable) as error:
-            if serving.health is None or isinstance(error, NotAuthorized):
+            if not is_worker and (serving.health is None or isinstance(error, NotAuthorized)):
                 raise serving.guard.not_let_in(error) if isinstance(error, Unreachable) else error from None
             log.warning("waiting for NATS", problem=one_line(error))
         await _pause(stop, restart_seconds(failures))
         failures += 1
-    return None
-
-
-async def _connect_patiently(serving: ServeOptions, stop: asyncio.Event) -> JetStreamTransport | None:
-    """Connect a worker, and wait while NATS is unreachable; None after a stop signal."""
-    failures = 0
-    while not stop.is_set():
-        try:
-            return await connect(serving.url, name="lorogo server", **serving.identity)
-        except Unreachable as error:
-            log.warning("waiting for NATS", problem=one_line(error))
-            await _pause(stop, restart_seconds(failures))
-            failures += 1
     return None
 
 
@@ -301,17 +273,15 @@ async def _look_after(
 
 
 async def _until_ended(process: asyncio.subprocess.Process, stop: asyncio.Event, stop_seconds: float) -> int:
-    ended = asyncio.create_task(process.wait())
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done():
-            process.terminate()
-            done, _ = await asyncio.wait({ended}, timeout=stop_seconds + _STOP_GRACE_SECONDS)
-            if not done:
-                log.error("worker killed: it did not stop in time", pid=process.pid)
-                process.kill()
-        return await ended
-    finally:
-        stopped.cancel()
-        ended.cancel()
+    """Return the exit code; after a stop signal the process is stopped first."""
+    code = await until(stop, process.wait())
+    if code is not None:
+        return code
+    with suppress(ProcessLookupError):  # it has ended meanwhile
+        process.terminate()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(stop_seconds + _STOP_GRACE_SECONDS):
+            return await process.wait()
+    log.error("worker killed: it did not stop in time", pid=process.pid)
+    process.kill()
+    return await process.wait()
