@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from lorogo_cli.commands import config, health, pipeline
+from lorogo_cli.commands import config, health, pipeline, trials
 from lorogo_cli.config.flags import handing, service, settings_of
 from lorogo_cli.config.use import nats_of, start_logs
 from lorogo_cli.connect.options import (
@@ -226,15 +227,16 @@ def compact(context: typer.Context, document: DocumentId, json: Json = False) ->
     run_async(writes.compact, connection(context), document, as_json=json)
 
 
-@app.command(cls=taking(NatsOptions))
-def restore(
-    context: typer.Context,
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions(NatsOptions):
+    """Options of the restore."""
+
     journal: Annotated[
         list[str],
         typer.Option(
             "--journal", metavar="DIR", help="A data folder, a journal, or an archive's URL; may be repeated."
         ),
-    ],
+    ]
     at: Annotated[
         str | None,
         typer.Option(
@@ -242,20 +244,23 @@ def restore(
             metavar="TIME",
             help="State at a time (2026-11-16T10:30; local without a zone such as Z) or age (5m).",
         ),
-    ] = None,
-    document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = "",
+    ] = None
+    document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = ""
     to: Annotated[
         str, typer.Option("--to", metavar="ID", help="With --document: restore it under this new id.")
-    ] = "",
+    ] = ""
     merge: Annotated[
         bool, typer.Option("--merge", help="NATS already has documents: add the missing ones.")
-    ] = False,
+    ] = False
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and rebuild everything, write nothing.")
-    ] = False,
-    scratch: Scratch = None,
-    json: Json = False,
-) -> None:
+    ] = False
+    scratch: Scratch = None
+    json: Json = False
+
+
+@app.command(cls=taking(RestoreOptions))
+def restore(context: typer.Context) -> None:
     """Rebuild documents from journals and archives on a NATS that lost them, and verify the result.
 
     Existing documents are not overwritten. To undo the deletion of a document, use `lorogo doc restore`.
@@ -263,141 +268,12 @@ def restore(
     """
     from lorogo_cli.commands import restore as work
 
-    whole = run_async(
-        work.restore,
-        connection(context),
-        journal,
-        at=at,
-        document=document,
-        to=to,
-        merge=merge,
-        dry_run=dry_run,
-        scratch=scratch,
-        as_json=json,
-    )
-    if not whole:
+    if not run_async(work.restore, context.obj):
         raise typer.Exit(1)
 
 
-@app.command(cls=taking(LogOptions))
-def chaos(
-    kind: Annotated[
-        str, typer.Option("--nats", metavar="one|three", help="One nats-server, or a cluster of three.")
-    ] = "one",
-    servers: Annotated[int, typer.Option("--servers", min=1, max=8, help="Number of document servers.")] = 2,
-    documents: Annotated[int, typer.Option("--documents", min=1, max=1000)] = 8,
-    writers: Annotated[
-        int,
-        typer.Option("--writers", min=1, max=16, help="Number of editing processes; each document has two."),
-    ] = 4,
-    faults: Annotated[
-        int | None, typer.Option("--faults", min=1, help="Number of faults; 20 unless --minutes is given.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.1, max=1440, help="Inject faults for this long.")
-    ] = None,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0, help="Least time between two faults.")
-    ] = 5.0,
-    edits_per_second: Annotated[
-        float, typer.Option("--edits-per-second", min=0.1, max=500, help="Edits of all writers together.")
-    ] = 30.0,
-    edits_each: Annotated[
-        int,
-        typer.Option(
-            "--edits-each",
-            min=0,
-            max=100_000,
-            help="After this many edits a writer changes to a new document. 0: it stays.",
-        ),
-    ] = 0,
-    only: Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these faults.")] = "",
-    without: Annotated[str, typer.Option("--without", metavar="NAME,...", help="Not these faults.")] = "",
-    show_list: Annotated[
-        bool, typer.Option("--list", help="List the faults and which are possible here; run nothing.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Determines the faults and their times.")] = 1,
-    traces: Annotated[
-        Path | None,
-        typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
-    ] = None,
-    json: Annotated[
-        str, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - for stdout.")
-    ] = "",
-    keep: Annotated[
-        Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep all files and logs in this empty folder."),
-    ] = None,
-) -> None:
-    """Inject real faults into a cluster on this machine, and count the ACKed edits that are lost.
-
-    It starts its own nats-servers, servers and writers. Faults: kills, pauses, network cuts, full disks, bit
-    flips.
-
-    Exit code 1: an ACKed edit is lost, a document is in the state ERROR, or the result could not be verified.
-    docs/FAULTS.md explains every line.
-    """
-    from lorogo_cli.commands import chaos as work
-
-    if show_list:
-        run_async(work.show_list, kind)
-        return
-    wishes = work.ChaosArguments(kind, only, without, traces, json)
-    settings = work.settings_of(
-        wishes,
-        servers=servers,
-        documents=documents,
-        writers=writers,
-        faults=faults,
-        minutes=minutes,
-        every=every,
-        rate=edits_per_second,
-        edits_each=edits_each,
-        seed=seed,
-        keep=keep,
-    )
-    if code := run_async(work.chaos, settings, wishes):
-        raise typer.Exit(code)
-
-
-@app.command(cls=taking(LogOptions))
-def bench(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Workloads, or all. Without names: list them."),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes, to check that it works; the figures mean little.")
-    ] = False,
-    durability: Annotated[
-        str | None,
-        typer.Option(
-            "--durability", metavar="stream|journal", help="Measure this durability only, in every workload."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices.")] = 1,
-    traces: Annotated[
-        Path | None,
-        typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
-    ] = None,
-    json: Annotated[
-        str, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - for stdout.")
-    ] = "",
-    plot: Annotated[str, typer.Option("--plot", metavar="FILE", help="Draw the curves as SVG.")] = "",
-) -> None:
-    """Measure lorogo on this machine, and compare it with NATS alone in the same run.
-
-    Starts its own nats-server, servers and clients on loopback, and stops them at the end. Exit code 1: a
-    result is wrong. A missed goal is reported, but is not an error.
-    """
-    from lorogo_cli.commands import bench as work
-
-    if not names:
-        work.show_list()
-        return
-    settings = work.settings_of(quick=quick, durability=durability, seed=seed)
-    if code := run_async(work.bench, names, settings, work.BenchArguments(traces, json, plot)):
-        raise typer.Exit(code)
+app.command(cls=taking(trials.ChaosOptions))(trials.chaos)
+app.command(cls=taking(trials.BenchOptions))(trials.bench)
 
 
 # --- errors -------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from lorogo_chaos.errors import ChaosError
 
-ENVIRONMENT = "LOROGO_TRACES"
 MADE_EDITS = 20_000
 
 Patch = tuple[int, int, str]  # position, characters to delete, text to insert

@@ -1,12 +1,10 @@
 """`lorogo bench`: run workloads on this machine, each compared with a limit measured in the same run."""
 
 import asyncio
-import os
-import sys
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 from lorogo_bench import registry
 from lorogo_bench.content import traces as wanted
@@ -16,22 +14,14 @@ from lorogo_bench.run import Result, run_all
 from lorogo_bench.stack import machine
 from lorogo_bench.workload import DURABILITIES, Bench, Durability, Workload
 from lorogo_chaos.fleet import traces
-from lorogo_cli.connect.runtime import stop_signals
+from lorogo_cli.connect.runtime import stop_signals, until
 from lorogo_cli.errors import INTERRUPTED, CommandError
 from lorogo_cli.render import result_file
-from lorogo_cli.render.output import say, say_table
+from lorogo_cli.render.output import say, say_table, tell
 from lorogo_cli.render.values import show_json
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class BenchArguments:
-    """Arguments of the command, unparsed."""
-
-    traces: Path | None
-    json: str  # a file, - for stdout, "": none
-    plot: str  # a file, "": none
+if TYPE_CHECKING:
+    from lorogo_cli.commands.trials import BenchOptions
 
 
 def show_list() -> None:
@@ -40,26 +30,24 @@ def show_list() -> None:
     say_table(part.columns, part.rows)
 
 
-def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
-    """Return the settings of a run. Raises CommandError."""
-    return Bench(quick=quick, durability=_durability(durability), seed=seed, progress=_progress)
-
-
-async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -> int:
+async def bench(names: Sequence[str], options: "BenchOptions") -> int:
     """Run these workloads, print their results, and return the exit code.
 
     Raises BenchError, CommandError, BadTrace.
     """
+    durability = _durability(options.durability)
+    settings = Bench(quick=options.quick, durability=durability, seed=options.seed, progress=tell)
     workloads = registry.find(names)
-    json = wishes.json
+    json = options.json
     result_file.check_writable(json)
-    _check_plot(wishes.plot, workloads)
+    _check_plot(options.plot, workloads)
     if any(workload.replays for workload in workloads):
-        settings = replace(settings, trace=await asyncio.to_thread(_trace, wishes.traces))
+        settings = replace(settings, trace=await asyncio.to_thread(_trace, options.traces))
     versions, facts = await asyncio.to_thread(machine.versions), machine.facts()
-    found = await _unless_stopped(run_all(workloads, settings))
+    with stop_signals() as stop:
+        found = await until(stop, run_all(workloads, settings))
     if found is None:
-        _progress("interrupted: all processes are stopped, no results")
+        tell("interrupted: all processes are stopped, no results")
         return INTERRUPTED
     value = report.as_json(found, settings, versions, facts)
     if json == result_file.STDOUT:
@@ -74,11 +62,11 @@ async def bench(names: Sequence[str], settings: Bench, wishes: BenchArguments) -
         if json:
             await asyncio.to_thread(result_file.write, json, value)
     curves = [curve for result in found for curve in result.outcome.curves]
-    if wishes.plot and curves:
-        await asyncio.to_thread(result_file.write_text, wishes.plot, plot.svg(curves))
+    if options.plot and curves:
+        await asyncio.to_thread(result_file.write_text, options.plot, plot.svg(curves))
     wrong = [result.workload.name for result in found if not result.outcome.good]
     if wrong:
-        _progress(f"WRONG RESULTS: {', '.join(wrong)}")
+        tell(f"WRONG RESULTS: {', '.join(wrong)}")
     return report.exit_code(found)
 
 
@@ -96,25 +84,10 @@ def _check_plot(target: str, workloads: Sequence[Workload]) -> None:
 
 def _trace(folder: Path | None) -> Callable[[int | None], EditTrace]:
     """Return the source of the trace to replay: a file in the folder, or a generated one. Raises BadTrace."""
-    named = os.environ.get(traces.ENVIRONMENT)
-    folder = folder or (Path(named) if named else None)
     if folder is None:
         return lambda edits_max: traces.made(wanted.EDITS if edits_max is None else edits_max)
     found = traces.read(folder / f"{wanted.NAME}.json.gz")
     return lambda edits_max: wanted.first(found, edits_max)
-
-
-async def _unless_stopped(work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result; after a stop signal None, when all processes are stopped and their files removed."""
-    with stop_signals() as stop:
-        task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in (stopped, task):
-                one.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
-    return None if task.cancelled() else task.result()
 
 
 def _show(result: Result) -> None:
@@ -134,9 +107,3 @@ def _durability(text: str | None) -> Durability | None:
     if text is None:
         return None
     raise CommandError(f"--durability must be {' or '.join(DURABILITIES)}, not {text!r}")
-
-
-def _progress(words: str) -> None:
-    """Print progress to stderr: stdout carries the result."""
-    sys.stderr.write(words + "\n")
-    sys.stderr.flush()

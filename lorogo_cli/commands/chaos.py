@@ -2,14 +2,11 @@
 
 import asyncio
 import importlib.metadata
-import os
 import platform
 import subprocess
-import sys
 import textwrap
-from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lorogo_chaos import report
 from lorogo_chaos.fault_run import FaultRun, FaultRunResult, FaultRunSettings
@@ -18,25 +15,17 @@ from lorogo_chaos.fleet import traces
 from lorogo_cli.connect.runtime import stop_signals
 from lorogo_cli.errors import INTERRUPTED, CommandError
 from lorogo_cli.render import result_file
-from lorogo_cli.render.output import say, say_table
+from lorogo_cli.render.output import say, say_table, tell
 from lorogo_cli.render.values import show_json
 from lorogo_transport.nats.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.release import release
 
+if TYPE_CHECKING:
+    from lorogo_cli.commands.trials import ChaosOptions
+
 _WORDS_WIDTH = 27  # of 80 columns: 16 are for the name, 4 between them
 _POSSIBLE_WIDTH = 33
 NODES = {"one": 1, "three": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class ChaosArguments:
-    """Arguments of the command, unparsed."""
-
-    nats: str
-    only: str
-    without: str
-    traces: Path | None
-    json: str  # a file, - for stdout, "": none
 
 
 async def show_list(nats: str) -> None:
@@ -56,63 +45,49 @@ def _wrapped(name: str, words: str, possible: str) -> list[tuple[str, str, str]]
     return list(zip_longest([name], *some, fillvalue=""))
 
 
-async def chaos(settings: FaultRunSettings, wishes: ChaosArguments) -> int:
-    """Run the faults, print the result, and return the exit code."""
-    named = os.environ.get(traces.ENVIRONMENT)
-    folder = wishes.traces or (Path(named) if named else None)
-    some = await asyncio.to_thread(traces.of_folder, folder)
+async def chaos(options: "ChaosOptions") -> int:
+    """Run the faults, print the result, and return the exit code. Raises CommandError, ChaosError."""
+    result_file.check_writable(options.json)
+    settings = _settings_of(options)
+    some = await asyncio.to_thread(traces.of_folder, options.traces)
     versions = await asyncio.to_thread(_versions)
     ours = asyncio.current_task()
     assert ours is not None
     with stop_signals(again=ours.cancel) as stop:
         try:
-            outcome = await FaultRun(settings, some, progress=_progress, stop=stop).run()
+            outcome = await FaultRun(settings, some, progress=tell, stop=stop).run()
         except asyncio.CancelledError:  # second signal: all processes are stopped, nothing is verified
             ours.uncancel()
-            _progress("NOT VERIFIED: interrupted twice")
+            tell("NOT VERIFIED: interrupted twice")
             return INTERRUPTED
     found = report.as_json(outcome, settings, versions)
-    if wishes.json == result_file.STDOUT:
+    if options.json == result_file.STDOUT:
         say(show_json(found, pretty=True))
     else:
         _show(outcome, versions)
-        if wishes.json:
-            await asyncio.to_thread(result_file.write, wishes.json, found)
+        if options.json:
+            await asyncio.to_thread(result_file.write, options.json, found)
     if outcome.folder:
-        _progress(f"kept: {outcome.folder}")
+        tell(f"kept: {outcome.folder}")
     return report.exit_code(outcome)
 
 
-def settings_of(
-    wishes: ChaosArguments,
-    *,
-    servers: int,
-    documents: int,
-    writers: int,
-    faults: int | None,
-    minutes: float | None,
-    every: float,
-    rate: float,
-    edits_each: int,
-    seed: int,
-    keep: Path | None,
-) -> FaultRunSettings:
-    """Return the settings of a run. Raises CommandError, ChaosError."""
-    result_file.check_writable(wishes.json)
+def _settings_of(options: "ChaosOptions") -> FaultRunSettings:
+    faults = (20 if options.minutes is None else 0) if options.faults is None else options.faults
     return FaultRunSettings(
-        nodes=_nodes(wishes.nats),
-        servers=servers,
-        documents=documents,
-        writers=writers,
-        faults=(20 if minutes is None else 0) if faults is None else faults,
-        minutes=minutes or 0.0,
-        every_seconds=every,
-        edits_per_second=rate,
-        edits_each=edits_each,
-        only=_names(wishes.only),
-        without=_names(wishes.without),
-        seed=seed,
-        folder=keep,
+        nodes=_nodes(options.kind),
+        servers=options.servers,
+        documents=options.documents,
+        writers=options.writers,
+        faults=faults,
+        minutes=options.minutes or 0.0,
+        every_seconds=options.every,
+        edits_per_second=options.edits_per_second,
+        edits_each=options.edits_each,
+        only=_names(options.only),
+        without=_names(options.without),
+        seed=options.seed,
+        folder=options.keep,
     )
 
 
@@ -124,12 +99,6 @@ def _nodes(nats: str) -> int:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _progress(words: str) -> None:
-    """Print progress to stderr: stdout carries the result."""
-    sys.stderr.write(words + "\n")
-    sys.stderr.flush()
 
 
 def _show(outcome: FaultRunResult, versions: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ def say(path: Path | None, *, open_files: bool, as_json: bool) -> bool:
     found = list(mistakes(file, os.environ, open_files=open_files))
     if as_json:
         facts = {"file": file and file.name, "good": not found, "mistakes": [one.facts() for one in found]}
-        say_json(facts, pretty=False)
+        say_json(facts)
         return not found
     for one in found:
         say_line(str(one))

@@ -21,7 +21,7 @@ def say(several: Sequence[ResolvedSettings], *, as_json: bool) -> None:
     """Print a table, or JSON by section and key."""
     if as_json:
         facts = {one.section: {key: _facts(choice) for key, choice in one.choices.items()} for one in several}
-        say_json(facts, pretty=False)
+        say_json(facts)
     else:
         rows = [
             (f"{one.section}.{key}", shown_value(choice), choice.place)

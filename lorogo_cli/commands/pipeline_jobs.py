@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from lorogo_cli.commands.pipeline_session import export_seed, installed, opened, past
 from lorogo_cli.connect.runtime import run as run_async
-from lorogo_cli.doc.versions import parse_time
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import warn
+from lorogo_cli.render.confirmation import confirm
 from lorogo_cli.render.output import (
     progress_bar,
     say,
@@ -25,6 +24,7 @@ from lorogo_cli.render.output import (
     working,
 )
 from lorogo_cli.render.values import show_count, show_size
+from lorogo_client.versions import parse_time
 
 if TYPE_CHECKING:
     from lorogo_cli.commands.pipeline import (
@@ -307,12 +307,8 @@ def erase(options: LakeOptions, documents: Sequence[str], *, unknown: bool, yes:
     """Erase; return True if the verification found no remaining row."""
     if documents and not yes:
         names = ", ".join(documents)
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CommandError(f"stdin is not a terminal; pass --yes to erase {names}")
-        import typer
-
-        if not typer.confirm(f"Erase {names} from {options.lake} permanently?", err=True):
-            raise CommandError(f"{names} was not erased")
+        question = f"Erase {names} from {options.lake} permanently?"
+        confirm(question, f"erase {names}", f"{names} was not erased")
     with opened(options, options.lake) as pipeline:
         done = pipeline.erase(documents, unknown=unknown)
     if options.json:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lorogo_cli.connect.options import SEED_ENVIRONMENT
-from lorogo_cli.doc.versions import parse_time
 from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import progress_bar, working
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.versions import parse_time
 
 if TYPE_CHECKING:
     from lorogo_cli.commands.pipeline import JobOptions
@@ -96,7 +97,7 @@ def past(text: str | None) -> int | None:
     now = time.time_ns()
     try:
         moment = parse_time(text, now_ns=now)
-    except CommandError:
+    except InvalidMoment:
         raise CommandError(
             f"{brief(text)} is not a time: write 2026-11-16T10:30, or 2d for two days ago"
         ) from None

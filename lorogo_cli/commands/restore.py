@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nanoid
 
 from lorogo_cli.connect.client import unauthorized, unreachable
-from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.doc.versions import parse_past, show_time
+from lorogo_cli.doc.versions import parse_past
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import disk_sentence, warn
 from lorogo_cli.render.output import progress_bar, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
+from lorogo_client.versions import show_time
 from lorogo_protocol import ids
 from lorogo_protocol.messages import subjects
 from lorogo_server import ServerSettings
@@ -29,32 +30,27 @@ from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
 
+if TYPE_CHECKING:
+    from lorogo_cli.app import RestoreOptions
+
 _ROWS_MAX = 40  # above this number, the table leaves out documents that were restored without a finding
 
 
 async def restore(
-    way: ConnectionOptions,
-    journals: Sequence[str],
-    *,
-    at: str | None,
-    document: str,
-    to: str,
-    merge: bool,
-    dry_run: bool,
-    scratch: Path | None,
-    as_json: bool,
+    options: "RestoreOptions",
 ) -> bool:
     """Restore, and show the verification; return False if something is missing."""
-    if to and not document:
+    if options.to and not options.document:
         raise CommandError("--to needs --document: name the one document to restore")
-    for document_id in filter(None, (document, to)):
+    for document_id in filter(None, (options.document, options.to)):
         ids.check_document_id(document_id)
-    at_ns = None if at is None else parse_past(at, now_ns=time.time_ns())
-    wanted = RestoreRequest(at_ns, document, to, merge)
-    sources = [source for place in journals for source in find(place)]
+    at_ns = None if options.at is None else parse_past(options.at, now_ns=time.time_ns())
+    wanted = RestoreRequest(at_ns, options.document, options.to, options.merge)
+    way = options.connection
+    sources = [source for place in options.journal for source in find(place)]
     async with AsyncExitStack() as stack:
         transport = None
-        if not dry_run:
+        if not options.dry_run:
             try:
                 transport = await stack.enter_async_context(
                     await connect(
@@ -65,7 +61,7 @@ async def restore(
                 raise unauthorized(error, way) from None
             except Unreachable as error:
                 raise unreachable(error) from None
-        with _folder(scratch) as folder, progress_bar() as progress, _dated():
+        with _folder(options.scratch) as folder, progress_bar() as progress, _dated():
             report = await run(
                 transport,
                 sources,
@@ -76,9 +72,9 @@ async def restore(
                 scratch=folder,
                 progress=progress,
             )
-        if transport is not None and not document:
-            await _restore_revocations(transport, journals, as_json=as_json)
-    _show(report, sources, wanted, as_json=as_json)
+        if transport is not None and not options.document:
+            await _restore_revocations(transport, options.journal, as_json=options.json)
+    _show(report, sources, wanted, as_json=options.json)
     return report.complete
 
 
@@ -127,7 +123,7 @@ def _show(
     report: RestoreReport, sources: Sequence[RestoreSource], wanted: RestoreRequest, *, as_json: bool
 ) -> None:
     if as_json:
-        say_json(_as_json(report, sources, wanted), pretty=False)
+        say_json(_as_json(report, sources, wanted))
         return
     notable = [one for one in report.outcomes if not one.good or one.state != "restored"]
     shown = report.outcomes if len(report.outcomes) <= _ROWS_MAX else notable[:_ROWS_MAX]

@@ -5,12 +5,12 @@ from dataclasses import asdict
 
 from lorogo_cli.connect.client import beyond, connected, unknown
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.doc.versions import show_age, show_time
-from lorogo_cli.render.output import note, say, say_json, say_table
+from lorogo_cli.render.output import note, say, say_facts, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
 from lorogo_client.inspection import overview
 from lorogo_client.inspection.health import health
 from lorogo_client.inspection.overview import Row
+from lorogo_client.versions import show_age, show_time
 from lorogo_protocol.messages import subjects
 from lorogo_transport.rpc.discovery import ServerStats, server_stats
 
@@ -26,7 +26,7 @@ async def of_all(way: ConnectionOptions, *, as_json: bool) -> None:
         stream = asdict(await wal.state())
         found = [_server(answer) for answer in await server_stats(client.transport.bus)]
     if as_json:
-        say_json({"documents": rows, "stream": stream, "servers": found}, pretty=False)
+        say_json({"documents": rows, "stream": stream, "servers": found})
         return
     if rows:
         table = [_cells(row) for row in rows]
@@ -72,10 +72,9 @@ async def of_one(way: ConnectionOptions, document_id: str, *, as_json: bool) -> 
             else None
         )
     if as_json:
-        say_json({**row, "owner": owner}, pretty=False)
+        say_json({**row, "owner": owner})
         return
-    for name, value in {**_shown(row), **_owner_shown(owner, row["state"])}.items():
-        say(f"{name + ':':<14}{value}")
+    say_facts({**_shown(row), **_owner_shown(owner, row["state"])})
 
 
 async def _by_token(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
@@ -84,11 +83,9 @@ async def _by_token(way: ConnectionOptions, document_id: str, *, as_json: bool) 
         owner = await client.document(document_id).status()
         access = client.access(document_id)
     if as_json:
-        say_json({"document": document_id, "access": access.word, "owner": owner}, pretty=False)
+        say_json({"document": document_id, "access": access.word, "owner": owner})
         return
-    facts = {"document": document_id, "access": access.word, **_owner_shown(owner, "UP")}
-    for name, value in facts.items():
-        say(f"{name + ':':<14}{value}")
+    say_facts({"document": document_id, "access": access.word, **_owner_shown(owner, "UP")})
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ from typing import Any
 
 from lorogo_cli.connect.client import beyond, connected
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.doc.versions import parse_time, show_time
 from lorogo_cli.errors import CommandError, brief
-from lorogo_cli.render.output import note, say, say_json
+from lorogo_cli.render.output import note, say_facts, say_json
 from lorogo_cli.render.values import show_count, show_size
+from lorogo_client.errors import InvalidMoment
 from lorogo_client.inspection.trace import UpdateTrace, verdict
+from lorogo_client.versions import parse_time, show_time
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.messages import tracing
 
@@ -29,17 +30,16 @@ async def trace(
     async with connected(way, *documents, serving=False) as client:
         found = await client.trace(log_id, document=document, since_ns=since_ns, on_full_scan=_reading_all)
     if as_json:
-        say_json(facts(found), pretty=False)
+        say_json(facts(found))
     else:
-        for name, value in shown(found):
-            say(f"{name + ':':<14}{value}")
+        say_facts(shown(found))
     return found.known
 
 
 def _parse_since(text: str) -> int:
     try:
         return parse_time(text, now_ns=time.time_ns())
-    except CommandError:
+    except InvalidMoment:
         raise CommandError(
             f"{brief(text)} is not a time: --since takes a time (2026-11-16T10:30) or an age (2h)"
         ) from None

@@ -1,6 +1,5 @@
 """`lorogo doc ...`: commands for one document. The work is in `reads.py`, `writes.py` and `edit.py`."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ import typer
 from lorogo_cli.connect.options import At, ClientOptions, DocumentId, Json
 from lorogo_cli.connect.runtime import run
 from lorogo_cli.connect.shared_options import connection, taking
-from lorogo_cli.errors import CommandError
+from lorogo_cli.render.confirmation import confirm
 
 app = typer.Typer(no_args_is_help=True, help="Read and change documents.")
 
@@ -163,12 +162,9 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete a document. It stays deleted, for offline clients too, until it is restored."""
-    question = f"Erase {document} permanently?" if purge else f"Delete {document}?"
     if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CommandError(f"stdin is not a terminal; pass --yes to delete {document}")
-        if not typer.confirm(question, err=True):
-            raise CommandError(f"{document} was not deleted")
+        question = f"Erase {document} permanently?" if purge else f"Delete {document}?"
+        confirm(question, f"delete {document}", f"{document} was not deleted")
     from lorogo_cli.doc import writes
 
     run(writes.delete, connection(context), document, purge=purge, as_json=json)

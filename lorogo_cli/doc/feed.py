@@ -1,9 +1,6 @@
 """`lorogo feed`: print every accepted update as a line, from any position on."""
 
 import asyncio
-import contextlib
-import os
-import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,11 +8,13 @@ from typing import Any
 
 from lorogo_cli.connect.client import beyond, connected
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.doc.versions import parse_time, show_time
 from lorogo_cli.errors import CommandError, brief
+from lorogo_cli.render import result_file
 from lorogo_cli.render.output import note, say
 from lorogo_cli.render.values import show_json, show_size
 from lorogo_client import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.versions import parse_time, show_time
 from lorogo_protocol.errors import LorogoError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,12 +36,12 @@ async def follow(
         client.feed(since=begin, documents=documents or None) as feed,
     ):
         if place is not None:  # keeps "now" too, in case the command stops before the first update
-            await asyncio.to_thread(_write, place, str(feed.position))
+            await asyncio.to_thread(_keep, place, feed.position)
         note("following every accepted update; Ctrl-C stops")
         async for item in feed:
             say(show_json(facts(item)) if as_json else line(item))
             if place is not None:
-                await asyncio.to_thread(_write, place, str(feed.position))
+                await asyncio.to_thread(_keep, place, feed.position)
 
 
 def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
@@ -53,7 +52,7 @@ def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
         return int(text)
     try:
         return _EPOCH + timedelta(microseconds=parse_time(text, now_ns=now_ns) // 1000)
-    except CommandError:
+    except InvalidMoment:
         raise CommandError(
             f"{brief(text)} is not a position in the feed: --since takes now, 0 (everything), a sequence,"
             " a time (2026-11-16T10:30) or an age (10m)"
@@ -126,17 +125,5 @@ def _read(place: Path) -> FeedPosition | None:
         ) from None
 
 
-def _write(place: Path, text: str) -> None:
-    """Replace the position in the file atomically."""
-    name = ""
-    try:
-        number, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-        with os.fdopen(number, "w", encoding="ascii") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(place)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise CommandError(f"cannot write {place}: {error.strerror}") from None
+def _keep(place: Path, position: FeedPosition) -> None:
+    result_file.replace(place, f"{position}\n".encode())

@@ -1,10 +1,7 @@
 """Read-only doc commands: get, history, watch, export."""
 
 import asyncio
-import contextlib
-import os
 import sys
-import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +11,13 @@ from lorogo_cli.connect.client import connected, require_known
 from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc import changes
 from lorogo_cli.doc.paths import is_one_place, json_path
-from lorogo_cli.doc.versions import parse_at, show_time, show_version
+from lorogo_cli.doc.versions import parse_at
 from lorogo_cli.errors import CommandError, brief
-from lorogo_cli.render.output import note, say, say_json, say_table, working
-from lorogo_cli.render.values import show_json, show_size
+from lorogo_cli.render import result_file
+from lorogo_cli.render.output import note, say, say_json, say_result, say_table, working
+from lorogo_cli.render.values import show_size
 from lorogo_client import Change, Lagged, Rebased
+from lorogo_client.versions import show_time, show_version
 
 _BIG_SECONDS = 600.0
 
@@ -41,7 +40,7 @@ async def get(
     assert isinstance(frontiers, bytes)
     if as_json:
         what = {"matches": answer["matches"]} if expressions else {"value": answer["value"]}
-        say_json({"document": document_id, **what, "version": show_version(frontiers)}, pretty=False)
+        say_json({"document": document_id, **what, "version": show_version(frontiers)})
         return
     if not expressions:
         _say_value(answer["value"], raw=raw)
@@ -79,11 +78,11 @@ async def history(way: ConnectionOptions, document_id: str, limit: int, *, as_js
         for version in versions
     ]
     if as_json:
-        say_json(rows, pretty=False)
+        say_json(rows)
     elif not rows:
         note(f"{document_id} has no versions yet")
     else:
-        table = [(str(row["time"]), str(row["version"]), str(row["sequence"])) for row in rows]
+        table = [(row["time"], row["version"], row["sequence"]) for row in rows]
         say_table(("TIME", "VERSION", "SEQUENCE"), table)
 
 
@@ -94,7 +93,7 @@ async def watch(way: ConnectionOptions, document_id: str, *, as_json: bool) -> N
         async with client.open(document_id, read_only=True) as session:
             feed = session.changes()
             if as_json:
-                say_json({"watching": document_id}, pretty=False)
+                say_json({"watching": document_id})
             else:
                 note(f"watching {document_id}; Ctrl-C stops")
             async for item in feed:
@@ -108,16 +107,16 @@ def _say_change(item: Change | Lagged | Rebased, *, as_json: bool) -> None:
         case Change():
             parts = changes.facts(item.events)
             if as_json:
-                say_json({"time": stamp, "sequence": item.sequence, "changes": parts}, pretty=False)
+                say_json({"time": stamp, "sequence": item.sequence, "changes": parts})
                 return
             for line in changes.lines(parts):
                 say(f"{now:%H:%M:%S} {line}")
         case Lagged():
-            fact, words = {"lagged": item.missed}, f"{item.missed} changes not shown: they arrived too fast"
-            say(show_json({"time": stamp, **fact}) if as_json else f"{now:%H:%M:%S} {words}")
+            words = f"{now:%H:%M:%S} {item.missed} changes not shown: they arrived too fast"
+            say_result({"time": stamp, "lagged": item.missed}, words, as_json=as_json)
         case Rebased():
-            words = "the document was replaced by its current state"
-            say(show_json({"time": stamp, "rebased": True}) if as_json else f"{now:%H:%M:%S} {words}")
+            words = f"{now:%H:%M:%S} the document was replaced by its current state"
+            say_result({"time": stamp, "rebased": True}, words, as_json=as_json)
 
 
 async def export(
@@ -138,23 +137,5 @@ async def export(
         sys.stdout.buffer.write(payload)
         sys.stdout.buffer.flush()
         return
-    await asyncio.to_thread(_write, Path(target), payload)
+    await asyncio.to_thread(result_file.replace, Path(target), payload)
     say(f"{document_id} exported to {target}: {show_size(len(payload))}")
-
-
-def _write(target: Path, payload: bytes) -> None:
-    """Write the file atomically."""
-    try:
-        number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise CommandError(f"cannot write {target}: {error.strerror}") from None
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise CommandError(f"cannot write {target}: {error.strerror}") from None

@@ -10,11 +10,11 @@ from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.doc import patches
 from lorogo_cli.doc.paths import parse_path
 from lorogo_cli.doc.reads import moment
-from lorogo_cli.doc.versions import show_version
 from lorogo_cli.errors import CommandError
-from lorogo_cli.render.output import say, say_json, working
+from lorogo_cli.render.output import say_result, working
 from lorogo_cli.render.values import parse_json, show_count, show_size
 from lorogo_client import Client, NoSuchDocument, Receipt
+from lorogo_client.versions import show_version
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.messages.calls import Refused
@@ -67,10 +67,8 @@ async def fork(way: ConnectionOptions, document_id: str, to: str, at: str | None
         await require_known(client, document_id)
         with working(f"forking {document_id}"):
             made = await client.document(document_id).fork(to, at=wanted)
-    if as_json:
-        say_json({"document": made, "forked_from": document_id}, pretty=False)
-    else:
-        say(f"{made} has the content of {document_id}")
+    facts = {"document": made, "forked_from": document_id}
+    say_result(facts, f"{made} has the content of {document_id}", as_json=as_json)
 
 
 async def import_(way: ConnectionOptions, document_id: str, source: str, *, as_json: bool) -> None:
@@ -107,14 +105,12 @@ async def delete(way: ConnectionOptions, document_id: str, *, purge: bool, as_js
         await require_known(client, document_id, deleted=True)
         answer = await client.document(document_id).delete(purge=purge)
     erased = bool(answer.get("erased_ns"))
-    if as_json:
-        say_json({"document": document_id, "deleted": True, "erased": erased}, pretty=False)
-    elif erased and not purge:
-        say(f"{document_id} was already erased and cannot be restored")
-    elif purge:
-        say(f"{document_id} is erased; servers remove its records, offline servers when they return")
+    if purge:
+        words = "is erased; servers remove its records, offline servers when they return"
     else:
-        say(f"{document_id} is deleted")
+        words = "was already erased and cannot be restored" if erased else "is deleted"
+    facts = {"document": document_id, "deleted": True, "erased": erased}
+    say_result(facts, f"{document_id} {words}", as_json=as_json)
 
 
 async def restore(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
@@ -122,10 +118,7 @@ async def restore(way: ConnectionOptions, document_id: str, *, as_json: bool) ->
     async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
         await client.document(document_id).restore()
-    if as_json:
-        say_json({"document": document_id, "restored": True}, pretty=False)
-    else:
-        say(f"{document_id} is restored")
+    say_result({"document": document_id, "restored": True}, f"{document_id} is restored", as_json=as_json)
 
 
 async def compact(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
@@ -134,11 +127,9 @@ async def compact(way: ConnectionOptions, document_id: str, *, as_json: bool) ->
         await require_known(client, document_id)
         with working(f"compacting {document_id}"):
             done: Any = await client.document(document_id).compact(timeout=_BIG_SECONDS)
-    if as_json:
-        say_json({"document": document_id, **done}, pretty=False)
-    else:
-        size = show_size(done["snapshot_bytes"])
-        say(f"{document_id}: snapshot of {size}, {show_count(done['purged'], 'message')} purged from the WAL")
+    purged = f"{show_count(done['purged'], 'message')} purged from the WAL"
+    words = f"{document_id}: snapshot of {show_size(done['snapshot_bytes'])}, {purged}"
+    say_result({"document": document_id, **done}, words, as_json=as_json)
 
 
 async def reset(way: ConnectionOptions, document_id: str, *, as_json: bool) -> None:
@@ -147,30 +138,19 @@ async def reset(way: ConnectionOptions, document_id: str, *, as_json: bool) -> N
         if not await is_known(client, document_id):
             raise unknown(document_id)
         cleared = await client.reset(document_id)
-    if as_json:
-        say_json({"document": document_id, "reset": cleared}, pretty=False)
-    else:
-        say(
-            f"{document_id} can be opened again"
-            if cleared
-            else f"{document_id} is not in ERROR: nothing to do"
-        )
+    words = "can be opened again" if cleared else "is not in ERROR: nothing to do"
+    say_result({"document": document_id, "reset": cleared}, f"{document_id} {words}", as_json=as_json)
 
 
 def say_receipt(document_id: str, receipt: Receipt, *, as_json: bool) -> None:
     """Print the receipt of a write: durability and the document's version."""
     version = show_version(receipt.frontiers)
-    if as_json:
-        say_json(
-            {
-                "document": document_id,
-                "version": version,
-                "sequence": receipt.sequence,
-                "lease": receipt.lease,
-                "durability": receipt.durability,
-                "log_id": receipt.log_id,
-            },
-            pretty=False,
-        )
-    else:
-        say(f"{document_id} saved ({receipt.durability}), version {version}")
+    facts = {
+        "document": document_id,
+        "version": version,
+        "sequence": receipt.sequence,
+        "lease": receipt.lease,
+        "durability": receipt.durability,
+        "log_id": receipt.log_id,
+    }
+    say_result(facts, f"{document_id} saved ({receipt.durability}), version {version}", as_json=as_json)

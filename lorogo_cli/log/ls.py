@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from lorogo_cli.doc.versions import show_time_down
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import AlreadyReported, printing, warn
 from lorogo_cli.log.found import LogListing, found, shown_names
 from lorogo_cli.log.survey import SegmentCheck, SegmentCondition, read_summary
 from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
+from lorogo_client.versions import show_time_down
 
 COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "STATE")
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lorogo_cli.doc.versions import parse_time
 from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.log.errors import printing, warn
 from lorogo_cli.log.found import LogListing, found
 from lorogo_cli.log.values import human, line
 from lorogo_cli.render.output import note
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.versions import parse_time
 from lorogo_log import Batch, CorruptionError, Cursor, End, FormatError, Record, TornError
 from lorogo_log.storage.segment import Segment, scan
 
@@ -59,7 +60,7 @@ def _moment(text: str) -> int:
         return int(text)
     try:
         return parse_time(text, now_ns=time.time_ns())
-    except CommandError:
+    except InvalidMoment:
         raise CommandError(
             f"{brief(text)} is not a time: write 2026-11-16T10:30, 10m for ten minutes ago, or nanoseconds"
         ) from None

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgpack
 
-from lorogo_cli.doc.versions import show_time_down
 from lorogo_cli.render.values import show_json
+from lorogo_client.versions import show_time_down
 from lorogo_log.format.batch import Record
 
 _SHORT_BYTES = 24

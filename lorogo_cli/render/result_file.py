@@ -1,5 +1,8 @@
-"""The result file of a long run: checked before the run, so that the result is not lost at the end."""
+"""Files that commands write: checked before a long run, and replaced atomically."""
 
+import contextlib
+import os
+import tempfile
 from pathlib import Path
 
 from lorogo_cli.errors import CommandError
@@ -32,3 +35,19 @@ def write(target: str, value: object) -> None:
 def write_text(target: str, text: str) -> None:
     """Write the text to the checked file."""
     Path(target).write_text(text, encoding="utf-8")
+
+
+def replace(target: Path, content: bytes) -> None:
+    """Write the file atomically, readable by its owner only. Raises CommandError."""
+    name = ""
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise CommandError(f"cannot write {target}: {error.strerror or error}") from None

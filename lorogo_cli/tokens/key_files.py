@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lorogo_cli.errors import CommandError
-from lorogo_cli.render.output import say, say_json, say_table
+from lorogo_cli.render.output import say, say_json, say_result, say_table
 from lorogo_client.tokens import new_key
 from lorogo_protocol.access.tokens import Key, keys_of
 from lorogo_protocol.errors import LorogoError
@@ -58,7 +58,7 @@ def show(file: Path, *, as_json: bool) -> None:
     """List the keys in a file."""
     keys = KeySource.from_file(file).keys.all
     if as_json:
-        say_json({"keys": [_facts(key) for key in keys]}, pretty=False)
+        say_json({"keys": [_facts(key) for key in keys]})
         return
     say_table(
         ("KEY", "ALGORITHM", "CAN"),
@@ -78,10 +78,9 @@ def remove(key_id: str, public: Path, *, as_json: bool) -> None:
                 f"{key_id!r} is the last key in {str(public)!r}: add another first (`keys new`)"
             )
         _write(public, {**before, "keys": [one for one in before["keys"] if one["kid"] != key_id]})
-    if as_json:
-        say_json({"removed": key_id, "keys": [one for one in there if one != key_id]}, pretty=False)
-    else:
-        say(f"key {key_id} is removed from {public}: tokens that it signed are refused")
+    facts = {"removed": key_id, "keys": [one for one in there if one != key_id]}
+    words = f"key {key_id} is removed from {public}: tokens that it signed are refused"
+    say_result(facts, words, as_json=as_json)
 
 
 def _facts(key: Key) -> dict[str, Any]:

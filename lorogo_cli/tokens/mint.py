@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.connect.options import TOKEN_ENVIRONMENT
-from lorogo_cli.doc.versions import show_age, show_time
 from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say, say_json, say_table
 from lorogo_cli.render.values import parse_duration
 from lorogo_cli.services.service_keys import keys_of
 from lorogo_client import tokens as minting
+from lorogo_client.versions import show_age, show_time
 from lorogo_protocol.access import tokens
 from lorogo_protocol.access.tokens import Key, Keys, Token, TokenRefused
 from lorogo_protocol.errors import LorogoError
@@ -70,7 +70,7 @@ def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
         "problem": problem,
     }
     if as_json:
-        say_json(facts, pretty=False)
+        say_json(facts)
         return not problem
     say_table(
         ("TOKEN", f"of {source}"),

@@ -8,10 +8,10 @@ from typing import Final
 
 from lorogo_cli.connect.client import shown, unreachable
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.doc.versions import show_time
 from lorogo_cli.errors import CommandError
-from lorogo_cli.render.output import say, say_json
+from lorogo_cli.render.output import say, say_json, say_result
 from lorogo_cli.render.values import parse_duration, show_count
+from lorogo_client.versions import show_time
 from lorogo_protocol.access import revocation, tokens
 from lorogo_transport.auth.anonymous_access import allows_anonymous
 from lorogo_transport.auth.revocations import Revocations
@@ -54,7 +54,7 @@ async def revoke(
         "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
     )
     if as_json:
-        say_json({**what, "until": until, "kept_by": list(servers)}, pretty=False)
+        say_json({**what, "until": until, "kept_by": list(servers)})
         return
     kept = "permanently" if until is None else f"until {show_time(int(until * 1e9))}"
     if servers:
@@ -82,10 +82,8 @@ async def complete(way: ConnectionOptions, *, as_json: bool) -> None:
             entries = len(revocations.entries)
             await revocations.mark_complete()
     audit.record("revocations-complete", token=None, outcome="done")
-    if as_json:
-        say_json({"entries": entries}, pretty=False)
-        return
-    say(f"the list of revoked tokens is marked complete: it has {entries} entries")
+    words = f"the list of revoked tokens is marked complete: it has {entries} entries"
+    say_result({"entries": entries}, words, as_json=as_json)
 
 
 async def _write(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_cli.doc.versions import show_time
 from lorogo_client import Client
+from lorogo_client.versions import show_time
 from lorogo_log import BlockingLog
 from lorogo_protocol.access import revocation
 from lorogo_protocol.journal.records import UpdateRecord, encode

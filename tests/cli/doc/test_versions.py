@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_cli.doc.versions import (
-    parse_at,
-    parse_past,
+from lorogo_cli.doc.versions import parse_at, parse_past
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.versions import (
     parse_time,
     parse_version,
     show_age,
@@ -16,7 +16,6 @@ from lorogo_cli.doc.versions import (
     show_time_down,
     show_version,
 )
-from lorogo_cli.errors import CommandError
 
 SECOND = 1_000_000_000
 NOW = 1_794_785_851 * SECOND + 123_456_789
@@ -68,14 +67,14 @@ def test_a_time_is_iso_8601_or_how_long_ago(text: str, expected: int) -> None:
 )
 def test_what_is_no_time_says_what_would_be_one(text: str) -> None:
     """A time that cannot be read is refused with examples."""
-    with pytest.raises(CommandError, match="2026-11-16T10:30"):
+    with pytest.raises(InvalidMoment, match="2026-11-16T10:30"):
         parse_time(text, now_ns=NOW)
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T00:00:00Z", "99999w"])
 def test_a_time_before_1970_is_refused(text: str) -> None:
     """The wire counts nanoseconds from 1970."""
-    with pytest.raises(CommandError, match="1970"):
+    with pytest.raises(InvalidMoment, match="1970"):
         parse_time(text, now_ns=NOW)
 
 
@@ -95,7 +94,7 @@ def test_a_time_in_the_future_is_refused(text: str, good: bool) -> None:
         if good:
             parse(text, now_ns=NOW, zone=BERLIN)
             continue
-        with pytest.raises(CommandError) as caught:
+        with pytest.raises(InvalidMoment) as caught:
             parse(text, now_ns=NOW, zone=BERLIN)
         assert str(caught.value) == (
             f"{text!r} is in the future: it is 2026-11-16T00:37:31.124+01:00 now; choose a past time"
@@ -115,7 +114,7 @@ def test_a_shown_version_is_accepted_back(frontiers: bytes) -> None:
 @pytest.mark.parametrize("text", ["v", "v!", "vA", "version", "v AQ", "väh", "AQID"])
 def test_what_is_no_version_says_where_they_are(text: str) -> None:
     """A version that cannot be read is refused with where to find one."""
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(InvalidMoment) as caught:
         parse_version(text)
     assert str(caught.value) == f"{text!r} is not a version of this document; its history lists them"
 
