@@ -9,8 +9,8 @@ from lorogo_chaos.fleet.event_log import MARKS
 from lorogo_chaos.fleet.writer import digest
 from lorogo_chaos.verdict import FinalContents
 from lorogo_client import Client, ClientSettings
-from lorogo_client.inspection.overview import rows
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.stores.catalogue import rows
 
 _AT_ONCE = 8
 _OPEN_SECONDS = 10.0

@@ -19,7 +19,6 @@ from lorogo_client.context import ClientContext
 from lorogo_client.errors import DocumentFailed, NotAllowed, NotServed, SessionClosed
 from lorogo_client.feed import Since, UpdateFeed
 from lorogo_client.feed import since as beginning
-from lorogo_client.inspection.trace import UpdateTrace, trace
 from lorogo_client.relay.relay import Relay
 from lorogo_client.relay.relay_member import Listener, Member
 from lorogo_client.session.kept_presence import KeptPresence
@@ -30,7 +29,7 @@ from lorogo_client.store.stored_document import StoredDocument
 from lorogo_client.tracing import tracing_of
 from lorogo_protocol.access.grants import Access
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.ids import check_document_id, is_token
+from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.messages import calls, subjects
 from lorogo_protocol.messages.calls import Refused
@@ -172,7 +171,7 @@ class Client:
     def __init__(self, pool: ConnectionPool, shared: ClientResources) -> None:
         self.settings = shared.settings
         self.transport = pool.first.transport
-        self._pool = pool
+        self.pool = pool  # for what is built on the client, such as the gateway's relay
         self.guarded = (
             shared.guarded
         )  # connected with a token, which grants documents and nothing else of NATS
@@ -188,11 +187,11 @@ class Client:
     @property
     def subject(self) -> str:
         """The subject of this client's token; "" without a token."""
-        return self._pool.token_provider.subject
+        return self.pool.token_provider.subject
 
     def access(self, document_id: str) -> Access:
         """Return the access that the token claims for a document; ADMIN without a token."""
-        return self._pool.token_provider.access(check_document_id(document_id))
+        return self.pool.token_provider.access(check_document_id(document_id))
 
     @property
     def kept_presence(self) -> KeptPresence:
@@ -279,8 +278,8 @@ class Client:
         async def enter() -> Member:
             if self._closed:
                 raise SessionClosed("the client is closed")
-            self._pool.token_provider.require(document_id, Access.READ)
-            context = await self._pool.take(document_id)
+            self.pool.token_provider.require(document_id, Access.READ)
+            context = await self.pool.take(document_id)
             member: Member | None = None
             try:
                 relay = self._relays.get(document_id)
@@ -293,7 +292,7 @@ class Client:
                     await self._leave_relay(relay)  # if it has no members
             finally:
                 if member is None:
-                    self._pool.give_back(document_id, context)
+                    self.pool.give_back(document_id, context)
             return member
 
         async def leave(member: Member, _calm: bool) -> None:
@@ -303,42 +302,13 @@ class Client:
 
     def document(self, document_id: str, *, token: str = "") -> DocumentApi:
         """Return the calls to the document's owner; they carry this `token`, or the client's own."""
-        return DocumentApi(self._pool, check_document_id(document_id), token)
+        return DocumentApi(self.pool, check_document_id(document_id), token)
 
     def statuses(self) -> AsyncIterator[tuple[str, StatusEntry]]:
         """Yield every document that has a status, in any order. Raises NotAllowed with a token."""
         if self.guarded:
             raise beyond_token("a list of all documents")
         return Statuses(self.transport).all()
-
-    async def trace(
-        self,
-        log_id: str,
-        *,
-        document: str = "",
-        since_ns: int = 0,
-        on_full_scan: Callable[[], None] = lambda: None,
-    ) -> UpdateTrace:
-        """Find one update in the WAL, in journals and among refused updates. Starts no document.
-
-        `document` and `since_ns` limit how much is read. Without `document`, and if no journal or refusal
-        names one, the whole WAL is read; `on_full_scan` is called before that. Raises ValueError,
-        InvalidDocumentId, TransportError, and NotAllowed with a token.
-        """
-        if not is_token(log_id):
-            raise ValueError(f"{log_id[:80]!r} is not a log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
-        if document:
-            check_document_id(document)
-        if self.guarded:
-            raise beyond_token("the trace of an update")
-        return await trace(
-            self.transport,
-            self._context.caller,
-            log_id,
-            document=document,
-            since_ns=since_ns,
-            on_full_scan=on_full_scan,
-        )
 
     def stored_documents(self) -> list[StoredDocument]:
         """List the documents in the local store; opening one with `unsaved` edits sends them."""
@@ -371,8 +341,8 @@ class Client:
 
     async def _reset_by_server(self, document_id: str) -> bool:
         """Request the reset from any server."""
-        self._pool.token_provider.require(document_id, Access.ADMIN)
-        async with self._pool.use(document_id) as context:
+        self.pool.token_provider.require(document_id, Access.ADMIN)
+        async with self.pool.use(document_id) as context:
             try:
                 answer = await context.caller.ask(
                     subjects.reset(document_id),
@@ -436,7 +406,7 @@ class Client:
             relay, context = entry
             await relay.leave(member)
             await self._leave_relay(relay)
-            self._pool.give_back(relay.document_id, context)
+            self.pool.give_back(relay.document_id, context)
 
     async def _leave_relay(self, relay: Relay) -> None:
         if not relay.members:
@@ -453,17 +423,17 @@ class Client:
             for session, (room, context) in list(self._sessions.items()):
                 await self._leave_room(session, room, context)
         finally:
-            await self._pool.close()
+            await self.pool.close()
             if self._context.store is not None:
                 await self._context.store.close()
 
     async def _open(self, document_id: str, read_only: bool, create: bool, allowed: float) -> Session:
         if self._closed:
             raise SessionClosed("the client is closed")
-        token_provider = self._pool.token_provider
+        token_provider = self.pool.token_provider
         token_provider.require(document_id, Access.READ)
         read_only = read_only or token_provider.access(document_id) < Access.WRITE
-        context = await self._pool.take(document_id)
+        context = await self.pool.take(document_id)
         key = (
             document_id,
             read_only,
@@ -516,4 +486,4 @@ class Client:
                     del self._rooms[key]
                 await room.close()
         finally:
-            self._pool.give_back(room.document_id, context)
+            self.pool.give_back(room.document_id, context)

@@ -39,7 +39,9 @@ from typing import ClassVar
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.status import Failed
 from lorogo_transport.errors import NotAuthorized, StorageFull
+from lorogo_transport.stores.catalogue import DocumentSummary
 
 __all__ = [
     "ClientError",
@@ -308,3 +310,11 @@ class InvalidMoment(ClientError):
     """The text is neither a time nor a version of a document."""
 
     code = "invalid-moment"
+
+
+def check_stored(summary: DocumentSummary, *, deleted: bool = False) -> None:
+    """Raise DocumentFailed for status ERROR, and DocumentDeleted unless `deleted` is allowed."""
+    if summary.status is not None and isinstance(summary.status.status, Failed):
+        raise DocumentFailed(summary.document_id, summary.status.status.trace_id)
+    if summary.deleted and not deleted:
+        raise DocumentDeleted(summary.document_id, erased=summary.erased)

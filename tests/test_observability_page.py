@@ -8,7 +8,7 @@ import pytest
 from lorogo_cli.connect import telemetry
 from lorogo_cli.render import logs
 from lorogo_protocol.messages.tracing import shown
-from tests.client.inspection.test_trace import VERDICTS
+from tests.cli.commands.test_update_trace import VERDICTS
 from tests.pages import commands, table, unknown_options
 
 ROOT = Path(__file__).parents[1]

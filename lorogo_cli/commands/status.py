@@ -7,12 +7,12 @@ from lorogo_cli.connect.client import beyond, connected, unknown
 from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.render.output import note, say, say_facts, say_json, say_table
 from lorogo_cli.render.values import show_count, show_size
-from lorogo_client.inspection import overview
-from lorogo_client.inspection.health import health
-from lorogo_client.inspection.overview import Row
 from lorogo_client.versions import show_age, show_time
+from lorogo_gateway.metrics.health import health
 from lorogo_protocol.messages import subjects
 from lorogo_transport.rpc.discovery import ServerStats, server_stats
+from lorogo_transport.stores import catalogue
+from lorogo_transport.stores.catalogue import Row
 
 _NEARLY_FULL = 0.7
 
@@ -21,7 +21,7 @@ async def of_all(way: ConnectionOptions, *, as_json: bool) -> None:
     """Print every document, the WAL stream and the servers."""
     beyond(way, "a list of all documents")
     async with connected(way, serving=False) as client:
-        rows = await overview.rows(client.transport, now_ns=time.time_ns())
+        rows = await catalogue.rows(client.transport, now_ns=time.time_ns())
         wal = client.transport.stream(subjects.WAL_STREAM)
         stream = asdict(await wal.state())
         found = [_server(answer) for answer in await server_stats(client.transport.bus)]
@@ -62,12 +62,12 @@ async def of_one(way: ConnectionOptions, document_id: str, *, as_json: bool) -> 
         return
     async with connected(way, document_id, serving=False) as client:
         transport = client.transport
-        sight = await overview.read_summary(transport, document_id)
+        sight = await catalogue.read_summary(transport, document_id)
         if not sight.known:
             raise unknown(document_id)
-        row = await overview.of_one(transport, sight, now_ns=time.time_ns())
+        row = await catalogue.of_one(transport, sight, now_ns=time.time_ns())
         owner = (
-            await overview.ask_owner(transport, document_id, way.token or "")
+            await catalogue.ask_owner(transport, document_id, way.token or "")
             if row["state"] == "UP"
             else None
         )

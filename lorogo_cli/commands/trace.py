@@ -4,13 +4,13 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from lorogo_cli.commands.update_trace import UpdateTrace, search, verdict
 from lorogo_cli.connect.client import beyond, connected
 from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.errors import CommandError, brief
 from lorogo_cli.render.output import note, say_facts, say_json
 from lorogo_cli.render.values import show_count, show_size
 from lorogo_client.errors import InvalidMoment
-from lorogo_client.inspection.trace import UpdateTrace, verdict
 from lorogo_client.versions import parse_time, show_time
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.messages import tracing
@@ -28,7 +28,9 @@ async def trace(
     since_ns = 0 if since is None else _parse_since(since)
     documents = [document] if document else []
     async with connected(way, *documents, serving=False) as client:
-        found = await client.trace(log_id, document=document, since_ns=since_ns, on_full_scan=_reading_all)
+        found = await search(
+            client.pool.first, log_id, document=document, since_ns=since_ns, on_full_scan=_reading_all
+        )
     if as_json:
         say_json(facts(found))
     else:

@@ -7,7 +7,7 @@ import lorogo_client
 from lorogo_cli.connect.connection_options import ConnectionOptions
 from lorogo_cli.errors import CommandError
 from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
-from lorogo_client.inspection.overview import read_summary
+from lorogo_client.errors import check_stored
 from lorogo_protocol import ids
 from lorogo_protocol.loro.crdt import nothing_known
 from lorogo_protocol.messages import subjects
@@ -20,6 +20,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.nats.addresses import display_address, parse_servers
 from lorogo_transport.ports import Transport
+from lorogo_transport.stores.catalogue import read_summary
 
 START_DEV = "start one with `lorogo dev`"
 START_CLOSED = "start it with `nats-server -c DIR/nats.conf`, DIR as `lorogo auth setup` made it"
@@ -130,7 +131,7 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
     sight = await read_summary(client.transport, document_id)
     if not sight.known:
         raise unknown(document_id)
-    sight.check(deleted=deleted)
+    check_stored(sight, deleted=deleted)
 
 
 async def is_known(client: Client, document_id: str) -> bool:

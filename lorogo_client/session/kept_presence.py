@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import DocumentDeleted
-from lorogo_client.inspection.overview import is_deleted, is_erased, snapshots
 from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_client.settings import ClientSettings
 from lorogo_protocol import limits
@@ -22,6 +21,7 @@ from lorogo_protocol.loro import ephemeral
 from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
+from lorogo_transport.stores.catalogue import is_deleted, is_erased, snapshots
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_client import Client, DocumentApi
-from lorogo_client.inspection import overview
-from lorogo_client.inspection.overview import DocumentSummary
+from lorogo_client.errors import check_stored
 from lorogo_client.versions import show_version
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags, schemas
@@ -23,6 +22,8 @@ from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Transport
+from lorogo_transport.stores import catalogue
+from lorogo_transport.stores.catalogue import DocumentSummary
 
 _JSON = "application/json"
 _SNAPSHOT = "application/octet-stream"
@@ -31,7 +32,7 @@ _VARIES = {"Vary": "Accept"}  # two representations at one address
 
 async def stored_document(transport: Transport, document_id: str) -> DocumentSummary:
     """Return what is stored of a document. Raises HttpProblem 404."""
-    sight = await overview.read_summary(transport, document_id)
+    sight = await catalogue.read_summary(transport, document_id)
     if not sight.known:
         raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
     return sight
@@ -50,7 +51,7 @@ class DocumentReads:
         self._seconds = settings.call_seconds
         self._clock = clock
         self._turns = asyncio.Semaphore(settings.reads_max)
-        self._catalogue = overview.Catalogue(client.transport, clock)
+        self._catalogue = catalogue.Catalogue(client.transport, clock)
 
     async def page(self, request: Request) -> Response:
         values = checked_request(request).values
@@ -68,7 +69,7 @@ class DocumentReads:
         document_id, at = what.values["id"], what.values.get("at")
         have = what.values.get("If-None-Match", "")
         sight = await stored_document(self._client.transport, document_id)
-        sight.check()
+        check_stored(sight)
         document = document_of(self._client, document_id, principal(request))
         # outside of the read slot: a document that is starting must not hold a slot
         here: Any = await document.version(timeout=self._seconds)
@@ -117,7 +118,7 @@ class DocumentReads:
     async def history(self, request: Request) -> Response:
         values = checked_request(request).values
         document_id = values["id"]
-        (await stored_document(self._client.transport, document_id)).check()
+        check_stored(await stored_document(self._client.transport, document_id))
         document = document_of(self._client, document_id, principal(request))
         versions: Any = await document.history(values["limit"], timeout=self._seconds)
         shown = [
@@ -134,9 +135,9 @@ class DocumentReads:
         document_id = checked_request(request).values["id"]
         transport = self._client.transport
         sight = await stored_document(transport, document_id)
-        row = await overview.of_one(transport, sight, now_ns=self._clock.wall_ns())
-        row["edited_ns"] = overview.edited_ns(sight.last, sight.snapshot)
-        owner = await overview.ask_owner(transport, document_id) if row["state"] == "UP" else None
+        row = await catalogue.of_one(transport, sight, now_ns=self._clock.wall_ns())
+        row["edited_ns"] = catalogue.edited_ns(sight.last, sight.snapshot)
+        owner = await catalogue.ask_owner(transport, document_id) if row["state"] == "UP" else None
         return json_response(schemas.summary(row) | {"owner": schemas.owner(owner)})
 
 

@@ -1,9 +1,9 @@
 """JSON schemas of documents over HTTP."""
 
-from lorogo_client.inspection.overview import Row
 from lorogo_gateway.documents import versions
 from lorogo_gateway.http.operations import Schema
 from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX
+from lorogo_transport.stores.catalogue import Row
 
 _ANY_CHARS = "A-Za-z0-9_="
 DOCUMENT_ID: Schema = {
@@ -211,7 +211,7 @@ SNAPSHOT: Schema = {"type": "string", "format": "binary", "description": "A Loro
 
 
 def summary(row: Row) -> Row:
-    """Return a row of the overview with times as text."""
+    """Return a row of the catalogue with times as text."""
     shown = {name: value for name, value in row.items() if not name.endswith("_ns")}
     return shown | {
         "changed": versions.show(row["changed_ns"]),

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_client import Client, DocumentApi, NoSuchDocument, Receipt
-from lorogo_client.inspection.overview import read_summary
+from lorogo_client.errors import check_stored
 from lorogo_client.versions import show_version
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.documents import etags
@@ -18,6 +18,7 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_transport.stores.catalogue import read_summary
 
 _JSON = "application/json"
 
@@ -59,7 +60,7 @@ class DocumentWrites:
         sight = await read_summary(self._client.transport, document.document_id)
         if not sight.known:
             raise HttpProblem(412, "precondition-failed", "If-Match: the document does not exist")
-        sight.check()
+        check_stored(sight)
         if header == "*":
             return None
         here: Any = await document.version(timeout=self._seconds)
@@ -72,7 +73,7 @@ class DocumentWrites:
         what = checked_request(request)
         document_id = what.values["id"]
         sight = await read_summary(self._client.transport, document_id)
-        sight.check()
+        check_stored(sight)
         document = self._document(request)
         if what.body_type == _JSON:
             receipt = await self._fill(document, what.body)
@@ -107,7 +108,7 @@ class DocumentWrites:
     async def revert(self, request: Request) -> Response:
         what = checked_request(request)
         document_id, at = what.values["id"], self._moment(what.body["at"])
-        (await stored_document(self._client.transport, document_id)).check()
+        check_stored(await stored_document(self._client.transport, document_id))
         receipt = await self._document(request).revert(at, timeout=self._seconds)
         return _receipt(document_id, receipt)
 
@@ -115,7 +116,7 @@ class DocumentWrites:
         what = checked_request(request)
         document_id, to = what.values["id"], what.body["to"]
         at = self._moment(what.body["at"]) if "at" in what.body else None
-        (await stored_document(self._client.transport, document_id)).check()
+        check_stored(await stored_document(self._client.transport, document_id))
         made = await self._document(request).fork(to, at, timeout=self._seconds)
         return json_response(
             {"document": made, "forked_from": document_id}, 201, {"Location": f"/v1/documents/{made}"}
@@ -125,13 +126,13 @@ class DocumentWrites:
         values = checked_request(request).values
         document_id, purge = values["id"], values["purge"]
         sight = await stored_document(self._client.transport, document_id)
-        sight.check(deleted=True)
+        check_stored(sight, deleted=True)
         await self._document(request).delete(purge=purge, timeout=self._seconds)
         return json_response({"document": document_id, "deleted": True, "erased": purge or sight.erased})
 
     async def restore(self, request: Request) -> Response:
         document_id = checked_request(request).values["id"]
-        (await stored_document(self._client.transport, document_id)).check(deleted=True)
+        check_stored(await stored_document(self._client.transport, document_id), deleted=True)
         await self._document(request).restore(timeout=self._seconds)
         return json_response({"document": document_id, "restored": True})
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from lorogo_client.inspection.overview import snapshots
 from lorogo_gateway.metrics.rates import (
     ChartSample,
     CounterDeltas,
@@ -30,6 +29,7 @@ from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import StreamState, Transport
 from lorogo_transport.rpc.discovery import ServerStats, server_stats
+from lorogo_transport.stores.catalogue import snapshots
 from lorogo_transport.stores.statuses import Statuses
 from lorogo_transport.telemetry.logs import get_logger
 

@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_client import Client
-from lorogo_client.inspection import overview
-from lorogo_client.inspection.health import health
+from lorogo_client.errors import check_stored
 from lorogo_client.versions import show_time
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.auth.needs import OnDocument, Operator
@@ -19,6 +18,7 @@ from lorogo_gateway.documents.schemas import DOCUMENT_ID
 from lorogo_gateway.http.operations import Operation, Parameter, ResponseSpec, checked_request, principal
 from lorogo_gateway.metrics import operator_schemas as schemas
 from lorogo_gateway.metrics.collector import STATES, ClusterSample, Collector, DocumentCounts
+from lorogo_gateway.metrics.health import health
 from lorogo_gateway.metrics.rates import ChartSample, number
 from lorogo_gateway.metrics.rejected_updates import newest
 from lorogo_gateway.problems import HttpProblem
@@ -26,6 +26,7 @@ from lorogo_protocol.access.grants import Access
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats, is_ready
+from lorogo_transport.stores import catalogue
 
 SocketStats = Callable[[], Mapping[str, Any]]  # the counters of this gateway's WebSockets
 
@@ -175,10 +176,10 @@ class _Views:
 
     async def sizes(self, request: Request) -> Response:
         document_id, limit = checked_request(request).values["id"], checked_request(request).values["limit"]
-        sight = await overview.read_summary(self._client.transport, document_id)
+        sight = await catalogue.read_summary(self._client.transport, document_id)
         if not sight.known:
             raise HttpProblem(404, "not-found", f"there is no document {document_id!r}")
-        sight.check()
+        check_stored(sight)
         document = document_of(self._client, document_id, principal(request))
         status = await document.status()
         versions = (await document.history(limit, operations=True))[::-1]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
 from lorogo_client.awaitables import AwaitableContext
-from lorogo_client.inspection.overview import read_summary
 from lorogo_gateway.rooms.rights import RoomRights
+from lorogo_transport.stores.catalogue import read_summary
 
 
 class RoomNotFound(LorogoError):

@@ -9,12 +9,12 @@ import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_client import Client, DocumentApi, InvalidMoment, NoSuchDocument, Refused
-from lorogo_client.inspection.overview import rows
 from lorogo_protocol.messages import calls, subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.stores import topology
+from lorogo_transport.stores.catalogue import rows
 from tests.client.support import QUICK, client_of
 from tests.journals import in_memory
 from tests.server.poison import forged

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_client.inspection.overview import read_summary
 from lorogo_server import Server, ServerSettings
+from lorogo_transport.stores.catalogue import read_summary
 from tests.cli.support import lorogo, refused, said, said_json
 from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
 

@@ -43,7 +43,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
 async def test_a_grant_that_says_too_much_is_denied_by_nats_and_by_the_owner(closed: Closed) -> None:
     """A client that skips its own token check gets the same error, from NATS or from the owner."""
     async with _client(closed, mint({"plan": "read"})) as ann:
-        ann._pool.token_provider._access["plan"] = ann._pool.token_provider._access["secret"] = 3  # type: ignore[assignment]
+        ann.pool.token_provider._access["plan"] = ann.pool.token_provider._access["secret"] = 3  # type: ignore[assignment]
         with pytest.raises(NotAllowed):
             await ann.document("plan").patch([{"op": "add", "path": "/t", "value": "no"}], timeout=SECONDS)
         with pytest.raises(NotAuthorized):  # a connection that names it is not made

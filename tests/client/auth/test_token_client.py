@@ -177,7 +177,7 @@ async def test_a_fresh_token_may_grant_less(world: MemoryNats, owner: FakeOwner)
         await session.flush(DEADLINE)
         given.append(token_for("ann", {"doc": "read"}, seconds=1000))
         clock.ahead = 95.0
-        await ann.client._pool.renew_if_due()
+        await ann.client.pool.renew_if_due()
         type_in(session.doc, "no ")
         session.commit()
         with pytest.raises(NotAllowed, match="only grants read on 'doc'; write is needed"):
@@ -187,7 +187,7 @@ async def test_a_fresh_token_may_grant_less(world: MemoryNats, owner: FakeOwner)
         assert [len(owner.received), session.unsaved] == [1, 1]
         given.append(token_for("ann", {"doc": "write"}, seconds=5000))
         clock.ahead = 950.0
-        await ann.client._pool.renew_if_due()
+        await ann.client.pool.renew_if_due()
         await session.flush(DEADLINE)
         assert owner.text() == "no mine theirs"
 
@@ -206,7 +206,7 @@ async def test_a_fresh_token_that_grants_it_again_is_noticed(
     async with _guest(world, source, given[0], clock=clock) as ann, ann.client.open("doc") as session:
         given.append(token_for("ann", {"other": "write"} if less == "none" else {"doc": less}, seconds=1000))
         clock.ahead = 95.0
-        await ann.client._pool.renew_if_due()
+        await ann.client.pool.renew_if_due()
         type_in(session.doc, "kept")
         session.commit()
         room = session._room
@@ -214,7 +214,7 @@ async def test_a_fresh_token_that_grants_it_again_is_noticed(
         assert [len(owner.received), session.unsaved] == [0, 1]
         given.append(token_for("ann", {"doc": "write"}, seconds=5000))
         clock.ahead = 950.0
-        await ann.client._pool.renew_if_due()
+        await ann.client.pool.renew_if_due()
         await owner.renew()
         await until_state(session, State.SAVED)
         assert owner.text() == "kept"

@@ -10,11 +10,11 @@ import pytest
 from loro import ExportMode, LoroDoc
 
 from lorogo_client import DocumentApi
-from lorogo_client.inspection.overview import rows
 from lorogo_gateway.documents.operations import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Failed
+from lorogo_transport.stores.catalogue import rows
 from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import client_of, new_world
 from tests.gateway.http_support import Gate, gate, gate_of, http_of, made, problem

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from loro import ID, LoroDoc, VersionVector
 
-from lorogo_client.inspection.overview import read_summary
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, JoinErrorCode, RoomErrorCode, Status
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.stores.catalogue import read_summary
 from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import FakeOwner
 from tests.gateway.support import SETTINGS, Peer, eventually, gate, presence, since, text_of, type_in

@@ -11,7 +11,7 @@ import pytest
 from lorogo_chaos.errors import FaultUnavailable
 from lorogo_chaos.processes.disks import SmallDisk
 from lorogo_client import NotServed, ServerFull
-from lorogo_client.inspection.health import health
+from lorogo_gateway.metrics.health import health
 from lorogo_log import Reader, limits
 from lorogo_log.recovery.recovery import RecoveryMode, recover
 from lorogo_log.storage.disk import FileStorage

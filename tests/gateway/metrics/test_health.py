@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_client.inspection.health import health
+from lorogo_gateway.metrics.health import health
 
 NOW = 1_000_000_000_000
 WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": NOW - 12_000_000_000}

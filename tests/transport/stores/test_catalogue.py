@@ -3,7 +3,13 @@
 import pytest
 
 from lorogo_client import DocumentDeleted, DocumentFailed
-from lorogo_client.inspection.overview import (
+from lorogo_client.errors import check_stored
+from lorogo_protocol.lease import StatusEntry
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.ports import StoredMessage
+from lorogo_transport.stores.catalogue import (
     Catalogue,
     DocumentSummary,
     ask_owner,
@@ -12,14 +18,15 @@ from lorogo_client.inspection.overview import (
     row,
     rows,
 )
-from lorogo_protocol.lease import StatusEntry
-from lorogo_protocol.messages import subjects
-from lorogo_protocol.status import Down, Failed, Starting, Up
-from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.snapshots import SnapshotHead
+from tests.client.support import new_world
 
 SECOND = 1_000_000_000
+
+
+@pytest.fixture
+async def nats() -> MemoryNats:
+    return await new_world()
 
 
 def head(**facts: str) -> SnapshotHead:
@@ -88,17 +95,17 @@ def test_a_row_tells_the_state(entry: StatusEntry | None, facts: dict[str, objec
 def test_what_was_deleted_or_failed_is_told() -> None:
     """`check` raises what an app would get later."""
     with pytest.raises(DocumentFailed):
-        DocumentSummary("doc", None, None, StatusEntry(Failed("t", 5), 9)).check()
+        check_stored(DocumentSummary("doc", None, None, StatusEntry(Failed("t", 5), 9)))
     deleted = DocumentSummary("doc", None, head(deleted_ns="1"), None)
     with pytest.raises(DocumentDeleted):
-        deleted.check()
-    deleted.check(deleted=True)
+        check_stored(deleted)
+    check_stored(deleted, deleted=True)
     assert not DocumentSummary("doc", None, None, None).known
 
 
-async def test_names_that_are_no_documents_are_not_listed(world: MemoryNats) -> None:
+async def test_names_that_are_no_documents_are_not_listed(nats: MemoryNats) -> None:
     """Anybody may write below `loro.wal.`; a page has only what can be asked for."""
-    transport = world.connect()
+    transport = nats.connect()
     wal = transport.stream(subjects.WAL_STREAM)
     for name in ("b", "a", "-x", "ü", "_kv_epoch"):
         await wal.append(subjects.wal(name), b"x")
@@ -120,9 +127,9 @@ class _Clock:
         return self.seconds
 
 
-async def test_names_are_read_again_after_a_while(world: MemoryNats) -> None:
+async def test_names_are_read_again_after_a_while(nats: MemoryNats) -> None:
     """Where reading takes no time a new document is there at once."""
-    transport, clock = world.connect(), _Clock()
+    transport, clock = nats.connect(), _Clock()
     wal = transport.stream(subjects.WAL_STREAM)
     catalogue = Catalogue(transport, clock)
     for number in range(3):

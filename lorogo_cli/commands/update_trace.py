@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from lorogo_client.inspection.overview import is_deleted, snapshots
+from lorogo_client.context import ClientContext
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.journal import pages
 from lorogo_protocol.journal.pages import FeedStart, PageRequest
@@ -23,6 +23,7 @@ from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Headers, StoredMessage, Transport
 from lorogo_transport.rpc.calls import Caller
 from lorogo_transport.rpc.discovery import FoundServer, find_servers
+from lorogo_transport.stores.catalogue import is_deleted, snapshots
 from lorogo_transport.stores.snapshots import SnapshotHead
 
 _JOURNALS_AT_ONCE = 8
@@ -98,9 +99,8 @@ class UpdateTrace:
         return bool(self.wal or self.journals or self.rejected)
 
 
-async def trace(
-    transport: Transport,
-    caller: Caller,
+async def search(
+    context: ClientContext,
     log_id: str,
     *,
     document: str = "",
@@ -111,6 +111,7 @@ async def trace(
 
     If they do not, the WAL of all documents is read, after a call of `on_full_scan`. Raises TransportError.
     """
+    transport, caller = context.transport, context.caller
     journals, unreadable = await _in_journals(transport, caller, log_id, document, since_ns)
     rejected = await _in_rejected(transport, log_id, document)
     named = [one.document for one in journals] + [one.document for one in rejected]

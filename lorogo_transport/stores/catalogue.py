@@ -1,4 +1,4 @@
-"""List of documents, read without starting one: state, owner, lease, sizes, last edit."""
+"""Catalogue of documents, read without starting one: state, owner, lease, sizes, last edit."""
 
 import asyncio
 from bisect import bisect_left, bisect_right
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from lorogo_client.errors import DocumentDeleted, DocumentFailed
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.lease import StatusEntry
@@ -50,13 +49,6 @@ class DocumentSummary:
     @property
     def erased(self) -> bool:
         return is_erased(self.snapshot)
-
-    def check(self, *, deleted: bool = False) -> None:
-        """Raise DocumentFailed for status ERROR, and DocumentDeleted unless `deleted` is allowed."""
-        if self.status is not None and isinstance(self.status.status, Failed):
-            raise DocumentFailed(self.document_id, self.status.status.trace_id)
-        if self.deleted and not deleted:
-            raise DocumentDeleted(self.document_id, erased=self.erased)
 
 
 def is_deleted(head: SnapshotHead | None) -> bool:

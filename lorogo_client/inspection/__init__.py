@@ -1,1 +1,0 @@
-"""Views for operators' tools: the list of documents, health, and the trace of one update."""
