@@ -1,4 +1,4 @@
-"""What is known of one update, by its log id."""
+"""The search for one update by its log id."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -91,7 +91,7 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("found", "words"), VERDICTS)
 def test_what_is_known_in_one_sentence(found: UpdateTrace, words: str) -> None:
-    """The best that can be said, and never more."""
+    """The strongest fact that the records prove, and no more."""
     assert verdict(found) == words
 
 
@@ -155,19 +155,19 @@ async def test_a_refused_update_is_found_with_its_reason() -> None:
         assert verdict(found).startswith("refused: document-full: the document has ")
 
 
-async def test_an_update_whose_chunks_did_not_all_come_is_told_as_such() -> None:
-    """Nobody but the WAL has it, so all of the WAL is read, and the caller is told."""
+async def test_an_update_with_missing_chunks_is_incomplete() -> None:
+    """Only the WAL has it, so the whole WAL is read, after a notice."""
     async with world() as (nats, client):
         await write(client, "minutes", "one")
         first, *_ = chunks.split(b"x" * 100, "half-of-it", chunk_bytes_max=60)
         wal = nats.connect("hand").stream(subjects.WAL_STREAM)
         await wal.append(subjects.wal("minutes"), first.data, headers=first.headers())
-        told: list[str] = []
-        found = await search(client.pool.first, "half-of-it", on_full_scan=lambda: told.append("all"))
-        assert (found.document, found.wal[0].whole, told) == ("minutes", False, ["all"])
+        notices: list[str] = []
+        found = await search(client.pool.first, "half-of-it", on_full_scan=lambda: notices.append("all"))
+        assert (found.document, found.wal[0].whole, notices) == ("minutes", False, ["all"])
 
 
-async def test_an_update_that_nobody_has_is_not_known() -> None:
+async def test_an_update_without_records_is_unknown() -> None:
     """Every place is searched, and none has it."""
     async with world() as (_, client):
         await write(client, "minutes", "one")

@@ -1,4 +1,4 @@
-"""What `lorogo status` says of a server's health: one line, the worst first."""
+"""A server's health in `lorogo status` and the dashboard: one line, the worst first."""
 
 from typing import Any
 
@@ -68,6 +68,6 @@ WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": 
         *("replicated", "too few", "stuck", "damaged", "own damage", "archived", "not archived"),
     ],
 )
-def test_what_an_operator_is_told(stats: dict[str, Any], said: list[str]) -> None:
-    """Trouble is in capitals and comes first; a server without a journal has nothing to say of it."""
+def test_health_as_text(stats: dict[str, Any], said: list[str]) -> None:
+    """Trouble is in capitals and comes first; a server without a journal has no line about it."""
     assert health(stats, NOW) == said

@@ -81,7 +81,7 @@ def test_the_last_edit(
     ],
 )
 def test_a_row_tells_the_state(entry: StatusEntry | None, facts: dict[str, object]) -> None:
-    """Who has it, since when, and what is wrong with it."""
+    """The state, owner and sizes of a document."""
     made = row("doc", entry, head(deleted_ns="1", erased_ns="0"), 4, now_ns=12 * SECOND)
     assert made.items() >= facts.items()
     assert (made["deleted"], made["erased"], made["snapshot_bytes"], made["wal_messages"]) == (
@@ -92,8 +92,8 @@ def test_a_row_tells_the_state(entry: StatusEntry | None, facts: dict[str, objec
     )
 
 
-def test_what_was_deleted_or_failed_is_told() -> None:
-    """`check` raises what an app would get later."""
+def test_a_deleted_or_failed_document_raises_its_error() -> None:
+    """`check_stored` raises the error of a later call."""
     with pytest.raises(DocumentFailed):
         check_stored(DocumentSummary("doc", None, None, StatusEntry(Failed("t", 5), 9)))
     deleted = DocumentSummary("doc", None, head(deleted_ns="1"), None)
@@ -104,7 +104,7 @@ def test_what_was_deleted_or_failed_is_told() -> None:
 
 
 async def test_names_that_are_no_documents_are_not_listed(nats: MemoryNats) -> None:
-    """Anybody may write below `loro.wal.`; a page has only what can be asked for."""
+    """NATS allows any subject below `loro.wal.`; a page has only valid document ids."""
     transport = nats.connect()
     wal = transport.stream(subjects.WAL_STREAM)
     for name in ("b", "a", "-x", "ü", "_kv_epoch"):
@@ -128,7 +128,7 @@ class _Clock:
 
 
 async def test_names_are_read_again_after_a_while(nats: MemoryNats) -> None:
-    """Where reading takes no time a new document is there at once."""
+    """If reading takes no time, the next page has a new document."""
     transport, clock = nats.connect(), _Clock()
     wal = transport.stream(subjects.WAL_STREAM)
     catalogue = Catalogue(transport, clock)
