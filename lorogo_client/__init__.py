@@ -20,9 +20,7 @@ from lorogo_client.errors import (
     DocumentDeleted,
     DocumentFailed,
     FeedUnavailable,
-    GivenUp,
     InvalidMoment,
-    InvalidVersion,
     NoSuchDocument,
     NotAllowed,
     NotAuthorized,
@@ -56,7 +54,6 @@ from lorogo_client.feed import (
     Update,
     UpdateFeed,
 )
-from lorogo_client.relay.relay_member import Joined, Listener, Member
 from lorogo_client.session.kept_presence import KeptPresence
 from lorogo_client.session.notifications import Change, Lagged, Rebased, State
 from lorogo_client.session.presence import Presence, PresenceTooLarge
@@ -83,19 +80,14 @@ __all__ = [
     "FeedPosition",
     "FeedUnavailable",
     "Gap",
-    "GivenUp",
     "HistoryTrimmed",
     "InvalidDocumentId",
     "InvalidMoment",
     "InvalidPosition",
     "InvalidUpdate",
-    "InvalidVersion",
-    "Joined",
     "KeptPresence",
     "Lagged",
-    "Listener",
     "LorogoError",
-    "Member",
     "NoSuchDocument",
     "NotAllowed",
     "NotAuthorized",

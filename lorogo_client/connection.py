@@ -19,8 +19,6 @@ from lorogo_client.context import ClientContext
 from lorogo_client.errors import DocumentFailed, NotAllowed, NotServed, SessionClosed
 from lorogo_client.feed import Since, UpdateFeed
 from lorogo_client.feed import since as beginning
-from lorogo_client.relay.relay import Relay
-from lorogo_client.relay.relay_member import Listener, Member
 from lorogo_client.session.kept_presence import KeptPresence
 from lorogo_client.session.room import Room
 from lorogo_client.session.session import Session
@@ -179,8 +177,6 @@ class Client:
         self._rooms: dict[tuple[str, bool], Room] = {}
         self._sessions: dict[Session, tuple[Room, ClientContext]] = {}
         self._feeds: set[UpdateFeed] = set()
-        self._relays: dict[str, Relay] = {}
-        self._members: dict[Member, tuple[Relay, ClientContext]] = {}
         self._kept_presence = KeptPresence(self.transport, self.settings)
         self._closed = False
 
@@ -263,40 +259,6 @@ class Client:
         async def leave(feed: UpdateFeed, _calm: bool) -> None:
             self._feeds.discard(feed)
             await feed.close()
-
-        return AwaitableContext(enter, leave)
-
-    def relay(self, document_id: str, listener: Listener, *, token: str = "") -> AwaitableContext[Member]:
-        """Return a member that follows the document without a replica; `member.join()` starts its callbacks.
-
-        All members of one document in this client share their subscriptions. Does not wait for an owner.
-        `token`: the member's own, sent with its requests to the owner; the caller checks what it grants.
-        Raises InvalidDocumentId, SessionClosed, NotAllowed.
-        """
-        check_document_id(document_id)
-
-        async def enter() -> Member:
-            if self._closed:
-                raise SessionClosed("the client is closed")
-            self.pool.token_provider.require(document_id, Access.READ)
-            context = await self.pool.take(document_id)
-            member: Member | None = None
-            try:
-                relay = self._relays.get(document_id)
-                if relay is None or relay.over is not None:
-                    relay = self._relays[document_id] = Relay(context, document_id)
-                try:
-                    member = await relay.enter(listener, token)
-                    self._members[member] = (relay, context)
-                finally:
-                    await self._leave_relay(relay)  # if it has no members
-            finally:
-                if member is None:
-                    self.pool.give_back(document_id, context)
-            return member
-
-        async def leave(member: Member, _calm: bool) -> None:
-            await self._leave(member)
 
         return AwaitableContext(enter, leave)
 
@@ -396,28 +358,8 @@ class Client:
         if problems and raise_unsaved:
             raise problems[0]
 
-    async def close_member(self, member: Member) -> None:
-        """Leave a relay that `await client.relay(...)` entered."""
-        await self._leave(member)
-
-    async def _leave(self, member: Member) -> None:
-        entry = self._members.pop(member, None)
-        if entry is not None:
-            relay, context = entry
-            await relay.leave(member)
-            await self._leave_relay(relay)
-            self.pool.give_back(relay.document_id, context)
-
-    async def _leave_relay(self, relay: Relay) -> None:
-        if not relay.members:
-            if self._relays.get(relay.document_id) is relay:
-                del self._relays[relay.document_id]
-            await relay.close()
-
     async def _shut(self) -> None:
         try:
-            for member in list(self._members):
-                await self._leave(member)
             while self._feeds:
                 await self._feeds.pop().close()
             for session, (room, context) in list(self._sessions.items()):

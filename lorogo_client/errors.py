@@ -20,8 +20,6 @@
     │   │   ├── StoreFull       retriable: its disk is full; it resumes when there is space.
     │   │   ├── StoreLocked     retriable: another process has it.
     │   │   └── StoreDamaged    this document's copy is incomplete; only the server can complete it.
-    │   ├── GivenUp             a relay gave up this update, outcome unknown; its member must join again.
-    │   ├── InvalidVersion      the version vector of a relay's member does not decode.
     │   ├── NotStored           retriable: offline, and the store has no copy of this document.
     │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions).
     │   └── SessionClosed       the session or its client is closed.
@@ -48,9 +46,7 @@ __all__ = [
     "DocumentDeleted",
     "DocumentFailed",
     "FeedUnavailable",
-    "GivenUp",
     "InvalidMoment",
-    "InvalidVersion",
     "NoSuchDocument",
     "NotAllowed",
     "NotAuthorized",
@@ -272,18 +268,6 @@ class StoreDamaged(StoreFailed):
             " with the unsaved edits that could be read"
         )
         self.document_id = document_id
-
-
-class GivenUp(ClientError):
-    """The relay gave up an update of a member: it may be saved or not. Join again to find out."""
-
-    code = "given-up"
-
-
-class InvalidVersion(ClientError):
-    """The bytes are not a version vector; start with an empty one."""
-
-    code = "invalid-version"
 
 
 class NotStored(ClientError):

@@ -65,7 +65,7 @@ SECONDS = {
     "tests/security/test_full.py": 8,
     "tests/security/test_http_table.py": 8,
     "tests/server/recovery/test_reconcile_worlds.py": 8,
-    "tests/client/relay/test_relay_worlds.py": 7,
+    "tests/gateway/relay/test_relay_worlds.py": 7,
     "tests/gateway/websocket/test_connection.py": 7,
     "tests/handbook/test_short_pages.py": 7,
     "tests/log/replication/test_replication_safety.py": 7,

@@ -35,7 +35,7 @@ REBUILT_NEXT = (
     "lorogo_server/document/intake.py",
     "lorogo_server/document/loading.py",
     "lorogo_server/recovery/*.py",
-    "lorogo_client/relay/*.py",
+    "lorogo_gateway/relay/*.py",
     "lorogo_client/session/mirror.py",
     "lorogo_client/session/syncing.py",
     "lorogo_log/replication/*.py",
@@ -50,6 +50,8 @@ ALLOWED = (
     "deploy/helm/lorogo/files/*",
     # Rebuilt next, with the modules that they test.
     "tests/client/*",
+    "tests/gateway/relay/*",
+    "tests/gateway/relay_pages.py",
     "tests/log/*",
     "tests/server/*",
     "tests/simulation/*",

@@ -14,19 +14,18 @@ from functools import partial
 
 from lorogo_client import (
     DocumentDeleted,
-    GivenUp,
-    InvalidVersion,
-    Joined,
     LorogoError,
     Receipt,
     StorageFull,
     TooLargeUpdate,
     UpdateRefused,
 )
-from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_gateway import frames
 from lorogo_gateway.auth.call_token import document_of
 from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
+from lorogo_gateway.relay.errors import GivenUp, InvalidVersion
+from lorogo_gateway.relay.join_permit import JoinPermit
+from lorogo_gateway.relay.subscriber import Joined
 from lorogo_gateway.rooms import join_errors
 from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.membership import Membership
@@ -74,7 +73,7 @@ class DocumentRoom:
         self.state = RoomState.JOINING
         self.prefix = frames.room_prefix(Crdt.LORO, name)
         self._port = port
-        self._place = Membership(port.gateway.client, name, self, lambda: self.rights)
+        self._place = Membership(port.gateway, name, self, lambda: self.rights)
         self._busy = False  # a join is in progress
         self._next: bytes | None = None  # the version of a join that waits for it
         self._rejoining = RejoinTimer(port, Crdt.LORO, name)
@@ -297,7 +296,7 @@ class DocumentRoom:
                 batch.silent = True
                 self._suggest("an update was not confirmed")
 
-    # --- from the relay (lorogo_client.Listener)
+    # --- from the relay (its Listener)
 
     def accepted(self, payload: bytes) -> None:
         if self.state is RoomState.IN:

@@ -45,7 +45,7 @@ class EphemeralRoom:
         self._joined = False
         self._busy = False
         self._rejoining = RejoinTimer(port, Crdt.EPHEMERAL, name)
-        self._place = Membership(port.gateway.client, name, self, lambda: self.rights)
+        self._place = Membership(port.gateway, name, self, lambda: self.rights)
         fresh = Cursors(setter_bytes_max=port.gateway.settings.presence_bytes_max)
         self._cursors = port.gateway.cursors.setdefault(name, fresh)
         self._cursors.members += 1
@@ -162,7 +162,7 @@ class EphemeralRoom:
                 del gateway.cursors[self.name]
             await self._place.leave()
 
-    # --- from the relay (lorogo_client.Listener)
+    # --- from the relay (its Listener)
 
     def accepted(self, payload: bytes) -> None:
         """Updates are handled by the `%LOR` room."""

@@ -4,12 +4,12 @@ from lorogo_client import (
     DocumentDeleted,
     DocumentFailed,
     InvalidDocumentId,
-    InvalidVersion,
     LorogoError,
     NotAllowed,
     Refused,
 )
 from lorogo_gateway.frames import Crdt, JoinError, JoinErrorCode
+from lorogo_gateway.relay.errors import InvalidVersion
 from lorogo_gateway.rooms.membership import RoomNotFound
 from lorogo_protocol.errors import HistoryTrimmed
 from lorogo_protocol.messages.reasons import Reason

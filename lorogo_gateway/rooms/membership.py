@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
-from lorogo_client.awaitables import AwaitableContext
+from lorogo_client import LorogoError, SessionClosed
+from lorogo_gateway.relay.subscriber import Listener, Subscriber
 from lorogo_gateway.rooms.rights import RoomRights
+from lorogo_gateway.state.gateway_state import GatewayState
 from lorogo_transport.stores.catalogue import read_summary
 
 
@@ -18,34 +19,32 @@ class RoomNotFound(LorogoError):
 class Membership:
     """One room's member of the relay."""
 
-    __slots__ = ("_client", "_listener", "_lock", "_name", "_relay", "_rights", "left", "member")
+    __slots__ = ("_gateway", "_listener", "_lock", "_name", "_rights", "left", "member")
 
     def __init__(
-        self, client: Client, name: str, listener: Listener, rights: Callable[[], RoomRights]
+        self, gateway: GatewayState, name: str, listener: Listener, rights: Callable[[], RoomRights]
     ) -> None:
-        self._client = client
+        self._gateway = gateway
         self._rights = rights  # the current ones
         self._name = name
         self._listener = listener
-        self._relay: AwaitableContext[Member] | None = None
         self._lock = asyncio.Lock()
-        self.member: Member | None = None
+        self.member: Subscriber | None = None
         self.left = False
 
-    async def enter(self) -> Member:
+    async def enter(self) -> Subscriber:
         """Return the member; the first call creates it. Raises SessionClosed if left, NoSuchDocument."""
         async with self._lock:
             if self.left:
                 raise SessionClosed("the room was left")
-            rights = self._rights()
+            rights, transport = self._rights(), self._gateway.client.transport
             if self.member is None:
-                if not rights.writes and not (await read_summary(self._client.transport, self._name)).known:
+                if not rights.writes and not (await read_summary(transport, self._name)).known:
                     raise RoomNotFound(
                         f"document {self._name} does not exist, and read access cannot create it"
                     )
-                relay = self._client.relay(self._name, self._listener, token=rights.principal.text)
-                self.member = await relay.__aenter__()
-                self._relay = relay
+                token = rights.principal.text
+                self.member = await self._gateway.relays.enter(self._name, self._listener, token)
             self.member.token = rights.principal.text  # a later join may bring another token
             return self.member
 
@@ -53,6 +52,6 @@ class Membership:
         """Leave permanently."""
         self.left = True
         async with self._lock:
-            relay, self._relay, self.member = self._relay, None, None
-            if relay is not None:
-                await relay.__aexit__(None, None, None)
+            member, self.member = self.member, None
+            if member is not None:
+                await self._gateway.relays.leave(member)

@@ -8,6 +8,7 @@ from lorogo_client import Client
 from lorogo_gateway.auth import TokenGuard
 from lorogo_gateway.frames import FragmentBudget
 from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.relay.relays import Relays
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.state.counters import GatewayCounters
 from lorogo_gateway.state.cursors import Cursors
@@ -33,6 +34,7 @@ class GatewayState:
     counters: GatewayCounters = field(default_factory=GatewayCounters)
     cursors: dict[str, Cursors] = field(default_factory=dict)  # by document with a presence room
     fanout: Fanout = field(init=False)
+    relays: Relays = field(init=False)
     kept: PresenceSubscriptions = field(init=False)
     joining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_JOINS_MAX))
     backfill: ReplyBudget = field(init=False)
@@ -41,6 +43,7 @@ class GatewayState:
 
     def __post_init__(self) -> None:
         self.fanout = Fanout(self.settings.fragment_bytes, random.Random())
+        self.relays = Relays(self.client)
         self.kept = PresenceSubscriptions(self.client.kept_presence)
         self.backfill = ReplyBudget(self.settings.backfill_bytes_max)
         self.large = SharedPayloadBudget(self.settings.backfill_bytes_max)

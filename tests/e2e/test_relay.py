@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 import lorogo_client
-from lorogo_client import GivenUp
+from lorogo_gateway.relay.errors import GivenUp
 from lorogo_transport.nats.embedded import EmbeddedNats
-from tests.client.relaying import Page
 from tests.e2e.support import eventually, servers
+from tests.gateway.relay_pages import Page, relayed
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
@@ -45,8 +45,8 @@ async def test_a_killed_server_is_noticed_and_another_continues(
         servers(url) as start,
         lorogo_client.connect(url) as one,
         lorogo_client.connect(url) as two,
-        one.relay("minutes", pages[0]) as pages[0].member,
-        two.relay("minutes", pages[1]) as pages[1].member,
+        relayed(one, "minutes", pages[0]) as pages[0].member,
+        relayed(two, "minutes", pages[1]) as pages[1].member,
     ):
         first = await start()
         for page in pages:
@@ -84,8 +84,8 @@ async def test_a_takeover_disturbs_no_page(fresh_nats: EmbeddedNats, ending: str
     async with (
         servers(url) as start,
         lorogo_client.connect(url) as client,
-        client.relay("minutes", pages[0]) as pages[0].member,
-        client.relay("minutes", pages[1]) as pages[1].member,
+        relayed(client, "minutes", pages[0]) as pages[0].member,
+        relayed(client, "minutes", pages[1]) as pages[1].member,
     ):
         first = await start()
         for page in pages:

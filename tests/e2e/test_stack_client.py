@@ -7,9 +7,9 @@ import pytest
 from loro import ExportMode, LoroDoc
 
 from lorogo_client import Change, Refused, Session, State, Update
-from tests.client.relaying import Page
 from tests.e2e.stacks import Stack, same
 from tests.e2e.support import eventually
+from tests.gateway.relay_pages import Page, relayed
 
 pytestmark = pytest.mark.nats
 
@@ -172,7 +172,7 @@ async def test_a_relay_passes_bytes_on_both_ways(stack: Stack, name: str) -> Non
         stack.client() as one,
         stack.client() as two,
         one.open(name) as session,
-        two.relay(name, page) as page.member,
+        relayed(two, name, page) as page.member,
     ):
         session.doc.get_text("t").insert(0, "hello")
         session.commit()

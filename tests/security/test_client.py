@@ -24,6 +24,7 @@ from lorogo_client import (
     Unsaved,
 )
 from lorogo_client.auth.token_provider import TokenSource
+from lorogo_gateway.relay.relays import Relays
 from lorogo_protocol.access import tokens
 from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
@@ -133,7 +134,7 @@ async def test_what_a_token_does_not_grant_fails_before_anything_is_sent(closed:
             lambda: ann.document("plan").delete(purge=True),
             lambda: ann.document("plan").fork("secret"),
             lambda: ann.reset("plan"),
-            lambda: ann.relay("secret", None),  # type: ignore[arg-type]  # no transport is needed
+            lambda: Relays(ann).enter("secret", None),  # type: ignore[arg-type]  # nothing is sent
         ):
             with pytest.raises(NotAllowed, match="the token of 'ann'") as no:
                 await attempt()

@@ -19,9 +19,9 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Message, PermissionViolation
-from tests.client.relaying import Page
 from tests.client.support import DEADLINE, QUICK, FakeOwner, eventually, text_of, type_in, until_state
 from tests.client.tokens import SetClock, token_for
+from tests.gateway.relay_pages import Page, relayed
 
 
 @dataclass
@@ -118,7 +118,7 @@ async def test_every_call_carries_the_token_or_the_one_that_is_given(
         assert set(heard) == {("sync", token), ("version", token), ("get", other)}
         heard.clear()
         page = Page()
-        async with ann.client.relay("doc", page, token=other) as page.member:
+        async with relayed(ann.client, "doc", page, token=other) as page.member:
             await page.join()
         assert set(heard) == {("sync", other)}
         assert ann.refusals == []
@@ -137,7 +137,7 @@ async def test_what_the_owner_denies_is_the_same_error(world: MemoryNats, owner:
             await ann.client.open("doc")
         assert no.value.document_id == "doc"
         page = Page()
-        async with ann.client.relay("doc", page) as page.member:
+        async with relayed(ann.client, "doc", page) as page.member:
             owner.refuse_calls.append(Reason.PERMISSION_DENIED)
             with pytest.raises(NotAllowed, match="as told"):
                 await page.join()

@@ -167,8 +167,6 @@ NEVER = {
     "SecretUnusable",
     "TooManyDocuments",
     "ClientError",
-    "GivenUp",
-    "InvalidVersion",
     "MalformedRecord",
     "PresenceTooLarge",
     "UnreadableRecord",

@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
-from lorogo_client import Member, PresenceTooLarge
+from lorogo_client import PresenceTooLarge
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
+from lorogo_gateway.relay.subscriber import Subscriber
 from lorogo_gateway.rooms.connection_port import ConnectionPort
 from lorogo_gateway.rooms.presence_room import send_present
 from lorogo_gateway.state.cursors import Cursors
@@ -150,7 +151,7 @@ async def test_presence_that_was_not_passed_on_is_not_acked_ok(
         await two.join(crdt=EPH)
         data = presence("k", 1)
         with monkeypatch.context() as patch:
-            patch.setattr(Member, "tell", _disconnected)
+            patch.setattr(Subscriber, "tell", _disconnected)
             assert await one.save(data, crdt=EPH) is Status.APP_ERROR
             assert (await one.room_error(EPH)).error is RoomErrorCode.REJOIN_SUGGESTED
         await one.join(crdt=EPH)
@@ -321,7 +322,7 @@ class TestCursors:
         assert len(keys) > 5
 
 
-async def _disconnected(_member: Member, _data: bytes) -> None:
+async def _disconnected(_member: Subscriber, _data: bytes) -> None:
     raise Disconnected("NATS is away")
 
 

@@ -11,13 +11,15 @@ import pytest
 from loro import ExportMode, LoroDoc
 
 import lorogo_client
-from lorogo_client import Client, Joined, LorogoError, UpdateRefused
+from lorogo_client import Client, LorogoError, UpdateRefused
+from lorogo_gateway.relay.subscriber import Joined
 from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.tracing import send_span_id, shown, trace_id
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.telemetry.tracing import spans_of
+from tests.gateway.relay_pages import relayed
 from tests.journals import TestDisk, in_memory
 from tests.server.support import until
 
@@ -188,7 +190,7 @@ async def test_what_a_relay_passes_on_is_traced_too() -> None:
         doc = LoroDoc()
         doc.get_text("body").insert(0, "from a browser")
         doc.commit()
-        async with here.client.relay("minutes", Page()) as member:
+        async with relayed(here.client, "minutes", Page()) as member:
             joined = await member.join(b"")
             assert isinstance(joined, Joined)
             receipt = await member.send(doc.export(ExportMode.Updates(LoroDoc().oplog_vv)))

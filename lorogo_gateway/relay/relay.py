@@ -19,11 +19,11 @@ from lorogo_client.context import ClientContext
 from lorogo_client.delivery.accepted import AcceptedAssembler
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed
-from lorogo_client.relay.relay_course import RelayedUpdate
-from lorogo_client.relay.relay_keeper import OwnerMonitor, RelayCallbacks
-from lorogo_client.relay.relay_member import Listener, Member, MemberState
-from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.syncing import Synced
+from lorogo_gateway.relay.join_permit import JoinPermit
+from lorogo_gateway.relay.owner_monitor import OwnerMonitor, RelayCallbacks
+from lorogo_gateway.relay.relay_state import RelayedUpdate
+from lorogo_gateway.relay.subscriber import Listener, Subscriber, SubscriberState
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages import replies, subjects
@@ -42,7 +42,7 @@ _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
 _JOIN_PAUSE_SECONDS_MAX = 0.5  # between two tries of a join, so that it is soon there when the owner is
 _SENDERS_MAX = 16_384  # log ids whose accepted copies are not told to their senders
 
-Follower = tuple[Member, Callable[[bytes], None]]
+Follower = tuple[Subscriber, Callable[[bytes], None]]
 
 
 class Relay:
@@ -50,7 +50,7 @@ class Relay:
 
     def __init__(self, context: ClientContext, document_id: str) -> None:
         self.document_id = document_id
-        self.members: dict[Member, None] = {}
+        self.members: dict[Subscriber, None] = {}
         self.over: LorogoError | None = None  # for good
         self.hindrance: LorogoError | None = None  # why a join takes so long
         self._context = context
@@ -68,15 +68,15 @@ class Relay:
         self._course = self._keeper.course
         self._arrivals = AcceptedAssembler()
         self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
-        self._senders: OrderedDict[str, tuple[Member, int]] = OrderedDict()  # and during which join of it
+        self._senders: OrderedDict[str, tuple[Subscriber, int]] = OrderedDict()  # and during which join of it
         self._starting = asyncio.Lock()
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
 
-    async def enter(self, listener: Listener, token: str = "") -> Member:
+    async def enter(self, listener: Listener, token: str = "") -> Subscriber:
         """A member, who has not joined; with a token of its own, or ours."""
-        member = Member(self._context, self, listener, token)
+        member = Subscriber(self._context, self, listener, token)
         self.members[member] = None
         started = False
         try:
@@ -88,7 +88,7 @@ class Relay:
                 del self.members[member]
         return member
 
-    async def leave(self, member: Member) -> None:
+    async def leave(self, member: Subscriber) -> None:
         """Forget a member; whoever holds the relay closes it with the last."""
         self.members.pop(member, None)
         await member.close()
@@ -132,11 +132,11 @@ class Relay:
         followers = self._followers
         if followers is None:  # told once between two updates, however many join
             followers = self._followers = tuple(
-                (member, member.accept) for member in self.members if member.state is not MemberState.OUT
+                (member, member.accept) for member in self.members if member.state is not SubscriberState.OUT
             )
         return followers
 
-    def sends(self, member: Member, log_id: str) -> None:
+    def sends(self, member: Subscriber, log_id: str) -> None:
         """The accepted copy of this update is not told to its sender."""
         self._senders[log_id] = (member, member.joins)
         if len(self._senders) > _SENDERS_MAX:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from loro import LoroDoc
 
-from lorogo_client import GivenUp, Refused, SessionClosed
+from lorogo_client import Refused, SessionClosed
+from lorogo_gateway.relay.errors import GivenUp
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.status import Failed
@@ -15,8 +16,8 @@ from lorogo_testing.bus import MemoryBus
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message
 from lorogo_transport.stores.statuses import Statuses
-from tests.client.relaying import Page, foreign
 from tests.client.support import QUICK, FakeOwner, client_of, eventually
+from tests.gateway.relay_pages import Page, foreign, relayed, relays_of
 
 WATCHFUL = replace(QUICK, relay_silence_seconds=0.1, relay_grace_seconds=0.3)
 CALM = replace(QUICK, relay_silence_seconds=5.0, relay_grace_seconds=5.0, reply_seconds=1.0)
@@ -44,8 +45,8 @@ async def test_a_lost_update_is_filled_in_by_one_sync(world: MemoryNats, owner: 
     ana, ben = Page(), Page()
     async with (
         client_of(world, CALM, transport=transport) as client,
-        client.relay("doc", ana) as ana.member,
-        client.relay("doc", ben) as ben.member,
+        relayed(client, "doc", ana) as ana.member,
+        relayed(client, "doc", ben) as ben.member,
     ):
         await owner.edit("0 ", tell=False)
         await ana.join()
@@ -70,8 +71,8 @@ async def test_a_gap_is_filled_in_the_name_of_another_if_a_token_is_not_good_any
     ana, ben = Page(), Page()
     async with (
         client_of(world, CALM, transport=transport) as client,
-        client.relay("doc", ana, token="ana's") as ana.member,
-        client.relay("doc", ben, token="ben's") as ben.member,
+        relayed(client, "doc", ana, token="ana's") as ana.member,
+        relayed(client, "doc", ben, token="ben's") as ben.member,
     ):
         await owner.edit("0 ", tell=False)
         await ana.join()
@@ -93,7 +94,7 @@ async def test_a_gap_in_the_first_update_of_an_empty_document(world: MemoryNats,
     page = Page()
     async with (
         client_of(world, CALM, transport=transport) as client,
-        client.relay("doc", page) as page.member,
+        relayed(client, "doc", page) as page.member,
     ):
         await page.join()
         loss.drop = 1
@@ -110,7 +111,7 @@ async def test_a_status_bucket_that_begins_lower_is_heard(world: MemoryNats) -> 
     async with (
         FakeOwner(world, name="first") as first,
         client_of(world, CALM, transport=transport) as client,
-        client.relay("doc", page) as page.member,
+        relayed(client, "doc", page) as page.member,
     ):
         await page.join()
         for _ in range(20):
@@ -130,7 +131,7 @@ async def test_a_status_bucket_that_begins_lower_is_heard(world: MemoryNats) -> 
 async def test_a_lost_tail_shows_in_the_renewal(world: MemoryNats, owner: FakeOwner) -> None:
     """Nothing comes after it; the status says how far the owner is."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         await owner.edit("lost", tell=False)
         await owner.renew()
@@ -140,7 +141,7 @@ async def test_a_lost_tail_shows_in_the_renewal(world: MemoryNats, owner: FakeOw
 async def test_an_update_that_is_only_announced_is_fetched(world: MemoryNats, owner: FakeOwner) -> None:
     """A large one: the relay syncs, and passes that on."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         previous = owner.head
         update = await owner.edit("large", tell=False)
@@ -156,8 +157,8 @@ async def test_a_large_update_that_is_fetched_is_not_told_to_its_sender(
     one, two = Page("one"), Page("two")
     async with (
         client_of(world, CALM) as client,
-        client.relay("doc", one) as one.member,
-        client.relay("doc", two) as two.member,
+        relayed(client, "doc", one) as one.member,
+        relayed(client, "doc", two) as two.member,
     ):
         await one.join()
         await two.join()
@@ -176,7 +177,7 @@ async def test_a_large_update_that_is_fetched_is_not_told_to_its_sender(
 async def test_an_update_in_chunks_comes_whole(world: MemoryNats, owner: FakeOwner) -> None:
     """As one payload."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         previous = owner.head
         update = await owner.edit("x" * 1000, tell=False)
@@ -188,7 +189,7 @@ async def test_an_update_in_chunks_comes_whole(world: MemoryNats, owner: FakeOwn
 async def test_what_is_no_update_is_not_passed_on(world: MemoryNats, owner: FakeOwner, body: bytes) -> None:
     """Somebody else published it: a sync tells what is true."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await owner.edit("true", tell=False)
         await page.join()
         await owner.publish_accepted("forged", body, owner.head)
@@ -201,7 +202,7 @@ async def test_what_is_no_update_is_not_passed_on(world: MemoryNats, owner: Fake
 async def test_a_gap_that_history_cannot_fill_asks_for_a_join(world: MemoryNats, owner: FakeOwner) -> None:
     """What comes back is a shallow snapshot: it is for no one who has something."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await owner.edit("one ", tell=False)
         await page.join()
         await owner.edit("two ", tell=False)
@@ -214,7 +215,7 @@ async def test_a_gap_that_history_cannot_fill_asks_for_a_join(world: MemoryNats,
 async def test_another_life_of_the_document_asks_for_a_join(world: MemoryNats, owner: FakeOwner) -> None:
     """It was deleted and restored while we were not told."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await owner.edit("1", tell=False)
         await page.join()
         owner.generation += 1
@@ -229,8 +230,8 @@ async def test_a_quick_takeover_disturbs_nobody(world: MemoryNats, owner: FakeOw
     ana, ben = Page(), Page()
     async with (
         client_of(world, CALM) as client,
-        client.relay("doc", ana) as ana.member,
-        client.relay("doc", ben) as ben.member,
+        relayed(client, "doc", ana) as ana.member,
+        relayed(client, "doc", ben) as ben.member,
     ):
         await ana.join()
         await ben.join()
@@ -252,8 +253,8 @@ async def test_a_dead_owner_is_told_without_any_traffic(world: MemoryNats, owner
     pages = [Page(), Page()]
     async with (
         client_of(world, WATCHFUL) as client,
-        client.relay("doc", pages[0]) as pages[0].member,
-        client.relay("doc", pages[1]) as pages[1].member,
+        relayed(client, "doc", pages[0]) as pages[0].member,
+        relayed(client, "doc", pages[1]) as pages[1].member,
     ):
         for page in pages:
             await page.join()
@@ -273,9 +274,9 @@ async def test_an_owner_that_says_nothing_but_pings_keeps_its_members(
 ) -> None:
     """A quiet document is not a lost one."""
     page = Page()
-    async with client_of(world, WATCHFUL) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, WATCHFUL) as client, relayed(client, "doc", page) as page.member:
         await page.join()
-        relay = client._relays["doc"]
+        relay = relays_of(client)._relays["doc"]
         seen = relay.doubted_at
         for _ in range(3):
             await eventually(lambda seen=seen: relay.doubted_at > seen)  # type: ignore[misc]
@@ -289,7 +290,7 @@ async def test_a_lost_connection_is_told_at_once(world: MemoryNats, owner: FakeO
     page = Page()
     async with (
         client_of(world, QUICK, transport=transport) as client,
-        client.relay("doc", page) as page.member,
+        relayed(client, "doc", page) as page.member,
     ):
         await page.join()
         owner.mute = 1
@@ -312,7 +313,7 @@ async def test_a_lost_connection_is_told_at_once(world: MemoryNats, owner: FakeO
 async def test_a_document_in_error_is_told(world: MemoryNats, owner: FakeOwner) -> None:
     """It says so to those who follow, and to those who join."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         statuses = Statuses(world.connect("operator"))
         await statuses.write("doc", Failed("trace-1", 0), expected_revision=owner.revision)
@@ -325,7 +326,7 @@ async def test_the_ack_of_a_server_that_lost_the_document_is_not_believed(
 ) -> None:
     """The update is sent again."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         owner.leases.append(owner.token - 1)
         receipt = await page.type("x")
@@ -337,12 +338,12 @@ async def test_too_much_during_a_join_asks_for_another(
     world: MemoryNats, owner: FakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is held for a member has a bound."""
-    monkeypatch.setattr("lorogo_client.relay.relay_member._HELD_MAX", 2)
+    monkeypatch.setattr("lorogo_gateway.relay.subscriber._HELD_MAX", 2)
     first, late = Page(), Page()
     async with (
         client_of(world, CALM) as client,
-        client.relay("doc", first) as first.member,
-        client.relay("doc", late) as late.member,
+        relayed(client, "doc", first) as first.member,
+        relayed(client, "doc", late) as late.member,
     ):
         await first.join()
         owner.refuse_calls.extend([Reason.BUSY] * 3)
@@ -362,7 +363,7 @@ async def test_too_much_without_an_answer_asks_for_a_join(world: MemoryNats, own
     """A member that does not wait is bounded all the same."""
     page = Page()
     settings = replace(CALM, unsent_bytes_max=1000)
-    async with client_of(world, settings) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, settings) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         owner.mute = 1000
         futures = [page.member.send(foreign("x" * 100)) for _ in range(20)]
@@ -374,13 +375,13 @@ async def test_too_much_without_an_answer_asks_for_a_join(world: MemoryNats, own
 async def test_a_join_that_is_cancelled_leaves_nothing_behind(world: MemoryNats) -> None:
     """And the next one works."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         joining = asyncio.ensure_future(page.join())
         await asyncio.sleep(0.05)
         joining.cancel()
         with pytest.raises(asyncio.CancelledError):
             await joining
-        assert client._relays["doc"]._audience() == ()
+        assert relays_of(client)._relays["doc"]._audience() == ()
         async with FakeOwner(world):
             await page.join()
 
@@ -388,12 +389,12 @@ async def test_a_join_that_is_cancelled_leaves_nothing_behind(world: MemoryNats)
 async def test_a_member_that_leaves_during_its_join_is_not_in(world: MemoryNats, owner: FakeOwner) -> None:
     """The join says so; others follow on."""
     page, other = Page(), Page()
-    async with client_of(world) as client, client.relay("doc", other) as other.member:
+    async with client_of(world) as client, relayed(client, "doc", other) as other.member:
         await other.join()
-        page.member = await client.relay("doc", page)
+        page.member = await relays_of(client).enter("doc", page)
         joining = asyncio.ensure_future(page.join())
         await asyncio.sleep(0)
-        await client.close_member(page.member)
+        await relays_of(client).leave(page.member)
         with pytest.raises(SessionClosed):
             await joining
         await owner.edit("on")
@@ -404,7 +405,7 @@ async def test_a_member_that_leaves_during_its_join_is_not_in(world: MemoryNats,
 async def test_a_second_join_that_fails_puts_the_member_out(world: MemoryNats, owner: FakeOwner) -> None:
     """It follows no more, and may not send, until a join succeeds."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         owner.refuse_calls.append(Reason.INVALID_REQUEST)
         with pytest.raises(Refused):
@@ -420,7 +421,7 @@ async def test_a_member_that_begins_anew_gets_its_own_update_in_flight(
 ) -> None:
     """A page that was loaded again has nothing of what it sent before."""
     page = Page()
-    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, CALM) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         owner.mute = 1
         sent = page.type("mine")

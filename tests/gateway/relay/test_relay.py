@@ -7,11 +7,9 @@ from loro import EphemeralStore, LoroDoc
 
 from lorogo_client import (
     DocumentDeleted,
-    GivenUp,
     HistoryTrimmed,
     InvalidDocumentId,
     InvalidUpdate,
-    InvalidVersion,
     NotServed,
     PresenceTooLarge,
     SessionClosed,
@@ -19,10 +17,11 @@ from lorogo_client import (
     TooLargeUpdate,
     UpdateRefused,
 )
+from lorogo_gateway.relay.errors import GivenUp, InvalidVersion
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_testing.memory_nats import MemoryNats
-from tests.client.relaying import Page, equal, foreign
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
+from tests.gateway.relay_pages import Page, equal, foreign, relayed, relays_of
 
 JUNK = (b"", b"junk", b"\xff" * 100)
 
@@ -32,9 +31,9 @@ async def test_members_see_each_other_and_not_themselves(world: MemoryNats, owne
     ana, ben, eva = Page(), Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", ana) as ana.member,
-        client.relay("doc", ben) as ben.member,
-        client.relay("doc", eva) as eva.member,
+        relayed(client, "doc", ana) as ana.member,
+        relayed(client, "doc", ben) as ben.member,
+        relayed(client, "doc", eva) as eva.member,
     ):
         for page in (ana, ben, eva):
             assert (await page.join()).payload == b""
@@ -54,11 +53,11 @@ async def test_the_subscriptions_are_shared_and_end_with_the_last(
     one, two = Page(), Page()
     async with client_of(world) as client:
         before = len(client.transport.bus._listeners)  # type: ignore[attr-defined]
-        async with client.relay("doc", one) as one.member, client.relay("doc", two) as two.member:
+        async with relayed(client, "doc", one) as one.member, relayed(client, "doc", two) as two.member:
             assert len(client.transport.bus._listeners) == before + 3  # type: ignore[attr-defined]
-            assert len(client._relays) == 1
+            assert len(relays_of(client)._relays) == 1
         assert len(client.transport.bus._listeners) == before  # type: ignore[attr-defined]
-        assert client._relays == {}
+        assert relays_of(client)._relays == {}
 
 
 async def test_a_newcomer_gets_what_it_lacks(world: MemoryNats, owner: FakeOwner) -> None:
@@ -67,8 +66,8 @@ async def test_a_newcomer_gets_what_it_lacks(world: MemoryNats, owner: FakeOwner
     page, late = Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", page) as page.member,
-        client.relay("doc", late) as late.member,
+        relayed(client, "doc", page) as page.member,
+        relayed(client, "doc", late) as late.member,
     ):
         assert (await page.join()).snapshot
         assert page.text == "one "
@@ -89,8 +88,8 @@ async def test_what_is_accepted_during_a_join_is_told_after_it(world: MemoryNats
     first, second = Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", first) as first.member,
-        client.relay("doc", second) as second.member,
+        relayed(client, "doc", first) as first.member,
+        relayed(client, "doc", second) as second.member,
     ):
         await first.join()
         for number in range(30):
@@ -111,7 +110,7 @@ async def test_what_is_accepted_during_a_join_is_told_after_it(world: MemoryNats
 async def test_a_version_that_does_not_decode(world: MemoryNats, owner: FakeOwner, vector: bytes) -> None:
     """Nobody is asked, and the member may try another one."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         with pytest.raises(InvalidVersion):
             await page.member.join(vector)
         assert owner.syncs == []
@@ -127,8 +126,8 @@ async def test_a_version_older_than_the_kept_history(world: MemoryNats, owner: F
     owner.compact()
     async with (
         client_of(world) as client,
-        client.relay("doc", page) as page.member,
-        client.relay("doc", fresh) as fresh.member,
+        relayed(client, "doc", page) as page.member,
+        relayed(client, "doc", fresh) as fresh.member,
     ):
         with pytest.raises(HistoryTrimmed):
             await page.join()
@@ -153,13 +152,13 @@ async def test_a_name_that_is_none(world: MemoryNats, name: str) -> None:
     """It is refused before anything is subscribed."""
     async with client_of(world) as client:
         with pytest.raises(InvalidDocumentId):
-            client.relay(name, Page())
+            await relays_of(client).enter(name, Page())
 
 
 async def test_nobody_serves_it(world: MemoryNats) -> None:
     """A join says so after its time; the member may try again."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         with pytest.raises(NotServed):
             await page.join(timeout=1.0)
         with pytest.raises(GivenUp):
@@ -174,8 +173,8 @@ async def test_lanes_are_apart(world: MemoryNats, owner: FakeOwner) -> None:
     bad, good = Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", bad) as bad.member,
-        client.relay("doc", good) as good.member,
+        relayed(client, "doc", bad) as bad.member,
+        relayed(client, "doc", good) as good.member,
     ):
         await bad.join()
         await good.join()
@@ -204,8 +203,8 @@ async def test_a_stuck_lane_delays_no_other(world: MemoryNats, owner: FakeOwner)
     stuck, other = Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", stuck) as stuck.member,
-        client.relay("doc", other) as other.member,
+        relayed(client, "doc", stuck) as stuck.member,
+        relayed(client, "doc", other) as other.member,
     ):
         await stuck.join()
         await other.join()
@@ -224,7 +223,7 @@ async def test_a_stuck_lane_delays_no_other(world: MemoryNats, owner: FakeOwner)
 async def test_what_may_pass_is_sent_again(world: MemoryNats, owner: FakeOwner, reason: Reason) -> None:
     """The same bytes under the same log id."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         owner.nacks.append(reason)
         await page.type("x")
@@ -237,7 +236,7 @@ async def test_an_update_that_builds_on_a_lost_one_is_sent_again_in_order(
 ) -> None:
     """The one before it had no answer: both go out once more."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         owner.mute = 1
         first, second, third = page.type("a"), page.type("b"), page.type("c")
@@ -252,8 +251,8 @@ async def test_an_update_that_builds_on_what_never_came_asks_for_a_join(
     page, other = Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", page) as page.member,
-        client.relay("doc", other) as other.member,
+        relayed(client, "doc", page) as page.member,
+        relayed(client, "doc", other) as other.member,
     ):
         await page.join()
         await other.join()
@@ -272,7 +271,7 @@ async def test_too_large_an_update_never_leaves(world: MemoryNats, owner: FakeOw
     """The limit is told at once."""
     settings = QUICK.__class__(**{**{n: getattr(QUICK, n) for n in QUICK.__slots__}, "update_bytes_max": 100})
     page = Page()
-    async with client_of(world, settings) as client, client.relay("doc", page) as page.member:
+    async with client_of(world, settings) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         with pytest.raises(TooLargeUpdate):
             await page.member.send(b"x" * 101)
@@ -282,7 +281,7 @@ async def test_too_large_an_update_never_leaves(world: MemoryNats, owner: FakeOw
 async def test_members_are_slowed_down_by_what_has_no_answer(world: MemoryNats, owner: FakeOwner) -> None:
     """drained() returns when enough is ACKed."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         await page.join()
         await page.member.drained(1, 1)
         owner.mute = 3
@@ -302,8 +301,8 @@ async def test_a_deleted_document_is_gone_for_all(world: MemoryNats, owner: Fake
     page, other, late = Page(), Page(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", page) as page.member,
-        client.relay("doc", other) as other.member,
+        relayed(client, "doc", page) as page.member,
+        relayed(client, "doc", other) as other.member,
     ):
         await page.join()
         await other.join()
@@ -317,12 +316,12 @@ async def test_a_deleted_document_is_gone_for_all(world: MemoryNats, owner: Fake
             await page.type("y")
         with pytest.raises(DocumentDeleted):
             await page.join()
-        async with client.relay("doc", late) as late.member:
+        async with relayed(client, "doc", late) as late.member:
             with pytest.raises(DocumentDeleted):
                 await late.join()
             assert late.ended is None
             owner.deleted = False
-        async with client.relay("doc", late) as late.member:
+        async with relayed(client, "doc", late) as late.member:
             await late.join()
 
 
@@ -330,7 +329,7 @@ async def test_leaving_gives_up_what_has_no_answer(world: MemoryNats, owner: Fak
     """The future ends, and nothing of the member is left."""
     page = Page()
     async with client_of(world) as client:
-        async with client.relay("doc", page) as page.member:
+        async with relayed(client, "doc", page) as page.member:
             await page.join()
             owner.mute = 1
             future = page.type("x")
@@ -354,8 +353,8 @@ async def test_a_listener_that_raises_harms_nobody(world: MemoryNats, owner: Fak
     bad, good = Bad(), Page()
     async with (
         client_of(world) as client,
-        client.relay("doc", bad) as bad.member,
-        client.relay("doc", good) as good.member,
+        relayed(client, "doc", bad) as bad.member,
+        relayed(client, "doc", good) as good.member,
     ):
         await bad.join()
         await good.join()
@@ -375,8 +374,8 @@ async def test_presence_goes_to_the_others(world: MemoryNats, owner: FakeOwner) 
     owner.presence = presence("old", "here")
     async with (
         client_of(world) as client,
-        client.relay("doc", ana) as ana.member,
-        client.relay("doc", ben) as ben.member,
+        relayed(client, "doc", ana) as ana.member,
+        relayed(client, "doc", ben) as ben.member,
         client.open("doc", read_only=True) as session,
     ):
         assert (await ana.join()).presence == owner.presence
@@ -393,7 +392,7 @@ async def test_presence_goes_to_the_others(world: MemoryNats, owner: FakeOwner) 
 async def test_presence_that_is_none_is_not_told(world: MemoryNats, owner: FakeOwner) -> None:
     """Too large, or not the bytes of an EphemeralStore."""
     page = Page()
-    async with client_of(world) as client, client.relay("doc", page) as page.member:
+    async with client_of(world) as client, relayed(client, "doc", page) as page.member:
         with pytest.raises(PresenceTooLarge):
             await page.member.tell(b"x" * (QUICK.presence_bytes_max + 1))
         for data in JUNK:

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_client import Client, GivenUp, NotServed, Timeout, UpdateRefused
+from lorogo_client import Client, NotServed, Timeout, UpdateRefused
+from lorogo_gateway.relay.errors import GivenUp
 from lorogo_server import Server
 from lorogo_testing.broker import BrokerSubscription
 from lorogo_testing.bus import MemoryBus
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Message
-from tests.client.relaying import Page
 from tests.client.support import QUICK, client_of, eventually, new_world
+from tests.gateway.relay_pages import Page, relayed
 from tests.journals import in_memory
 from tests.server.support import QUICK as SERVER
 
@@ -117,7 +118,7 @@ async def test_nothing_acked_is_lost_and_all_pages_end_equal(seed: int) -> None:
             )
         staying = []
         for number, page in enumerate(pages):
-            page.member = await stack.enter_async_context(clients[number % 2].relay("doc", page))
+            page.member = await stack.enter_async_context(relayed(clients[number % 2], "doc", page))
             staying.append(tasks.create_task(page.stay()))
         cutting = tasks.create_task(_cut_now_and_then(transports, rng))
         await asyncio.gather(*(page.work() for page in pages))

@@ -1,11 +1,36 @@
 """Pages for tests: a LoroDoc that is fed by a relay alone, as a browser's is."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
 
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_client import Joined, LorogoError, Member, Receipt
+from lorogo_client import Client, LorogoError, Receipt
+from lorogo_gateway.relay.relays import Relays
+from lorogo_gateway.relay.subscriber import Joined, Listener, Subscriber
 from tests.client.support import eventually
+
+_relays: WeakKeyDictionary[Client, Relays] = WeakKeyDictionary()
+
+
+def relays_of(client: Client) -> Relays:
+    """The relays of a client, as a gateway has them."""
+    return _relays.setdefault(client, Relays(client))
+
+
+@asynccontextmanager
+async def relayed(
+    client: Client, document_id: str, listener: Listener, *, token: str = ""
+) -> AsyncIterator[Subscriber]:
+    """A subscriber that leaves at the end."""
+    relays = relays_of(client)
+    subscriber = await relays.enter(document_id, listener, token)
+    try:
+        yield subscriber
+    finally:
+        await relays.leave(subscriber)
 
 
 class Page:
@@ -20,7 +45,7 @@ class Page:
         self.presence: list[bytes] = []
         self.told: list[str] = []
         self.ended: LorogoError | None = None
-        self.member: Member
+        self.member: Subscriber
 
     def accepted(self, payload: bytes) -> None:
         self.heard.append(payload)

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from lorogo_client.context import ClientContext
-from lorogo_client.errors import GivenUp, InvalidVersion, NotServed, SessionClosed, Timeout
-from lorogo_client.relay.relay_lane import MemberSendQueue, Sent, fail
-from lorogo_client.relay.relay_turn import JoinPermit
+from lorogo_client.errors import NotServed, SessionClosed, Timeout
 from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_client.session.syncing import Synced
+from lorogo_gateway.relay.errors import GivenUp, InvalidVersion
+from lorogo_gateway.relay.join_permit import JoinPermit
+from lorogo_gateway.relay.send_queue import SendQueue, Sent, fail
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, LorogoError
 from lorogo_protocol.loro import crdt, ephemeral
 from lorogo_protocol.loro.crdt import Reach
@@ -21,7 +22,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from lorogo_client.relay.relay import Relay
+    from lorogo_gateway.relay.relay import Relay
 
 log = get_logger(__name__)
 
@@ -56,7 +57,7 @@ class Joined:
     generation: int
 
 
-class MemberState(Enum):
+class SubscriberState(Enum):
     """Whether a member follows."""
 
     OUT = auto()  # it was never in, or was told to join again
@@ -64,19 +65,19 @@ class MemberState(Enum):
     IN = auto()
 
 
-class Member:
+class Subscriber:
     """One who follows a document; made by `client.relay()`."""
 
     def __init__(self, context: ClientContext, relay: "Relay", listener: Listener, token: str = "") -> None:
         self.id = context.new_id()
         self.token = token  # its own, if it has one: the owner is asked in its name
-        self.state = MemberState.OUT
+        self.state = SubscriberState.OUT
         self.life = 0  # of the relay, when the join began
         self.joins = 0  # begun until now
         self._context = context
         self._relay = relay
         self._listener = listener
-        self._lane = MemberSendQueue(context, relay.document_id, relay, on_stuck=self.lose)
+        self._lane = SendQueue(context, relay.document_id, relay, on_stuck=self.lose)
         self._open = False  # whether updates may leave
         self._closed = False
         self._joining = asyncio.Lock()
@@ -159,11 +160,11 @@ class Member:
     @property
     def accept(self) -> Callable[[bytes], None]:
         """Who takes an accepted update now."""
-        return self._listener.accepted if self.state is MemberState.IN else self._hold_accepted
+        return self._listener.accepted if self.state is SubscriberState.IN else self._hold_accepted
 
     def hear(self, data: bytes) -> None:
         """Presence of others."""
-        if self.state is MemberState.IN:
+        if self.state is SubscriberState.IN:
             self._listener.aware(data)
         else:
             self._hold(self._listener.aware, data)
@@ -172,7 +173,7 @@ class Member:
         """What it has is not complete any more, or what it sent cannot be settled."""
         self._open = False
         self._lane.give_up(GivenUp(f"nothing is known about it: {why}"))
-        if self.state is not MemberState.IN and not self._held_after_join:
+        if self.state is not SubscriberState.IN and not self._held_after_join:
             return
         self._out()
         self._call(lambda: self._listener.rejoin(why))
@@ -181,7 +182,7 @@ class Member:
         """The document is gone."""
         self._open = False
         self._lane.give_up(error)
-        if self.state is not MemberState.JOINING or self._held_after_join:
+        if self.state is not SubscriberState.JOINING or self._held_after_join:
             self._out()
             self._call(lambda: self._listener.gone(error))
 
@@ -223,7 +224,7 @@ class Member:
             raise SessionClosed("the member has left")
 
     def _begin(self) -> None:
-        self.state, self.life = MemberState.JOINING, self._relay.life
+        self.state, self.life = SubscriberState.JOINING, self._relay.life
         self.joins += 1
         self._held, self._held_bytes, self._overflowed = [], 0, False
         self._held_after_join = False
@@ -234,7 +235,7 @@ class Member:
             return
         held, self._held = self._held, []
         self._held_after_join = False
-        self.state = MemberState.IN
+        self.state = SubscriberState.IN
         self._relay.audience_changed()
         if self._overflowed:
             self.lose("too much was accepted during the join")
@@ -254,7 +255,7 @@ class Member:
             self._held.append(partial(tell, data))
 
     def _out(self) -> None:
-        self.state = MemberState.OUT
+        self.state = SubscriberState.OUT
         self._open = self._held_after_join = False
         self._held.clear()
         self._relay.audience_changed()

@@ -13,9 +13,9 @@ from lorogo_client.awaitables import within
 from lorogo_client.context import ClientContext
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import DocumentFailed, NotServed
-from lorogo_client.relay.relay_course import RelayDocumentState, RelayedUpdate
-from lorogo_client.relay.relay_turn import JoinPermit
 from lorogo_client.session.syncing import Synced, ask_since
+from lorogo_gateway.relay.join_permit import JoinPermit
+from lorogo_gateway.relay.relay_state import RelayedUpdate, RelayState
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.messages.calls import Refused
@@ -42,7 +42,7 @@ class OwnerMonitor:
     """Keeps one relay's course."""
 
     def __init__(self, context: ClientContext, document_id: str, duties: RelayCallbacks) -> None:
-        self.course = RelayDocumentState()
+        self.course = RelayState()
         self.life = 0  # changes whenever all members must join again
         self.doubted_at = 0.0  # when the owner was last pinged
         self.revision = 0  # the newest status heard

@@ -28,7 +28,7 @@ class RelayedUpdate:
     log_id: str = ""
 
 
-class RelayDocumentState:
+class RelayState:
     """What one relay knows of its document."""
 
     def __init__(self) -> None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from lorogo_client.delivery.accepted import AcceptedUpdate
-from lorogo_client.relay.relay_course import RelayDocumentState, RelayedUpdate
 from lorogo_client.session.syncing import Synced
+from lorogo_gateway.relay.relay_state import RelayedUpdate, RelayState
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Reach, Replica
 from lorogo_protocol.status import Down, Up
-from tests.client.relaying import Page
+from tests.gateway.relay_pages import Page
 
 
 class Doc:
@@ -38,9 +38,9 @@ class Doc:
         return Synced(mode, payload, replica.version().vector, self.sequence, lease, generation, b"")
 
 
-def begun(doc: Doc) -> RelayDocumentState:
+def begun(doc: Doc) -> RelayState:
     doc.update("start ")
-    course = RelayDocumentState()
+    course = RelayState()
     course.found_owner(StatusEntry(Up("server", 0), 5, "server", 5))
     course.syncing()
     assert course.begin(doc.answer()) == []

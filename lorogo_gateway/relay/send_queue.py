@@ -12,8 +12,9 @@ from lorogo_client.context import ClientContext
 from lorogo_client.delivery.outbox import Outbox, OutgoingUpdate
 from lorogo_client.delivery.replies import send
 from lorogo_client.delivery.retry_policy import ReplyAction
-from lorogo_client.errors import GivenUp, StorageFull, TooLargeUpdate, UpdateRefused
+from lorogo_client.errors import StorageFull, TooLargeUpdate, UpdateRefused
 from lorogo_client.session.receipt import Receipt
+from lorogo_gateway.relay.errors import GivenUp
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.messages.reasons import ERASED, Reason
 from lorogo_protocol.messages.replies import Ack, Reply
@@ -50,7 +51,7 @@ class RelayOwner(Protocol):
     def deleted(self, erased: bool) -> None: ...
 
 
-class MemberSendQueue:
+class SendQueue:
     """What one member sends."""
 
     def __init__(
