@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.deploy import figures
+from tests.pages import table
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -97,7 +98,8 @@ def test_every_runbook_is_some_alerts() -> None:
     assert pages.keys() == set(alerts)
     listed = [
         (name, severity)
-        for severity, links in re.findall(r"^\| (critical|warning) \| (.*) \|$", index, re.MULTILINE)
+        for row in table(index, "| | critical | warning |")
+        for severity, links in zip(("critical", "warning"), row[1:], strict=True)
         for name in re.findall(r"\[(\w+)\]\(\1\.md\)", links)
     ]
     assert sorted(listed) == sorted((rule["alert"], rule["labels"]["severity"]) for rule in RULES)

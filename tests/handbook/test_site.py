@@ -96,7 +96,7 @@ def test_the_references_equal_the_code() -> None:
 def test_anchors_are_made_as_github_makes_them() -> None:
     """Lower case, blanks to hyphens, punctuation gone, a number for the second of a name."""
     found = anchors(ROOT / "docs" / "OPERATIONS.md")
-    assert {"limits", "what-a-server-keeps", "nats-lost-data"} <= found
+    assert {"statistics-of-a-server", "what-a-server-keeps", "nats-lost-data"} <= found
     assert "natss-files-are-gone" in anchors(ROOT / "docs" / "RECOVERY.md")
 
 
