@@ -44,7 +44,7 @@ replica. `on_damage` gets each finding. New frames never go into a segment found
 
 **Reading** takes no locks and needs no writer. A cursor returns complete and checked frames only; in the
 writer's process, durable ones only. Save `str(batch.next)` after processing a batch, and continue later with
-`read(from_pos=Position.parse(text))`; a sequence or a time works as well.
+`read(from_pos=LogPosition.parse(text))`; a sequence or a time works as well.
 
 **Keeping it small**: `expire(before=..., keep_bytes=...)` removes old segments (`keep_bytes` of data stay;
 prepared zeros do not count). `clean(fn)` rewrites sealed segments without the records for which
@@ -79,7 +79,7 @@ from lorogo_log.errors import (
     TooLargeError,
     TornError,
 )
-from lorogo_log.format.batch import Batch, Position, Record
+from lorogo_log.format.batch import Batch, LogPosition, Record
 from lorogo_log.log import Log
 from lorogo_log.reader import Reader, SegmentInfo
 from lorogo_log.recovery.recovery import RecoveryMode
@@ -117,11 +117,11 @@ __all__ = [
     "LogError",
     "LogFailedError",
     "LogOptions",
+    "LogPosition",
     "LogReplica",
     "LogStats",
     "MemoryStorage",
     "NotFoundError",
-    "Position",
     "QueueFullError",
     "Reader",
     "Record",

@@ -26,7 +26,7 @@ from lorogo_log.errors import (
     TornError,
 )
 from lorogo_log.format import names
-from lorogo_log.format.batch import Batch, EncodedFrame, Position, Record, pack_value, pack_values
+from lorogo_log.format.batch import Batch, EncodedFrame, LogPosition, Record, pack_value, pack_values
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
 from lorogo_log.reader import OnDamage, Reader, SegmentInfo
 from lorogo_log.recovery import sealed_segments
@@ -318,7 +318,7 @@ class BlockingLog:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
     ) -> Cursor:
         """Return a cursor over durable records."""
@@ -329,7 +329,7 @@ class BlockingLog:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
         damaged: OnDamage = "raise",
     ) -> Iterator[Batch]:

@@ -16,7 +16,7 @@ from lorogo_log import limits
 from lorogo_log.checks import kind, whole_or_none
 from lorogo_log.errors import CorruptionError, End, TornError
 from lorogo_log.format import names
-from lorogo_log.format.batch import Batch, Position
+from lorogo_log.format.batch import Batch, LogPosition
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Footer
 from lorogo_log.recovery.lost import NOT_THERE
 from lorogo_log.recovery.recovery import SegmentName, list_segments
@@ -42,7 +42,7 @@ class Cursor:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
         durable: Callable[[], int] | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class Cursor:
         from_seq = whole_or_none("from_seq", from_seq)
         from_time = whole_or_none("from_time", from_time)
         if from_pos is not None:
-            kind("from_pos", from_pos, Position, "Position.parse(text)")
+            kind("from_pos", from_pos, LogPosition, "LogPosition.parse(text)")
         if key is not None and not isinstance(key, bytes):
             raise TypeError(f"key must be bytes, not {type(key).__name__}")
         self._directory = directory
@@ -86,11 +86,11 @@ class Cursor:
         return self._segment.name if self._segment else None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> LogPosition:
         """The position where `next()` continues: save it, and pass it as `from_pos`."""
         if self._frames is None or self._segment is None:
-            return Position(self._wanted)
-        return Position(self._wanted, self._segment.header.first_sequence, self._frames.position)
+            return LogPosition(self._wanted)
+        return LogPosition(self._wanted, self._segment.header.first_sequence, self._frames.position)
 
     def lock(self, wait_seconds: float = limits.LOCK_SECONDS) -> None:
         """Exclude cleaners until `unlock()`, for a consistent view."""

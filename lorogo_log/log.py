@@ -23,7 +23,7 @@ from lorogo_log.errors import (
     LogError,
     QueueFullError,
 )
-from lorogo_log.format.batch import Batch, Position, Record, pack_value
+from lorogo_log.format.batch import Batch, LogPosition, Record, pack_value
 from lorogo_log.format.layout import Bytes
 from lorogo_log.reader import OnDamage, SegmentInfo, check_damaged
 from lorogo_log.recovery.recovery import RecoveryMode
@@ -293,7 +293,7 @@ class Log:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
         follow: bool = False,
         damaged: OnDamage = "raise",

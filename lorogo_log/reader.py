@@ -15,7 +15,7 @@ from lorogo_log.checks import seconds, whole
 from lorogo_log.cursor import Cursor
 from lorogo_log.errors import CorruptionError, DamageError, End, FormatError, NotFoundError, TornError
 from lorogo_log.format import names
-from lorogo_log.format.batch import Batch, Position, Record
+from lorogo_log.format.batch import Batch, LogPosition, Record
 from lorogo_log.format.index import Index
 from lorogo_log.format.layout import REWRITTEN, SEGMENT_HEADER_BYTES, Footer
 from lorogo_log.recovery.lost import NOT_THERE
@@ -101,7 +101,7 @@ class Reader:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
     ) -> Cursor:
         """Return a new cursor; close it when done."""
@@ -119,7 +119,7 @@ class Reader:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
         follow_seconds: float = 0.0,
         damaged: OnDamage = "raise",
@@ -157,7 +157,7 @@ class Reader:
         *,
         from_seq: int | None = None,
         from_time: int | None = None,
-        from_pos: Position | None = None,
+        from_pos: LogPosition | None = None,
         key: bytes | None = None,
         damaged: OnDamage = "raise",
     ) -> Iterator[pa.RecordBatch]:

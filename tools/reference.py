@@ -43,8 +43,8 @@ _HTTP_HEAD = f"""\
 {_MADE}
 
 Every request below `/v1`; a running gateway serves the same as OpenAPI, at `/v1/openapi.json`.
-[The gateway](../GATEWAY.md#http) has the rules of all requests. Rights are on the document, and apply only where
-the gateway requires [tokens](security.md). Values are JSON unless a media type is named. `{{id}}` is a
+[The gateway](../GATEWAY.md#http) has the rules of all requests. Rights are on the document, and apply only
+where the gateway requires [tokens](security.md). Values are JSON unless a media type is named. `{{id}}` is a
 [document id](../PROTOCOL.md#names). `?`: may be absent. An `ETag` is the version, in quotes.""".splitlines()
 _WIRE_HEAD = f"""\
 # Wire reference

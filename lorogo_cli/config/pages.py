@@ -47,7 +47,7 @@ _HEAD: Final = """\
 
 
 def tables(limits: Container[str] = ()) -> str:
-    """Return the tables in Markdown. Settings of `limits` (`gateway.rooms_max`) have no row: docs/LIMITS.md has it."""
+    """Return the tables in Markdown, without rows for `limits`: docs/LIMITS.md has them."""
     return "\n".join(_tables(limits)) + "\n"
 
 

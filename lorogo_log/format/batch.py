@@ -43,8 +43,8 @@ Sizes = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """A position to continue reading from: saved as text, parsed by `Position.parse`.
+class LogPosition:
+    """A position to continue reading from: saved as text, parsed by `LogPosition.parse`.
 
     `batch.next` is the position behind a batch, `cursor.position` the current one.
     The sequence decides; segment and offset only save a search.
@@ -58,7 +58,7 @@ class Position:
         return f"{self.sequence}:{self.segment}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Position:
+    def parse(cls, text: str) -> LogPosition:
         """Parse the text of a position. Raises ValueError."""
         if not isinstance(text, str):
             raise TypeError(f"a position must be parsed from a str, not {type(text).__name__}")
@@ -262,9 +262,11 @@ class Batch:
         return self._stored
 
     @property
-    def next(self) -> Position:
+    def next(self) -> LogPosition:
         """The position behind this batch."""
-        return Position(self.header.last_sequence + 1, self.segment, self.position + self.header.frame_bytes)
+        return LogPosition(
+            self.header.last_sequence + 1, self.segment, self.position + self.header.frame_bytes
+        )
 
     @property
     def columns(self) -> _Columns:

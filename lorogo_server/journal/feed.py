@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
 
-from lorogo_log import Batch, Log, LogError, Position
+from lorogo_log import Batch, Log, LogError, LogPosition
 from lorogo_protocol.journal import pages, records
 from lorogo_protocol.journal.pages import FeedPage, PageEntry, PageRequest
 from lorogo_protocol.limits import MIB
@@ -139,7 +139,7 @@ class _Builder:
         self._scanned = 0
         self._from_time = request.start.time_ns if not request.after else 0
         try:
-            self.position = Position.parse(request.after) if request.after else Position(0)
+            self.position = LogPosition.parse(request.after) if request.after else LogPosition(0)
         except ValueError:
             raise Refused(Reason.INVALID_REQUEST, "'after' is not a position") from None
         if self.position.sequence > durable + 1:
@@ -160,7 +160,7 @@ class _Builder:
                     return
         if self._from_time:  # every record is older
             self._from_time = 0
-            self.position = Position(self.durable + 1)
+            self.position = LogPosition(self.durable + 1)
 
     def page(self) -> FeedPage:
         return FeedPage(tuple(self.entries), str(self.position), not self.full)
@@ -170,7 +170,7 @@ class _Builder:
         for found in batch.records():
             if self._size >= self._request.bytes_max:
                 self.full = True
-                self.position = Position(found.sequence, batch.segment, batch.position)
+                self.position = LogPosition(found.sequence, batch.segment, batch.position)
                 return
             document = found.key.decode()
             if wanted is not None and document not in wanted:

@@ -13,7 +13,7 @@ from lorogo_gateway import origins
 from lorogo_gateway.documents import etags
 from lorogo_gateway.documents import versions as moments
 from lorogo_gateway.http import negotiation
-from lorogo_log import Position
+from lorogo_log import LogPosition
 from lorogo_protocol import ids
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.values.parts import ValueProblem
@@ -88,10 +88,10 @@ def _json(text: str) -> None:
 
 def _position(text: str) -> None:
     try:
-        found = Position.parse(text)
+        found = LogPosition.parse(text)
     except ValueError:
         return  # as documented
-    assert Position.parse(str(found)) == found
+    assert LogPosition.parse(str(found)) == found
 
 
 def _time_ns(text: str) -> None:

@@ -11,8 +11,8 @@ from lorogo_log import (
     Log,
     LogClosedError,
     LogOptions,
+    LogPosition,
     NotFoundError,
-    Position,
     QueueFullError,
     Reader,
     Record,
@@ -84,7 +84,7 @@ async def test_a_reader_starts_at_a_sequence_a_time_or_a_position(storage: Stora
         with log.core.cursor() as cursor:
             for _ in range(30):
                 cursor.next()
-            saved = Position.parse(str(cursor.position))
+            saved = LogPosition.parse(str(cursor.position))
         assert await collect(log, from_pos=saved) == list(range(30, 100))
         assert await collect(log, from_seq=1000) == []
         assert await collect(log, from_time=10_000) == []

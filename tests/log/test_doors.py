@@ -61,7 +61,7 @@ def test_wrong_options(wrong: dict[str, Any], error: type[Exception], sentence: 
 WRONG_USES: list[tuple[Callable[[BlockingLog], Any], type[Exception], str]] = [
     (lambda log: log.cursor(from_seq="1"), TypeError, "from_seq must be an int, not str"),  # type: ignore[arg-type]
     (lambda log: log.cursor(from_time=1.5), TypeError, "from_time must be an int, not float"),  # type: ignore[arg-type]
-    (lambda log: log.cursor(from_pos="1:1:1"), TypeError, "from_pos must be a Position"),  # type: ignore[arg-type]
+    (lambda log: log.cursor(from_pos="1:1:1"), TypeError, "from_pos must be a LogPosition"),  # type: ignore[arg-type]
     (lambda log: log.cursor(key="doc"), TypeError, "key must be bytes, not str"),  # type: ignore[arg-type]
     (lambda log: list(log.read(damaged="no")), ValueError, "damaged must be 'raise' or 'skip'"),  # type: ignore[arg-type]
     (lambda log: log.lookup("a"), TypeError, "sequence must be an int, not str"),  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from lorogo_log import (
     FormatError,
     Log,
     LogOptions,
+    LogPosition,
     LogReplica,
-    Position,
     Reader,
     RecoveryMode,
     Repairer,
@@ -90,8 +90,8 @@ def test_a_secret_is_bytes(tmp_path: Path) -> None:
 def test_a_position_that_is_none(text: str) -> None:
     """One sentence that shows what one looks like."""
     with pytest.raises(ValueError, match="is not a position"):
-        Position.parse(text)
-    assert Position.parse(str(Position(17, 1, 4096))) == Position(17, 1, 4096)
+        LogPosition.parse(text)
+    assert LogPosition.parse(str(LogPosition(17, 1, 4096))) == LogPosition(17, 1, 4096)
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (None, TypeError), ("5", TypeError)])
@@ -110,7 +110,7 @@ def test_reading_goes_on_behind_a_batch(tmp_path: Path) -> None:
         for number in range(3):
             log.append(number)
     first = next(iter(Reader.open(tmp_path).read()))
-    rest = Reader.open(tmp_path).read(from_pos=Position.parse(str(first.next)))
+    rest = Reader.open(tmp_path).read(from_pos=LogPosition.parse(str(first.next)))
     assert [record.value for batch in rest for record in batch.records()] == [1, 2]
 
 

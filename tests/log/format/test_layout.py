@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_log import Position
+from lorogo_log import LogPosition
 from lorogo_log.format.batch import Batch, body_matches, encode
 from lorogo_log.format.layout import (
     FRAME_HEADER_BYTES,
@@ -93,5 +93,5 @@ def test_a_frame_comes_back(rows: list[tuple[bytes, bytes, int]], first: int, da
 @given(U64, U64, U64)
 def test_a_position_is_text(sequence: int, segment: int, offset: int) -> None:
     """Saved and read back."""
-    position = Position(sequence, segment, offset)
-    assert Position.parse(str(position)) == position
+    position = LogPosition(sequence, segment, offset)
+    assert LogPosition.parse(str(position)) == position
