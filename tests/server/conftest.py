@@ -1,4 +1,4 @@
-"""A server and somebody to talk to it, in both worlds."""
+"""A server and a client of it, in both worlds."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack

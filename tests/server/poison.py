@@ -1,4 +1,4 @@
-"""An update that ends the process of whoever decodes it: one number in it asks for 2 PiB of memory."""
+"""An update that ends the decoding process: one number in it allocates 2 PiB of memory."""
 
 import xxhash
 from loro import ExportMode, LoroDoc, VersionVector

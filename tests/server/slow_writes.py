@@ -16,7 +16,7 @@ from tests.server.worlds import PATIENCE, World
 
 @asynccontextmanager
 async def held_swap(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[asyncio.Event]:
-    """The server's next write of metadata waits until the block ends; the event says that it waits."""
+    """The server's next write of metadata waits until the block ends; the event is set while it waits."""
     store, reached, go = server.context.snapshots, asyncio.Event(), asyncio.Event()
     swap = store._swap
 
@@ -36,7 +36,7 @@ async def held_swap(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 async def writing_slowly(
     server: Server, monkeypatch: pytest.MonkeyPatch, write: Callable[[Host], Awaitable[object]]
 ) -> AsyncIterator[asyncio.Future[object]]:
-    """What writes a snapshot waits just before it counts, until the block ends; await it behind that."""
+    """A snapshot's write waits just before it counts, until the block ends; await it behind that."""
     async with held_swap(server, monkeypatch) as reached:
         writing: asyncio.Future[object] = asyncio.ensure_future(write(server.hosts["doc"]))
         async with asyncio.timeout(PATIENCE):

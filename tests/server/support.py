@@ -1,4 +1,4 @@
-"""A client by hand: says exactly what a test wants on the wire, and hears every answer."""
+"""A client by hand: sends exactly the given messages, and receives every answer."""
 
 import asyncio
 import itertools
@@ -88,7 +88,7 @@ class Probe:
             try:
                 operation_id = await self.move(document_id)
                 break
-            except WrongLastSequence:  # a server asked for it just now: what came back is served again
+            except WrongLastSequence:  # a server moved it just now: the restored document is served again
                 continue
         await self.init(document_id, operation_id.encode())
         return await self.until_up(document_id)
@@ -137,10 +137,10 @@ class Probe:
         return (await self.call("get", document_id))["value"]
 
     async def hear(self, subject: str) -> "asyncio.Queue[Message]":
-        heard: asyncio.Queue[Message] = asyncio.Queue()
-        await self.bus.subscribe(subject, heard.put_nowait)
+        received: asyncio.Queue[Message] = asyncio.Queue()
+        await self.bus.subscribe(subject, received.put_nowait)
         await self.bus.barrier()
-        return heard
+        return received
 
 
 class Writer:
@@ -171,7 +171,7 @@ class Writer:
 
 
 async def so(fact: bool) -> bool:
-    """A fact that is at hand, for whoever waits `until` it is one."""
+    """A known fact, for `until`."""
     return fact
 
 

@@ -1,4 +1,4 @@
-"""A taster without a process, for tests of what is done with its word."""
+"""A decode sandbox without a process, for tests of its verdicts' effects."""
 
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_server.sandbox.decode_sandbox import SUSPECTED, DecodeSandbox

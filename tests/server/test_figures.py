@@ -35,7 +35,7 @@ from tests.server.worlds import World
 
 _TESTS = Path(__file__).parents[1]
 
-#: figures that only say how the server is set up
+#: figures of the server's configuration
 FIXED = {"closed", "durability", "journal_replicas_wanted"}
 
 #: a figure of `Server.stats()` -> the test that sees it change; those of this file drive several at once
@@ -60,10 +60,10 @@ SERVER: Mapping[str, str] = {
         "server/recovery/test_recovery.py::test_a_document_without_an_absent_journal_is_served_late_and_marked",
     ),
     "unanswerable": "server/rpc/test_rights.py::test_no_answer_goes_where_anybody_might_listen",
-    "load_failures": "server/document/test_closing.py::test_a_load_that_takes_too_long_is_told_in_words",
+    "load_failures": "server/document/test_closing.py::test_a_load_that_takes_too_long_has_an_error_message",
     **dict.fromkeys(
         ("intake_waiting", "intake_waiting_bytes"),
-        "server/test_stats.py::test_what_waits_is_told_and_goes_back_to_nothing",
+        "server/test_stats.py::test_waiting_items_are_counted_and_go_back_to_zero",
     ),
     **dict.fromkeys(
         ("acks_waiting", "journal_waiting", "journal_waiting_bytes", "journal_sync_us_sum"),
@@ -344,7 +344,7 @@ async def test_a_slow_disk_shows_in_what_waits_for_it() -> None:
 async def test_a_copy_that_is_missing_shows_in_what_the_journal_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replicated journal without a copy says what it waits for; a server that cannot copy says why."""
+    """A journal without a copy shows its missing replicas; a server that cannot copy shows the reason."""
     monkeypatch.setattr(replication, "_WAIT_SECONDS", 0.05)
     async with fleet(tmp_path) as world:
         one = await world.server("one", journal_secret="open sesame")
@@ -359,7 +359,7 @@ async def test_a_copy_that_is_missing_shows_in_what_the_journal_lacks(
 
 
 async def test_a_pass_of_reconciliation_changes_its_figures(tmp_path: Path) -> None:
-    """Whether one runs, how many there were, and when the last one ended."""
+    """A running one, the number of runs, and the end of the last one."""
     nats = MemoryNats()
     async with Server(nats.connect(), QUICK, data=tmp_path) as server:
         changes = Changes(server)

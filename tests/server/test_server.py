@@ -28,22 +28,22 @@ from tests.server.support import QUICK, Probe, Serve, Writer, until
 async def test_an_update_is_stored_applied_published_journalled_and_acked(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """The sender gets a receipt, everybody else gets the update once."""
+    """The sender gets a receipt, all others get the update once."""
     await serve()
     entry = await probe.start(unique)
-    heard = await probe.hear(subjects.accepted(unique))
+    received = await probe.hear(subjects.accepted(unique))
     writer = Writer()
     update = writer.type("hello")
     ack = await probe.accept(unique, update)
     assert ack.lease == entry.token
     assert ack.durability == "journal"
-    message = await asyncio.wait_for(heard.get(), 5)
+    message = await asyncio.wait_for(received.get(), 5)
     assert message.data == update
     assert message.headers[h.SEQUENCE] == str(ack.sequence)
     assert message.headers[h.LEASE] == str(ack.lease)
     assert await probe.value(unique) == {"body": "hello"}
     second = await probe.accept(unique, writer.type(" world"))
-    message = await asyncio.wait_for(heard.get(), 5)
+    message = await asyncio.wait_for(received.get(), 5)
     assert message.headers[h.PREVIOUS] == str(ack.sequence)
     assert second.sequence > ack.sequence
 
@@ -52,15 +52,15 @@ async def test_a_resend_is_acked_again_and_published_once(serve: Serve, probe: P
     """The owner remembers ACKed log ids."""
     await serve()
     await probe.start(unique)
-    heard = await probe.hear(subjects.accepted(unique))
+    received = await probe.hear(subjects.accepted(unique))
     update = Writer().type("once")
     first = await probe.send(unique, update, "same-id")
     again = await probe.send(unique, update, "same-id")
     assert first == again
     await probe.accept(unique, Writer().type("x"))
-    ids = [(await heard.get()).headers[h.LOG_ID] for _ in range(2)]
+    ids = [(await received.get()).headers[h.LOG_ID] for _ in range(2)]
     assert ids.count("same-id") == 1
-    assert heard.empty()
+    assert received.empty()
 
 
 async def test_an_update_that_changes_nothing_is_no_gap_for_readers(
@@ -69,15 +69,15 @@ async def test_an_update_that_changes_nothing_is_no_gap_for_readers(
     """The same bytes under another id are ACKed and not published; the next update is no gap."""
     await serve()
     await probe.start(unique)
-    heard = await probe.hear(subjects.accepted(unique))
+    received = await probe.hear(subjects.accepted(unique))
     writer = Writer()
     update = writer.type("once ")
     first = await probe.accept(unique, update)
     again = await probe.accept(unique, update)
     assert again.sequence > first.sequence
     await probe.accept(unique, writer.type("twice"))
-    await heard.get()
-    message = await asyncio.wait_for(heard.get(), 5)
+    await received.get()
+    message = await asyncio.wait_for(received.get(), 5)
     assert message.headers[h.PREVIOUS] == str(first.sequence)
 
 
@@ -262,7 +262,7 @@ async def test_compaction_leaves_the_tail_and_a_loadable_snapshot(
 
 
 async def test_a_fork_needs_a_free_id(serve: Serve, probe: Probe, unique: str) -> None:
-    """A document is forked neither onto itself nor onto another that exists; the answer says what to do."""
+    """A document is forked neither onto itself nor onto another that exists; the answer has the remedy."""
     await serve()
     for name in (unique, f"{unique}-other"):
         await probe.start(name)
@@ -371,7 +371,7 @@ async def test_sync_sends_what_is_missing_and_no_more(serve: Serve, probe: Probe
 
 
 async def test_the_owner_writes_up_over_down_and_error(serve: Serve, probe: Probe, unique: str) -> None:
-    """Whoever sets DOWN or ERROR on a served document is overruled."""
+    """A foreign DOWN or ERROR on a served document is overruled."""
     await serve()
     up = await probe.start(unique)
     for status in (Down(1), Failed("trace", 1)):
@@ -437,7 +437,7 @@ async def test_a_document_that_cannot_be_loaded_ends_in_error_with_its_trace(
 async def test_init_is_declined_with_a_reason_when_it_does_not_fit(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """No STARTING, another operation, nonsense: the asker is told."""
+    """No STARTING, another operation, nonsense: the answer has the reason."""
     await serve()
     for body in (b"some-operation", b"\xff\xfe", b"a b c"):
         message = await probe.init(unique, body)
@@ -479,7 +479,7 @@ async def test_a_server_that_is_left_the_move_takes_it_with_one_write(
 async def test_a_move_that_is_left_to_a_server_takes_nothing_away(
     serve: Serve, probe: Probe, unique: str, expected: int
 ) -> None:
-    """Whatever the asker says that it saw: the document is up, so it stays where it is."""
+    """Whatever revision the request names: the document is UP, so it stays where it is."""
     await serve()
     before = await probe.start(unique)
     other = await serve()
@@ -550,7 +550,7 @@ async def test_a_deleted_document_stays_deleted_until_it_is_restored(
 
 
 async def test_presence_is_merged_for_newcomers(serve: Serve, probe: Probe, unique: str) -> None:
-    """Nonsense on the presence subject harms nobody."""
+    """Nonsense on the presence subject has no effect."""
     await serve()
     await probe.start(unique)
     mine = PresenceStore(30)
@@ -571,15 +571,15 @@ async def test_presence_is_merged_for_newcomers(serve: Serve, probe: Probe, uniq
 async def test_a_whole_large_update_goes_through_and_is_announced(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """Above the inline limit readers are told to sync, and the sync reply comes in windows."""
+    """Above the inline limit readers get an announcement to sync, and the sync reply comes in windows."""
     await serve(replace(QUICK, accepted_inline_bytes_max=1_000_000))
     await probe.start(unique)
-    heard = await probe.hear(subjects.accepted(unique))
+    received = await probe.hear(subjects.accepted(unique))
     doc = LoroDoc()
     doc.get_map("files").insert("blob", os.urandom(9_000_000))
     doc.commit()
     ack = await probe.accept(unique, doc.export(ExportMode.Updates(VersionVector())))
-    message = await asyncio.wait_for(heard.get(), 5)
+    message = await asyncio.wait_for(received.get(), 5)
     assert int(message.headers[h.OMITTED]) > 9_000_000
     assert message.headers[h.SEQUENCE] == str(ack.sequence)
     reply = await probe.call("sync", unique)
@@ -590,7 +590,7 @@ async def test_a_whole_large_update_goes_through_and_is_announced(
 
 
 async def test_starting_is_renewed_while_it_loads(serve: Serve, probe: Probe, unique: str) -> None:
-    """A queued load keeps its STARTING fresh, so nobody takes it over."""
+    """A queued load keeps its STARTING fresh, so no other server takes it over."""
     server = await serve(replace(QUICK, loads_max=1))
     async with server.context.load_slots:
         operation = await probe.move(unique)
@@ -623,8 +623,8 @@ async def test_a_closed_document_is_freed_at_once(serve: Serve, probe: Probe, un
             await until_freed(one)
 
 
-def test_settings_are_checked_at_the_door() -> None:
-    """A setting that cannot work says which."""
+def test_settings_are_checked_before_the_start() -> None:
+    """An impossible setting is an error with its name."""
     for bad in ({"renew_seconds": 9}, {"replicas": 2}, {"durability": "maybe"}, {"server_id": "a b"}):
         with pytest.raises(InvalidSettings):
             ServerSettings(**bad)
@@ -649,7 +649,7 @@ def broken_documents() -> Iterator[None]:
 async def test_a_forged_update_that_breaks_loro_later_is_found_and_quarantined(
     serve: Serve, probe: Probe, unique: str, verb: str
 ) -> None:
-    """Loro imports it and panics at the next export: the document is loaded afresh without it."""
+    """Loro imports it and panics at the next export: the document is loaded again without it."""
     first = await serve()
     await probe.start(unique)
     await probe.accept(unique, Writer().type("good "))

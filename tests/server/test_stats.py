@@ -1,4 +1,4 @@
-"""What a server says of itself in figures."""
+"""Statistics of a server."""
 
 import asyncio
 import shutil
@@ -35,7 +35,7 @@ async def test_bytes_and_latencies_are_counted_since_the_start(
     assert all(isinstance(one, int) and one >= 0 for one in sums)
 
 
-async def test_what_waits_is_told_and_goes_back_to_nothing(serve: Serve, probe: Probe, unique: str) -> None:
+async def test_waiting_items_are_counted_and_go_back_to_zero(serve: Serve, probe: Probe, unique: str) -> None:
     """Messages that are not taken yet, ACKs that wait for the disk, loads that wait for a slot."""
     server = await serve()
     await probe.start(unique)
@@ -62,7 +62,7 @@ async def test_what_waits_is_told_and_goes_back_to_nothing(serve: Serve, probe: 
 
 
 async def test_loads_beyond_the_limit_wait_and_are_counted(serve: Serve, probe: Probe, unique: str) -> None:
-    """A slot that is taken lets the next load wait, and the figure says so until it is free."""
+    """A slot that is taken lets the next load wait, and the figure counts it until it is free."""
     server = await serve()
     slots = server.context.load_slots
     for _ in range(server.settings.loads_max):
@@ -81,7 +81,7 @@ async def test_loads_beyond_the_limit_wait_and_are_counted(serve: Serve, probe: 
 
 
 async def test_snapshot_bytes_are_those_of_open_documents(serve: Serve, probe: Probe, unique: str) -> None:
-    """As stored: what compaction says."""
+    """As stored: the size of the compaction."""
     server = await serve()
     await probe.start(unique)
     await probe.accept(unique, Writer().type("some content" * 20))
@@ -98,7 +98,7 @@ async def test_a_document_of_a_server_that_is_gone_is_a_takeover(
     await probe.start(f"{unique}-plain")
     assert (server.stats()["takeovers"], server.stats()["last_takeovers"]) == (0, [])
     await probe.statuses.write(unique, Up("gone", 1), expected_revision=0, server="gone", lease=7)
-    await probe.init(unique, b"")  # nobody listens for its pings: the server makes the move itself
+    await probe.init(unique, b"")  # no client waits for its pings: the server makes the move itself
     await probe.until_up(unique)
     stats = server.stats()
     assert stats["takeovers"] == 1
@@ -110,7 +110,7 @@ async def test_a_document_of_a_server_that_is_gone_is_a_takeover(
 
 
 async def test_its_own_stale_status_is_no_takeover(serve: Serve, probe: Probe, unique: str) -> None:
-    """A server that was killed and came back under its id takes nothing from anybody."""
+    """A server that was killed and came back under its id takes nothing from other servers."""
     server = await serve()
     mine = server.server_id
     await probe.statuses.write(unique, Up(mine, 1), expected_revision=0, server=mine, lease=7)
@@ -122,7 +122,7 @@ async def test_its_own_stale_status_is_no_takeover(serve: Serve, probe: Probe, u
 async def test_who_is_named_as_the_server_before_must_be_a_name(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """Anybody who may write the bucket may write that header: nonsense is not repeated."""
+    """Any client with rights on the bucket may write that header: nonsense is not repeated."""
     server = await serve()
     operation = await probe.move(unique)
     entry = await probe.status(unique)
@@ -137,7 +137,7 @@ async def test_who_is_named_as_the_server_before_must_be_a_name(
 
 
 async def test_history_counts_operations_when_it_is_asked_to(serve: Serve, probe: Probe, unique: str) -> None:
-    """How many there were up to each version; without asking, versions are as they were."""
+    """The number up to each version, on request only."""
     await serve()
     await probe.start(unique)
     author = Writer()
@@ -150,7 +150,7 @@ async def test_history_counts_operations_when_it_is_asked_to(serve: Serve, probe
 
 
 async def test_the_journals_files_are_measured(serve: Serve, tmp_path: Path) -> None:
-    """What `du` would say, not what was ever written."""
+    """The size as `du` shows it, not all bytes ever written."""
     server: Server = await serve(QUICK, data=tmp_path, storage=None)
     assert server.journal is not None
     journal = server.journal
@@ -168,7 +168,7 @@ async def test_the_journals_files_are_measured(serve: Serve, tmp_path: Path) -> 
 
 
 async def test_the_journals_disk_is_measured(serve: Serve, tmp_path: Path) -> None:
-    """What is left on it and how large it is, as the system says; nothing before anybody has looked."""
+    """Its free space and size, as the system reports; nothing before the first sample."""
     server: Server = await serve(QUICK, data=tmp_path, storage=None)
     assert server.journal is not None
     server.journal.disk_free_bytes = server.journal.disk_size_bytes = None

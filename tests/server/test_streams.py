@@ -18,8 +18,8 @@ from tests.server.support import until
 from tests.server.worlds import ShiftedClock, memory_world
 
 
-async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_has_heard_of_none() -> None:
-    """A status bucket begins where NATS's clock is, whatever its maker's says: no later owner seems older."""
+async def test_tokens_go_up_though_the_bucket_is_created_again_without_knowledge_of_them() -> None:
+    """A status bucket begins at NATS's clock, whatever its creator's clock: no later owner seems older."""
     nats_clock, behind = ShiftedClock(), ShiftedClock(ahead=-3600.0)
     nats = MemoryNats(now_ns=nats_clock.wall_ns)
     line = nats.connect("server")
@@ -66,7 +66,7 @@ def test_where_tokens_begin(now: int, above: int, first: int) -> None:
 
 
 async def test_what_is_lost_while_a_server_starts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NATS is started anew without it right after it was looked at: the server looks again."""
+    """NATS restarts without it right after it was checked: the server checks again."""
     ensure, lost = streams.ensure, False
 
     async def lose(transport: MemoryTransport, *arguments: Any, **options: Any) -> list[tuple[str, str]]:

@@ -38,7 +38,7 @@ async def quarantined(world: World, messages: int) -> None:
 
 
 async def test_it_is_refused_and_quarantined_and_nothing_else_stops(memory: World) -> None:
-    """The reason says how many peers; the document, others, and a fresh load go on without it."""
+    """The reason has the number of peers; the document, others, and a fresh load go on without it."""
     server, _ = await memory.server()
     probe = memory.probe
     await probe.start("doc")
@@ -57,7 +57,7 @@ async def test_it_is_refused_and_quarantined_and_nothing_else_stops(memory: Worl
 
 
 async def test_a_load_refuses_it_as_an_owner_does(memory: World) -> None:
-    """Stored while nobody served the document, it is quarantined by whoever loads it."""
+    """Stored while the document had no owner, it is quarantined by the next load."""
     probe = memory.probe
     first, _ = await memory.server()
     await probe.start("doc")

@@ -52,7 +52,7 @@ class World:
 
 @asynccontextmanager
 async def memory_world() -> AsyncIterator[World]:
-    """A world with one clock, and somebody to talk to its servers."""
+    """A world with one clock, and a client of its servers."""
     clock = ShiftedClock()
     nats = MemoryNats(now_ns=clock.wall_ns)
     async with AsyncExitStack() as stack:

@@ -1,5 +1,5 @@
-"""Deterministic simulation: the real server and client on virtual time, in a world that goes wrong.
+"""Deterministic simulation: the real server and client on virtual time, in a world with faults.
 
-`python -m tests.simulation --seeds 0-99` runs seeds; docs/FAULTS.md says what is simulated, and how to read
-a trace.
+`python -m tests.simulation --seeds 0-99` runs seeds; docs/FAULTS.md has the simulated faults, and how to
+read a trace.
 """

@@ -63,7 +63,7 @@ def _seeds(text: str) -> range:
 
 
 def usual_seeds(mutation: str) -> range:
-    """Where nobody names seeds: enough to find the mutation, as `make test` looks for it."""
+    """Without `--seeds`: enough to find the mutation, as `make test` runs it."""
     begin, count = (mutations.named(mutation).begin, finding.SEEDS_MAX) if mutation else (0, 100)
     return range(begin, begin + count)
 

@@ -1,4 +1,4 @@
-"""Where chance and time come from in a run: the seed, and nothing of the machine.
+"""Sources of chance and time in a run: the seed, and nothing of the machine.
 
 What asks the machine by itself, deep in a library or as a default argument, is replaced before anything of
 lorogo is imported: `install()` is the first thing that a run does.
@@ -58,7 +58,7 @@ def seeded_peers() -> None:
     from lorogo_protocol.loro import crdt
 
     class Documents:
-        """What `LoroDoc` is to the border module: a maker of documents, and their class's functions."""
+        """Stands in for `LoroDoc` in the border module: a maker of documents, and their class's functions."""
 
         def __call__(self) -> LoroDoc:
             return with_peer(LoroDoc())
@@ -78,7 +78,7 @@ def seeded_peers() -> None:
 
 
 def with_peer(doc: LoroDoc) -> LoroDoc:
-    """The document, as somebody whom nobody else is."""
+    """The document, under a peer id of its own."""
     doc.peer_id = _rng.randrange(1, _PEER_MAX)
     return doc
 

@@ -98,7 +98,7 @@ class SimStorage:
         """Each commit takes up to so much longer."""
         self.slow_seconds = seconds
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """There is room, it is as fast as ever, and nothing is about to stop it."""
         self.capacity, self.overwrites_need_room, self.slow_seconds = None, False, 0.0
         self._stop_at = None
@@ -120,7 +120,7 @@ class SimStorage:
         if not found:
             return None
         where, inode = self._rng.choice(found)
-        size = len(inode.durable.rstrip(b"\0"))  # zeros that wait to be written over say nothing
+        size = len(inode.durable.rstrip(b"\0"))  # zeros that wait to be written over hold nothing
         at, bit = self._rng.randrange(size), self._rng.randrange(8)
         inode.durable[at] ^= 1 << bit
         inode.data[at] = inode.durable[at]
@@ -149,7 +149,7 @@ class SimStorage:
         raise SimulatedCrash
 
     def room(self, inode: Inode, size: int, offset: int) -> int:
-        """How many of those bytes can be written there. Raises OSError if none can, or if chance says so."""
+        """The number of those bytes that fit. Raises OSError if none do, or by chance."""
         if self.capacity is None:
             return size
         new = size if self.overwrites_need_room else offset + size - len(inode.data)
@@ -223,7 +223,7 @@ class SimDirectory:
         return None if capacity is None else (max(0, capacity - self._storage.used()), capacity)
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> "SimLock":
-        """Nobody can let it go while we wait here: it is had at once, or not."""
+        """Take the lock at once, or fail: no other process can release it while this one waits."""
         self._storage.check(self._life)
         held = self._held.locks.get(name, 0)
         if held < 0 or (exclusive and held):

@@ -1,4 +1,4 @@
-"""What the broker saw, as small typed facts: the words in which checkers speak of a run.
+"""Facts that the broker observed, as small types: the input of checkers.
 
 `number` counts all events of a run, so that two of them can be put in order; `at` is virtual time.
 """
@@ -17,12 +17,12 @@ Ends = Mapping[int, int]  # of each peer the counter behind its last operation
 
 
 def covers(ends: Ends, spans: tuple[Span, ...]) -> bool:
-    """Whether a document that reaches so far has all operations of the spans."""
+    """True if a document that reaches so far has all operations of the spans."""
     return all(ends.get(peer, 0) >= end for peer, _, end in spans)
 
 
 def reaches_into(ends: Ends, span: Span) -> bool:
-    """Whether a document that reaches so far has any operation of the span."""
+    """True if a document that reaches so far has any operation of the span."""
     peer, first, _ = span
     return ends.get(peer, 0) > first
 
@@ -39,9 +39,9 @@ class Update:
     chunks: int
     spans: tuple[Span, ...] | None  # None: Loro does not read it
     sequences: set[int] = field(default_factory=set)  # of its final chunk, every time
-    accepted: int = 0  # when an owner first said so to everybody; 0: never
-    acked: int = 0  # when an owner first said so to its sender; 0: never
-    firm: bool = False  # an ACK said that more than the stream has it
+    accepted: int = 0  # when an owner first announced it; 0: never
+    acked: int = 0  # when an owner first ACKed it to its sender; 0: never
+    firm: bool = False  # an ACK named more than the stream as its storage
     refusals: set[Reason] = field(default_factory=set)
 
     @property
@@ -71,7 +71,7 @@ class Sent(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """A server says to a sender: it is safe. `update` is None if no such update was ever whole in the WAL."""
+    """A server ACKs an update. `update` is None if no such update was ever whole in the WAL."""
 
     number: int
     at: float
@@ -94,7 +94,7 @@ class Nacked(NamedTuple):
     reason: Reason
 
 
-class Heard(NamedTuple):
+class AckReceived(NamedTuple):
     """An ACK reached its sender."""
 
     number: int
@@ -105,7 +105,7 @@ class Heard(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """An owner shows an update to everybody. `update` is None if it was never whole in the WAL."""
+    """An owner publishes an update as accepted. `update` is None if it was never whole in the WAL."""
 
     number: int
     at: float
@@ -140,7 +140,7 @@ class SnapshotStored(NamedTuple):
 
 
 class ChunksRemoved(NamedTuple):
-    """Bytes of a snapshot were removed by somebody."""
+    """Bytes of a snapshot were removed."""
 
     number: int
     at: float
@@ -149,7 +149,7 @@ class ChunksRemoved(NamedTuple):
 
 
 class WalRemoved(NamedTuple):
-    """Messages of one document are not in the WAL any more: somebody purged or deleted them."""
+    """Messages of one document are not in the WAL any more: they were purged or deleted."""
 
     number: int
     at: float
@@ -169,7 +169,7 @@ class Lost(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Somebody calls the owner of a document."""
+    """A client calls the owner of a document."""
 
     number: int
     at: float
@@ -191,7 +191,7 @@ class Answered(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What a session says of itself. `end`: the counter behind the last operation of its own peer."""
+    """The state that a session shows. `end`: the counter behind the last operation of its own peer."""
 
     number: int
     at: float
@@ -208,7 +208,7 @@ Event = (
     Sent
     | Acked
     | Nacked
-    | Heard
+    | AckReceived
     | Accepted
     | StatusStored
     | SnapshotStored

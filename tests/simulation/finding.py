@@ -1,4 +1,4 @@
-"""Whether the simulation finds a mutation: seed after seed, in a process that has made the mistake."""
+"""Search for a mutation: seed after seed, in a process with the mistake."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ _SECONDS_MAX = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one mutation."""
+    """Result of one mutation."""
 
     mutation: Mutation
     seeds: int  # that were tried
@@ -24,7 +24,7 @@ class Finding:
 
     @property
     def by_an_invariant(self) -> bool:
-        """Whether a checker found it: a world that breaks by itself finds nothing."""
+        """True if a checker found it: a world that breaks by itself finds nothing."""
         return self.verdict is not None and self.verdict.checker not in NO_CHECKERS
 
     @property

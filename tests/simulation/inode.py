@@ -1,4 +1,4 @@
-"""What a disk really holds of a file and of a folder, and what of it a crash may lose."""
+"""Content of a file and of a folder on the disk, and the part that a crash may lose."""
 
 import random
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Inode:
         self.pending.clear()
 
     def engrave(self, data: bytes | bytearray) -> None:
-        """These bytes are there, on the platter as well, whoever wrote what."""
+        """Put these bytes there, on the platter as well, whatever was written before."""
         self.data, self.durable = bytearray(data), bytearray(data)
         self.pending.clear()
 

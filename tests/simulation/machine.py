@@ -65,7 +65,7 @@ class Machine:
             f"{self.name}", self._world.loop, random.Random(self._rng.getrandbits(64))
         )
         self._world.processes.append(process)
-        self._world.trace.say("started", machine=self.name, life=self._lives)
+        self._world.trace.note("started", machine=self.name, life=self._lives)
         process.run(self._serve(process), self._ended)
 
     async def _serve(self, process: SimulatedProcess) -> None:
@@ -89,7 +89,7 @@ class Machine:
                     if not self.wanted:
                         break
         except LorogoError as error:
-            world.trace.say("the server gave up", problem=str(error))
+            world.trace.note("the server gave up", problem=str(error))
         finally:
             await line.close()
 
@@ -99,7 +99,7 @@ class Machine:
         self.disk.let_go()
         if process.failed is not None:
             self._world.crashed(process.name, process.failed)
-        self._world.trace.say("ended", machine=self.name, why=repr(process.failed))
+        self._world.trace.note("ended", machine=self.name, why=repr(process.failed))
         self._later()
 
     def _later(self) -> None:

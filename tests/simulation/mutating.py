@@ -29,7 +29,7 @@ class NoSuchMutation(Exception):
 
 
 class Disarmed(Exception):
-    """The mutation cannot be made; names it, and says why."""
+    """The mutation cannot be made; has its name and the reason."""
 
     def __init__(self, mutation: "Mutation", why: str) -> None:
         super().__init__(f"mutation {mutation.name!r}: {why}")

@@ -1,4 +1,4 @@
-"""Every mutation by its name. `python -m tests.simulation --mutations` says which checker finds each."""
+"""Every mutation by its name. `python -m tests.simulation --mutations` prints the checker that finds each."""
 
 from tests.simulation.mutating import Mutation, NoSuchMutation
 from tests.simulation.mutations_client import CLIENT

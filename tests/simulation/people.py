@@ -25,12 +25,12 @@ _STORE = "/store"
 
 
 class Person:
-    """One client process, and somebody who uses it."""
+    """One client process and its user."""
 
     def __init__(self, world: "World", number: int, rng: random.Random, *, kept: bool) -> None:
         self.name = f"client-{number}"
         self.sessions: dict[str, Session] = {}
-        self.gone: set[str] = set()  # documents of which it was told that they are deleted
+        self.gone: set[str] = set()  # documents that it knows to be deleted
         self.process: SimulatedProcess | None = None
         self.line: MemoryTransport | None = None
         self.disk = SimStorage(random.Random(rng.getrandbits(64))) if kept else None
@@ -76,7 +76,7 @@ class Person:
     async def _live(self, rng: random.Random) -> None:
         world = self._world
         line = self.line = world.nats.connect(self.name)
-        door = lorogo_client.connect(
+        connecting = lorogo_client.connect(
             line,
             settings=_SETTINGS,
             clock=self.clock,
@@ -85,14 +85,14 @@ class Person:
             store=None if self.disk is None else _STORE,
             storage=self.disk,
         )
-        client = await door
-        world.trace.say("here", store=self.disk is not None)
+        client = await connecting
+        world.trace.note("here", store=self.disk is not None)
         while True:
             await asyncio.sleep(rng.expovariate(1 / world.plan.think_seconds))
             try:
                 await (self._settle(client) if world.resting else self._act(client, rng))
             except LorogoError as error:
-                world.trace.say("told no", code=error.code, problem=str(error))
+                world.trace.note("refused", code=error.code, problem=str(error))
             world.sample(self)
 
     async def _act(self, client: Client, rng: random.Random) -> None:
@@ -139,7 +139,7 @@ class Person:
 
     async def _give_up(self, client: Client, session: Session) -> None:
         """Something is wrong with it for good: leave it, as an app would."""
-        self._world.trace.say("gives up", document=session.document_id, problem=str(session.problem))
+        self._world.trace.note("gives up", document=session.document_id, problem=str(session.problem))
         del self.sessions[session.document_id]
         await client.close_session(session, raise_unsaved=False)
 
@@ -168,23 +168,23 @@ class Person:
             if versions:
                 await api.revert(rng.choice(versions)["frontiers"], timeout=8.0)  # type: ignore[arg-type]  # bytes
         elif world.plan.deletes and roll < 0.8:
-            world.trace.say("deletes", document=document_id)
+            world.trace.note("deletes", document=document_id)
             await api.delete(timeout=8.0)
-            world.trace.say("deleted", document=document_id)
+            world.trace.note("deleted", document=document_id)
         elif world.plan.deletes:
             await self._restore(client, document_id)
 
     async def _restore(self, client: Client, document_id: str) -> None:
         await client.document(document_id).restore(timeout=8.0)
-        self._world.trace.say("restored", document=document_id)
+        self._world.trace.note("restored", document=document_id)
 
     @property
     def unrest(self) -> list[str]:
-        """What keeps this client from being at rest."""
+        """Reasons why this client is not at rest."""
         if not self.running or not self.process or self.process.paused:
             return [f"{self.name} is not running"]
         words = [
-            f"{self.name} says {session.state} of {name}: {session.problem}"
+            f"{self.name} shows {session.state} for {name}: {session.problem}"
             for name, session in self.sessions.items()
             if session.state is not State.SAVED
         ]
@@ -254,7 +254,7 @@ class Rogue:
             document_id = rng.choice(world.documents)
             choose: Callable[..., list[chunks.Chunk]] = rng.choice((_garbage, _half, _reversed))
             parts = choose(rng, new_id(), inbox)
-            world.trace.say("sends garbage", document=document_id, how=choose.__name__)
+            world.trace.note("sends garbage", document=document_id, how=choose.__name__)
             try:
                 for chunk in parts:
                     await wal.append_unconfirmed(

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when: all of it from the seed, before anything begins.
+"""Faults of a run and their times: all from the seed, before the run begins.
 
 Each run draws which kinds of faults it has at all, and how often: a world with few kinds meets each of them
 in states that a world with all of them hardly reaches. lorogo promises to survive the loss of the stream or
@@ -17,7 +17,7 @@ Kind = Literal[
     "server-pause",
     "server-stop",  # gracefully, as an operator does
     "server-cut",  # its connection
-    "server-parted",  # nothing comes through, and nobody notices for a while
+    "server-parted",  # no message passes, which stays unnoticed for a while
     "client-kill",
     "client-pause",
     "client-cut",
@@ -26,7 +26,7 @@ Kind = Literal[
     "site-power",  # every machine at once; the broker has lost the end of the WAL, too
     "stream-rewind",  # the broker is restarted and has lost the end of the WAL
     "stream-hole",  # some messages in the middle
-    "stream-gone",  # the whole WAL; it is made anew
+    "stream-gone",  # the whole WAL; it is created again
     "snapshots-gone",
     "everything-gone",  # the WAL, the snapshots and the statuses
     "journal-flip",  # a bit of one machine's journal, while it is down
@@ -35,7 +35,7 @@ Kind = Literal[
     "clock-jump",  # a machine's wall clock
     "storm",  # messages are lost, doubled, late and overtaken more than before
     "stale-reads",
-    "compact",  # an operator asks for it
+    "compact",  # an operator requests it
     "swap-held",  # a server's next swap of a snapshot comes late to the broker; no seed draws it
     "swap-unheard",  # the answer to one comes late to the server; no seed draws it
 ]
@@ -86,7 +86,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a plan must have, whatever the seed says; what is not named is left to the seed."""
+    """Requirements of a plan, fixed whatever the seed; the rest is left to the seed."""
 
     kinds: tuple[Kind, ...] = ()  # of faults, and no others
     every: float = 0.0  # seconds between faults
@@ -113,8 +113,8 @@ class Plan:
     kinds: frozenset[Kind]
     faults: tuple[Fault, ...]
     settings: dict[str, float] = field(default_factory=dict)  # of the servers
-    rogue: bool = False  # somebody sends garbage
-    deletes: bool = False  # somebody deletes and restores
+    rogue: bool = False  # a client sends garbage
+    deletes: bool = False  # a client deletes and restores
     kept: float = 0.0  # the share of clients that have a store
 
     @staticmethod
@@ -175,7 +175,7 @@ class Plan:
 
 
 def _harms(kinds: list[Kind]) -> Literal["", "stream", "journal"]:
-    """What faults of these kinds damage: the one or the other, never both."""
+    """The store that faults of these kinds damage: one or the other, never both."""
     stream, journal = set(kinds) & set(STREAM_LOSSES), set(kinds) & set(JOURNAL_LOSSES)
     if stream and journal:
         raise ValueError("a plan damages the stream or a journal, never both")

@@ -1,4 +1,4 @@
-"""What a machine's journal would still say if its power failed this very moment."""
+"""Content of a machine's journal if its power failed at this moment."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ from tests.simulation.inode import Inode
 
 @dataclass(slots=True)
 class Kept:
-    """What is on the platter of one document."""
+    """Content of one document on the platter."""
 
     ends: dict[int, int] = field(default_factory=dict)  # of each peer, the counter behind its last operation
     tombstones: set[int] = field(default_factory=set)  # when it was deleted, or erased
@@ -47,7 +47,7 @@ class Platter:
         self._documents: dict[str, Kept] = {}
 
     def of(self, document: str) -> Kept:
-        """What is there now, or was there once, of a document."""
+        """Return the present and former content of a document."""
         held = self._disk.folders.get(self._journal)
         if held is not None:
             for name, inode in held.folder.durable.items():
@@ -55,7 +55,7 @@ class Platter:
                     self._read_on(inode)
         return self._documents.get(document, Kept())
 
-    def anew(self) -> "Platter":
+    def reread(self) -> "Platter":
         """The same, read from the beginning: what was there once and is gone is not in it."""
         return Platter(self._disk, self._journal)
 

@@ -1,6 +1,6 @@
 """The record of a run: what crossed the broker, as events and indexes. It judges nothing; checkers do.
 
-It is the broker's `Tap`, and hears of clients what they say of themselves. Nothing in here asks the code
+It is the broker's `Tap`, and gets the states that clients show. Nothing in here asks the code
 under test what it believes: bytes are read as they travel, with the decoders of the protocol.
 """
 
@@ -58,7 +58,7 @@ class Record:
 
     @property
     def checkers(self) -> Sequence[Checker]:
-        """Who is told what happens."""
+        """The checkers that get every event."""
         return self._checkers
 
     @checkers.setter
@@ -70,7 +70,7 @@ class Record:
                 self._hearers.setdefault(kind, []).append(checker.look)
 
     async def fresh(self, world: Rest, document_id: str) -> Loaded:
-        """What a fresh load gives, at the end: asked for once."""
+        """The result of a fresh load at the end, made once."""
         if self._fresh_of is not world:
             self._fresh, self._fresh_ends, self._fresh_of = {}, {}, world
         if document_id not in self._fresh:
@@ -78,7 +78,7 @@ class Record:
         return self._fresh[document_id]
 
     async def fresh_ends(self, world: Rest, document_id: str) -> ev.Ends | None:
-        """How far a fresh load reaches, at the end; None: the document is deleted."""
+        """The version of a fresh load at the end; None: the document is deleted."""
         loaded = await self.fresh(world, document_id)
         if loaded.intake.deleted:
             return None
@@ -91,14 +91,14 @@ class Record:
         self._fresh_of = None
 
     def lost_since(self, number: int, document: str, *streams: str) -> bool:
-        """Whether the broker lost something of the document in one of these streams since then."""
+        """True if the broker lost something of the document in one of these streams since then."""
         return any(
             lost.number > number and lost.stream in streams and document in lost.documents
             for lost in self.losses
         )
 
     def forgiven(self, document: str, number: int) -> bool:
-        """Whether what the document held then may be gone, because it was deleted after that.
+        """True if content of that time may be gone, because it was deleted after that.
 
         A deletion that was undone brings everything back; but not where the tombstone, which holds the
         content, was lost before.
@@ -144,14 +144,16 @@ class Record:
             self._say(self.calls.answered(self._next(), self._now(), line, message))
 
     def delivered(self, line: str, message: Message) -> None:
-        """A message was handed to somebody."""
+        """A message was delivered."""
         if message.data != b"ACK":
             return
         self._fact_of_answer("heard", line, message)
         headers = message.headers
         update = self.wal.find(headers.get(h.LOG_ID, ""), headers.get(h.DIGEST, ""))
         if update is not None:
-            self._tell(ev.Heard(self._next(), self._now(), line, update, replies.number(headers, h.LEASE, 0)))
+            self._tell(
+                ev.AckReceived(self._next(), self._now(), line, update, replies.number(headers, h.LEASE, 0))
+            )
 
     def stored(self, stream: str, stored: StoredMessage, previous: int, line: str) -> None:
         """A stream took a message."""
@@ -191,21 +193,21 @@ class Record:
     # --- clients -------------------------------------------------------------------------------------
 
     def sampled(self, client: str, document_id: str, session: Session) -> None:
-        """Somebody looks at what a session says of itself."""
+        """Record the state that a session shows."""
         self._sample(client, document_id, session, str(session.state))
 
     def committed(self, client: str, document_id: str, session: Session) -> None:
-        """Somebody made an edit: the state word of that moment counts, too."""
+        """Record an edit, and the state shown at that moment."""
         self._sample(client, document_id, session, str(session.state))
 
     def flushed(self, client: str, document_id: str, session: Session) -> None:
-        """`flush()` returned without an error: everything is said to be saved."""
+        """Record that `flush()` returned without an error: everything counts as saved."""
         self._sample(client, document_id, session, "flushed")
 
     def _sample(self, client: str, document_id: str, session: Session, state: str) -> None:
         doc = session.doc
         if doc.get_pending_txn_len():
-            return  # an open edit is no commit; and to look at it would make it one
+            return  # an open edit is no commit; and reading it would make it one
         peer = doc.peer_id
         last = doc.oplog_vv.get_last(peer)
         end = 0 if last is None else last + 1

@@ -13,7 +13,7 @@ _READ = frozenset({"patch", "revert", "import", "fork", "delete", "restore", "sy
 
 
 class Calls:
-    """Calls that somebody waits for."""
+    """Calls without an answer yet."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Asked] = {}  # by the inbox of the answer

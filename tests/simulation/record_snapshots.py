@@ -21,7 +21,7 @@ _CHUNKS = f"$O.{SNAPSHOT_BUCKET}.C."
 
 @dataclass(slots=True)
 class Life:
-    """When a document was deleted, erased and restored: numbers of events."""
+    """Numbers of the events that deleted, erased and restored a document."""
 
     deletions: list[int] = field(default_factory=list)
     erasures: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Snapshots:
         return SnapshotStored(number, at, line, before, head)
 
     def removed(self, gone: Iterable[StoredMessage]) -> list[str]:
-        """The nuids whose chunks somebody removed."""
+        """The nuids whose chunks were removed."""
         nuids: dict[str, None] = {}
         for stored in gone:
             if stored.subject.startswith(_CHUNKS):

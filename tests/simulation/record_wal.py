@@ -18,7 +18,7 @@ from tests.simulation.events import Update
 
 @dataclass(slots=True)
 class Unfinished:
-    """What has come under one log id that is not one whole chunk."""
+    """Messages under one log id that are not one whole chunk."""
 
     opened: float  # when its first chunk was stored
     pieces: dict[int, bytes] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Unfinished:
 
 
 class _Place(NamedTuple):
-    """What lies, or lay last, at one sequence: a stream that lost its end uses sequences again."""
+    """The message that is, or was last, at one sequence: a stream that lost its end uses sequences again."""
 
     number: int  # when it was stored
     log_id: str
@@ -97,7 +97,7 @@ class Wal:
         self.present.get(document, set()).difference_update(stored.sequence for stored in messages)
 
     def refused(self, log_id: str, reason: Reason) -> None:
-        """Somebody was told no about something that was never whole."""
+        """A refusal was sent for an update that was never whole."""
         for (_, name), unfinished in self.unfinished.items():
             if name == log_id:
                 unfinished.refusals.add(reason)
@@ -111,14 +111,14 @@ class Wal:
                 self._kept_updates[document, stored.headers.get(h.LOG_ID, "")] = number
 
     def is_kept(self, document: str, sequence: int) -> bool:
-        """Whether the message was copied to loro-rejected since it was stored."""
+        """True if the message was copied to loro-rejected since it was stored."""
         place = self._places.get((document, sequence))
         return place is not None and self._kept_messages.get((document, sequence), -1) >= place.number
 
     def was_given_up(self, update: Update, gone: Iterable[StoredMessage]) -> bool:
-        """Whether the update was copied to loro-rejected since the newest of these messages of it was stored.
+        """True if the update was copied to loro-rejected since the newest of these messages of it was stored.
 
-        One that came later begins to wait anew.
+        A message stored later begins to wait again.
         """
         key = (update.document, update.log_id)
         places = [self._places.get((update.document, stored.sequence)) for stored in gone]
@@ -126,12 +126,12 @@ class Wal:
         return self._kept_updates.get(key, -1) >= newest
 
     def is_left(self, update: Update, gone: Iterable[StoredMessage]) -> bool:
-        """Whether the stream has a whole copy of the update without these messages."""
+        """True if the stream has a whole copy of the update without these messages."""
         left = self.present.get(update.document, set()) - {stored.sequence for stored in gone}
         return self._is_whole(update, left)
 
     def was_whole(self, update: Update, gone: Iterable[StoredMessage]) -> bool:
-        """Whether the stream had a whole copy of the update with these messages: a broker may lose some."""
+        """True if the stream had a whole copy of the update with these messages: a broker may lose some."""
         had = self.present.get(update.document, set()) | {stored.sequence for stored in gone}
         return self._is_whole(update, had)
 
@@ -167,10 +167,10 @@ class Wal:
     def _whole(
         self, number: int, document: str, final: Chunk, payload: bytes, sequences: set[int], line: str
     ) -> Update:
-        told = final.digest or digest(payload)
-        update = self.newest(document, final.log_id, told)
+        update_digest = final.digest or digest(payload)
+        update = self.newest(document, final.log_id, update_digest)
         if update is None:
-            update = Update(document, final.log_id, told, line, number, final.count, _spans(payload))
+            update = Update(document, final.log_id, update_digest, line, number, final.count, _spans(payload))
             self.updates.setdefault((document, final.log_id), []).append(update)
             self._by_id.setdefault(final.log_id, []).append(update)
         update.sequences |= sequences

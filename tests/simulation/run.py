@@ -21,7 +21,7 @@ real_time = time.perf_counter  # before the run's own clock takes its place
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one seed ended."""
+    """Result of one seed."""
 
     seed: int
     virtual_seconds: float
@@ -72,7 +72,7 @@ def run_seed(seed: int, *, wish: Wish = ANYTHING, whole_trace: bool = False) -> 
         checker, words = broken.checker, str(broken)
     except (Deadlock, TurnLimitExceeded) as stuck:
         checker, words = type(stuck).__name__.lower(), str(stuck)
-    except Exception:  # noqa: BLE001  # the world itself is broken: told like any other failure
+    except Exception:  # noqa: BLE001  # the world itself is broken: reported like any other failure
         checker, words = "world", traceback.format_exc()
     trace = world.trace.words() if whole_trace else world.trace.words(TRACE_LINES) if checker else []
     verdict = Verdict(
@@ -93,7 +93,7 @@ def run_seed(seed: int, *, wish: Wish = ANYTHING, whole_trace: bool = False) -> 
 
 
 def command(seed: int, mutation: str = "", like: str = "") -> str:
-    """What to type to see it again."""
+    """Return the command that repeats it."""
     return " ".join(
         [".venv/bin/python -m tests.simulation", f"--seed {seed} --trace", *_options(mutation, like)]
     )

@@ -1,4 +1,4 @@
-"""Histories made by hand, for the tests of checkers: told to a record as a broker would tell them."""
+"""Histories made by hand, for the tests of checkers: given to a record as by a broker."""
 
 import base64
 import itertools
@@ -36,7 +36,7 @@ SERVER, OTHER, CLIENT, READER = "server-0", "server-1", "client-0", "client-1"
 
 
 class Writer:
-    """Somebody who edits: each commit is an update."""
+    """A writer: each commit is an update."""
 
     def __init__(self, peer: int) -> None:
         self.doc = LoroDoc()
@@ -60,7 +60,7 @@ class Writer:
 
 @dataclass
 class FakeSession:
-    """What checkers see of a session."""
+    """The part of a session that checkers see."""
 
     doc: LoroDoc
     state: str = "saved"
@@ -98,7 +98,7 @@ class FakeRest:
 
 
 def fresh(doc: LoroDoc | None = None, **facts: Any) -> Loaded:
-    """What a load finds: that document, or a deleted one."""
+    """Result of a load: that document, or a deleted one."""
     known = SnapshotMetadata(**facts)
     replica = Replica(LoroDoc() if doc is None else doc)
     intake = Intake(replica, History(), ServerSettings(), head=Position(1), deleted=known.deleted)
@@ -106,7 +106,7 @@ def fresh(doc: LoroDoc | None = None, **facts: Any) -> Loaded:
 
 
 class Story:
-    """One run, told event by event."""
+    """One run, event by event."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -154,7 +154,7 @@ class Story:
     def status(
         self, line: str, status: Status, *, server: str = "", lease: int = 0, failures: int = 0
     ) -> int:
-        """The revision of a status that somebody wrote."""
+        """Write a status and return its revision."""
         headers = {h.SERVER: server} if server else {}
         if lease:
             headers[h.LEASE] = str(lease)
@@ -166,11 +166,11 @@ class Story:
         return stored.sequence
 
     def ask_for(self, operation: str, line: str = CLIENT, count: int = 0) -> None:
-        """Somebody wants the document served."""
+        """A client requests an owner."""
         self.status(line, Starting(operation, count, 0))
 
     def take(self, server: str = SERVER) -> int:
-        """A server takes the document, which nobody has, and is UP: its token."""
+        """A server takes the document, which has no owner, and is UP: its token."""
         operation = f"op{next(self._names)}"
         self.ask_for(operation)
         token = self.status(server, Starting(operation, 0, 0), server=server)
@@ -205,7 +205,7 @@ class Story:
         *,
         how: str = "journal",
     ) -> None:
-        """A server says that it is safe, and the sender hears it."""
+        """A server ACKs it, and the sender receives the ACK."""
         body, headers = replies.encode(Ack(log_id, digest(update), sequence, how, token))
         message = Message("_INBOX.me", body, headers)
         self.record.published(line, message)
@@ -216,7 +216,7 @@ class Story:
         self.record.published(line, Message("_INBOX.me", body, headers))
 
     def accept(self, update: bytes, log_id: str, token: int, line: str = SERVER) -> None:
-        """The owner shows it to everybody."""
+        """The owner publishes it as accepted."""
         for part in chunks.split(update, log_id, chunk_bytes_max=1 << 20):
             headers = {**part.headers(), h.SEQUENCE: "1", h.PREVIOUS: "0", h.LEASE: str(token)}
             self.record.published(line, Message(subjects.accepted(DOCUMENT), part.data, headers))
@@ -274,7 +274,7 @@ class Story:
     # --- calls
 
     def call(self, verb: str, answer: dict[str, object] | Reason, line: str = SERVER) -> None:
-        """Somebody asks the owner, and is answered."""
+        """A client calls the owner, and gets an answer."""
         inbox = self.ask(verb)
         self.reply(inbox, answer, line)
 

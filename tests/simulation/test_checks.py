@@ -44,7 +44,7 @@ def acked(story: Story, *, how: str = "journal") -> tuple[Writer, int]:
 
 
 async def test_acked_and_there() -> None:
-    """What was ACKed and is in a fresh load is no reason to speak."""
+    """ACKed content that is in a fresh load causes no report."""
     story = Story()
     writer, _ = acked(story)
     assert await story.rest(at_rest(writer, writer)) == ""
@@ -59,7 +59,7 @@ async def test_acked_and_missing() -> None:
 
 
 async def test_acked_by_the_stream_alone() -> None:
-    """An ACK that says `stream` promises nothing once the stream has lost messages; and all until then."""
+    """An ACK with durability `stream` holds until the stream loses messages."""
     story = Story()
     acked(story, how="stream")
     assert await story.rest(at_rest(None)) == "acked"
@@ -99,7 +99,7 @@ async def test_an_older_tombstone_buries_nothing_that_was_acked() -> None:
 
 
 async def test_receipts_count_as_acks() -> None:
-    """What a patch made is as safe as an ACKed update: its answer is a receipt."""
+    """A patch is as safe as an ACKed update: its answer is a receipt."""
     story, writer = Story(), Writer(1)
     token = story.take()
     (sequence,) = story.send(writer.commit(), "patch", line=SERVER)
@@ -116,7 +116,7 @@ async def test_restored_generation() -> None:
 
 
 async def test_garbage_acked() -> None:
-    """Nobody may ACK what Loro cannot read."""
+    """No server may ACK bytes that Loro cannot read."""
     story = Story()
     token = story.take()
     (sequence,) = story.send(b"garbage", "one")
@@ -160,7 +160,7 @@ async def test_a_failed_session_is_no_replica() -> None:
 
 
 async def test_what_an_owner_dropped_may_be_loaded() -> None:
-    """A fresh load may have more than a replica if nobody ever accepted it; not if somebody did."""
+    """A fresh load may have more than a replica if no owner ever accepted it, and not otherwise."""
     for accepts, said in ((False, ""), (True, "converge")):
         story, writer = Story(), Writer(1)
         token = story.take()
@@ -247,7 +247,7 @@ async def test_an_owner_that_has_not_claimed_the_snapshot_again() -> None:
 
 
 async def test_a_purge_without_a_confirmed_lease() -> None:
-    """Whoever purges has written its status after it stored the snapshot."""
+    """A server that purges has written its status after it stored the snapshot."""
     for confirms, said in ((True, ""), (False, "fenced")):
         story, writer = Story(), Writer(1)
         token = story.take()
@@ -259,7 +259,7 @@ async def test_a_purge_without_a_confirmed_lease() -> None:
         assert story.broken == said
 
 
-async def test_a_lost_bucket_begins_anew() -> None:
+async def test_a_lost_bucket_begins_again() -> None:
     """Tokens of a status bucket that was lost are compared with none that came after."""
     story = Story()
     for _ in range(3):
@@ -278,7 +278,7 @@ async def test_a_lost_bucket_begins_anew() -> None:
 
 
 async def test_accepted_and_not_loadable() -> None:
-    """What was shown to everybody is in a fresh load; unless the stream lost it before it was ACKed."""
+    """A published update is in a fresh load, unless the stream lost it before it was ACKed."""
     for loses, said in ((False, "loadable"), (True, "")):
         story, writer = Story(), Writer(1)
         token = story.take()
@@ -292,7 +292,7 @@ async def test_accepted_and_not_loadable() -> None:
 
 
 async def test_accepted_and_never_stored() -> None:
-    """Nothing is shown to everybody that was not whole in the WAL before."""
+    """No update is published as accepted that was not whole in the WAL before."""
     story, writer = Story(), Writer(1)
     token = story.take()
     story.accept(writer.commit(), "one", token)
@@ -303,7 +303,7 @@ async def test_accepted_and_never_stored() -> None:
 
 
 async def test_refused_and_shown() -> None:
-    """An update that was refused for good is shown to nobody."""
+    """A permanently refused update is never published as accepted."""
     for reason, said in ((Reason.HISTORY_TRIMMED, "refused"), (Reason.MISSING_DEPENDENCIES, "")):
         story, writer = Story(), Writer(1)
         token = story.take()
@@ -320,11 +320,11 @@ async def test_refused_and_there() -> None:
     update = writer.commit()
 
     def story() -> Story:
-        told = Story()
-        told.take()
-        told.send(update, "one")
-        told.nack(update, "one", Reason.HISTORY_TRIMMED)
-        return told
+        refused = Story()
+        refused.take()
+        refused.send(update, "one")
+        refused.nack(update, "one", Reason.HISTORY_TRIMMED)
+        return refused
 
     refusal = UpdateRefused("one", Reason.HISTORY_TRIMMED, "")
     mine = client(CLIENT, writer.doc, state="saving", unsaved=1, problem=refusal)
@@ -332,9 +332,9 @@ async def test_refused_and_there() -> None:
     checker = "refused"
     assert await story().rest(FakeRest({DOCUMENT: fresh()}, [mine])) == ""
     assert await story().rest(FakeRest({DOCUMENT: fresh(writer.doc)}, [mine])) == checker
-    told = story()
-    told.only(checker)
-    assert await told.rest(FakeRest({DOCUMENT: fresh()}, [mine, theirs])) == checker
+    refused = story()
+    refused.only(checker)
+    assert await refused.rest(FakeRest({DOCUMENT: fresh()}, [mine, theirs])) == checker
 
 
 async def test_refused_and_sent_in_another_way() -> None:

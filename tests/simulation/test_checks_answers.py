@@ -34,7 +34,7 @@ _JOURNAL = "/data/journal/00"
 
 
 class _FakePlatter(Platter):
-    """What the test says is on it."""
+    """A platter whose content the test sets."""
 
     def __init__(self) -> None:
         super().__init__(SimStorage(random.Random(1)), _JOURNAL)
@@ -43,13 +43,13 @@ class _FakePlatter(Platter):
     def of(self, document: str) -> Kept:
         return self.kept
 
-    def anew(self) -> Platter:
+    def reread(self) -> Platter:
         platter = _FakePlatter()
         platter.kept = self.now
         return platter
 
 
-class _Told(Story):
+class _DiskStory(Story):
     """A story, and what the server's platter holds in it."""
 
     def __init__(self, *, damaged: bool = False) -> None:
@@ -68,8 +68,8 @@ class _Told(Story):
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_acked(synced: bool) -> None:
-    """An ACK is true if the journal of whoever says it has the update on its platter."""
-    story, writer = _Told(), Writer(1)
+    """An ACK is true if the journal of its server has the update on its platter."""
+    story, writer = _DiskStory(), Writer(1)
     token = story.take()
     update = writer.commit()
     (sequence,) = story.send(update, "one")
@@ -81,7 +81,7 @@ def test_acked(synced: bool) -> None:
 
 def test_acked_by_the_stream() -> None:
     """An ACK that promises the stream alone needs no journal."""
-    story, writer = _Told(), Writer(1)
+    story, writer = _DiskStory(), Writer(1)
     token = story.take()
     update = writer.commit()
     (sequence,) = story.send(update, "one")
@@ -92,8 +92,8 @@ def test_acked_by_the_stream() -> None:
 @pytest.mark.parametrize("synced", [True, False])
 @pytest.mark.parametrize("verb", ["patch", "revert", "import"])
 def test_receipt(verb: str, synced: bool) -> None:
-    """A receipt that says `journal` is as true as an ACK: the update is on the platter before it."""
-    story, writer = _Told(), Writer(1)
+    """A receipt with `journal` is as true as an ACK: the update is on the platter before it."""
+    story, writer = _DiskStory(), Writer(1)
     story.take()
     (sequence,) = story.send(writer.commit(), "one", SERVER)
     if synced:
@@ -104,8 +104,8 @@ def test_receipt(verb: str, synced: bool) -> None:
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_purged(synced: bool) -> None:
-    """What was accepted is purged from the WAL only if the journal of whoever purges has it, too."""
-    story, writer = _Told(), Writer(1)
+    """An accepted update is purged from the WAL only if the journal of the purging server has it, too."""
+    story, writer = _DiskStory(), Writer(1)
     token = story.take()
     update = writer.commit()
     (sequence,) = story.send(update, "one")
@@ -120,8 +120,8 @@ def test_purged(synced: bool) -> None:
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_came_up(synced: bool) -> None:
-    """A server says UP when its journal has what it loaded."""
-    story, writer = _Told(), Writer(1)
+    """A server writes UP once its journal has the loaded content."""
+    story, writer = _DiskStory(), Writer(1)
     writer.commit()
     story.snapshot(writer.snapshot, SnapshotMetadata())
     if synced:
@@ -133,7 +133,7 @@ def test_came_up(synced: bool) -> None:
 @pytest.mark.parametrize("synced", [True, False])
 def test_deleted(synced: bool) -> None:
     """A deletion is answered when the journal has the tombstone."""
-    story, writer = _Told(), Writer(1)
+    story, writer = _DiskStory(), Writer(1)
     token = story.take()
     writer.commit()
     story.journal(writer)
@@ -147,8 +147,8 @@ def test_deleted(synced: bool) -> None:
 
 @pytest.mark.parametrize("loaded", [True, False])
 def test_came_up_with_what_was_acked(loaded: bool) -> None:
-    """What anybody ACKed before a server took the document is in its journal before it is UP."""
-    story, writer = _Told(), Writer(1)
+    """Updates ACKed before a server took the document are in its journal before it is UP."""
+    story, writer = _DiskStory(), Writer(1)
     token = story.take(OTHER)
     update = writer.commit()
     (sequence,) = story.send(update, "one")
@@ -161,8 +161,8 @@ def test_came_up_with_what_was_acked(loaded: bool) -> None:
 
 @pytest.mark.parametrize(("gone", "damaged", "found"), [(0, 0, ""), (1, 0, "on-disk"), (1, 1, "")])
 async def test_forgotten(gone: int, damaged: int, found: str) -> None:
-    """What was on the disk stays there, unless the disk itself is damaged."""
-    story, writer = _Told(damaged=bool(damaged)), Writer(1)
+    """Content on the disk stays there, unless the disk itself is damaged."""
+    story, writer = _DiskStory(damaged=bool(damaged)), Writer(1)
     writer.commit()
     story.journal(writer)
     if not gone:
@@ -199,7 +199,7 @@ def test_platter() -> None:
             assert kept.tombstones == {9}
             more = one.commit()
             inode = next(iter(disk.folders[_JOURNAL].folder.durable.values()))
-            inode.sync = lambda: None  # type: ignore[method-assign]  # a disk that only says so
+            inode.sync = lambda: None  # type: ignore[method-assign]  # a disk that reports a sync without one
             await _put(journal, UpdateRecord(1, 3, "b", digest(more), 1, 0, crdt.spans(more), more))
             assert platter.of(DOCUMENT).ends == dict(crdt.counters(vector))
             assert platter.of("another") == Kept()
@@ -222,7 +222,7 @@ def test_platter() -> None:
     ids=["same id", "the owner lacks something", "another id"],
 )
 def test_resent(again: str, lacking: bool, found: str) -> None:
-    """What is sent again has the same id, unless the owner said that it lacks what it builds on."""
+    """A resent update has the same id, unless the owner lacks its dependencies."""
     story, update = Story(), Writer(1).commit()
     story.take()
     story.now += 60

@@ -7,7 +7,7 @@ from tests.simulation.story import SERVER, Story, Writer, tombstone
 
 
 async def test_a_purge_of_what_is_not_stored() -> None:
-    """What is purged is in the stored snapshot; or was in the one that the broker lost."""
+    """Purged updates are in the stored snapshot, or were in the one that the broker lost."""
     for content, loses, said in ((True, False, ""), (False, False, "purged"), (True, True, "")):
         story, writer = Story(), Writer(1)
         token = story.take()
@@ -69,7 +69,7 @@ async def test_a_purge_of_a_part_of_the_copies() -> None:
 
 
 async def test_a_purge_of_what_the_broker_left() -> None:
-    """Of an accepted update whose last chunk the broker lost, the others may go: nobody can read them."""
+    """Of an accepted update whose last chunk the broker lost, the others may go: no load can read them."""
     for lost, said in ((0, "purged"), (1, "")):
         story, writer = Story(), Writer(1)
         token = story.take()
@@ -101,7 +101,7 @@ async def test_another_message_with_the_sequence_of_a_copy() -> None:
 
 
 async def test_a_purge_of_what_was_given_up() -> None:
-    """What was copied to loro-rejected leaves an older copy that may be purged; a later one waits anew."""
+    """After a copy to loro-rejected the older messages may be purged; a later copy waits again."""
     for later, said in ((False, ""), (True, "purged")):
         story, writer = Story(), Writer(1)
         token = story.take()

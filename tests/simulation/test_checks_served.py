@@ -89,7 +89,7 @@ def test_not_loaded() -> None:
 
 
 def test_lost_since_it_was_taken() -> None:
-    """What the broker lost after the document was taken is not judged at this UP."""
+    """An update that the broker lost after the document was taken is not judged at this UP."""
     story = _Recovering(SERVER)
     (sequence,) = story.send(Writer(2).commit(), "two")
     story.record.removed(subjects.WAL_STREAM, [story.wal[sequence]], "loss", "")

@@ -1,4 +1,4 @@
-"""Checkers of what is stored and said: silent over a good history, not over a broken one."""
+"""Checkers of stored objects and answers: silent over a good history, not over a broken one."""
 
 import pytest
 
@@ -44,7 +44,7 @@ async def test_deleted_stays_deleted() -> None:
     assert await story.rest(FakeRest({DOCUMENT: fresh()})) == "deleted"
 
 
-async def test_a_tombstone_that_nobody_asked_for() -> None:
+async def test_a_tombstone_without_a_request() -> None:
     """No server deletes a document by itself."""
     for verb, said in (("delete", ""), ("compact", "deleted")):
         story = Story()
@@ -55,7 +55,7 @@ async def test_a_tombstone_that_nobody_asked_for() -> None:
 
 
 async def test_a_snapshot_over_a_tombstone() -> None:
-    """Only a restore that was asked for, with the next generation, takes the place of a tombstone."""
+    """Only a requested restore, with the next generation, takes the place of a tombstone."""
     for asks, generation, said in ((True, 1, ""), (False, 1, "deleted"), (True, 0, "deleted")):
         story = Story()
         token = deleted(story)
@@ -80,7 +80,7 @@ async def test_a_sync_of_what_is_deleted() -> None:
 
 
 async def test_a_lost_tombstone() -> None:
-    """A deletion that was answered survives the loss of its tombstone, unless somebody opened it before."""
+    """A deletion that was answered survives the loss of its tombstone, unless a client opened it before."""
     story = Story()
     deleted(story)
     story.lose(subjects.SNAPSHOT_STREAM)
@@ -95,12 +95,12 @@ async def test_a_lost_tombstone() -> None:
     [
         (True, False, 1, ""),
         (False, False, 1, "deleted"),
-        (True, True, 1, "deleted"),  # it is asked for now
-        (True, False, 0, "deleted"),  # nobody who knows it as deleted would hear of it
+        (True, True, 1, "deleted"),  # a call requests it now
+        (True, False, 0, "deleted"),  # no server that knows of the deletion would learn of it
     ],
 )
 async def test_a_tombstone_that_was_outlived(opened: bool, again: bool, generation: int, said: str) -> None:
-    """It is brought back, and the new life goes over it; over one that nobody outlived nothing goes."""
+    """It is restored, and the new incarnation replaces it; without one nothing does."""
     story = Story()
     token = deleted(story)
     story.lose(subjects.SNAPSHOT_STREAM)
@@ -169,7 +169,7 @@ async def test_a_snapshot_with_less() -> None:
 
 
 async def test_bytes_of_the_current_snapshot() -> None:
-    """Nobody removes the bytes of the current snapshot; those of the one before may go."""
+    """The bytes of the current snapshot stay; those of the one before may go."""
     story, writer = Story(), Writer(1)
     writer.commit()
     old = story.snapshot(writer.snapshot, SnapshotMetadata())
@@ -184,7 +184,7 @@ async def test_bytes_of_the_current_snapshot() -> None:
 
 
 async def test_a_legal_path() -> None:
-    """A whole life of a status: asked for, taken, UP, reclaimed, DOWN, stale, ERROR, reset."""
+    """The life cycle of a status: requested, taken, UP, reclaimed, DOWN, stale, ERROR, reset."""
     story = Story()
     token = story.take()
     story.up(SERVER, token)
@@ -203,7 +203,7 @@ async def test_a_legal_path() -> None:
 
 
 async def test_a_path_of_servers_alone() -> None:
-    """Whoever takes it makes the move: over nothing, over DOWN, over a STARTING that stood; then ERROR."""
+    """The taking server moves it: over nothing, over DOWN, over a STARTING that stood; then ERROR."""
     story = Story()
     token = story.status(SERVER, Starting("a", 0, 0), server=SERVER)
     story.up(SERVER, token)
@@ -216,7 +216,7 @@ async def test_a_path_of_servers_alone() -> None:
 
 
 async def test_a_lost_key_is_acquired_again() -> None:
-    """The owner whose key the bucket lost writes it as if for the first time; nobody else does."""
+    """The owner whose key the bucket lost writes it as if for the first time; no other server does."""
     for loses, said in ((True, ""), (False, "statuses")):
         story = Story()
         if loses:

@@ -53,7 +53,7 @@ def values(disk: SimStorage) -> list[int]:
 
 
 class Life:
-    """A process that appends until it dies, and what it was told is durable."""
+    """A process that appends until it dies, and the records reported as durable."""
 
     def __init__(self, disk: SimStorage, acked: set[int], seed: int) -> None:
         self._disk, self._acked = disk, acked
@@ -66,13 +66,13 @@ class Life:
         await log.__aenter__()  # and never closes it
         for number in range(self._first, self._first + 60):
             sending = log.append_nowait([number, "x" * rng.randrange(900)])
-            sending.add_done_callback(partial(self._told, number))
+            sending.add_done_callback(partial(self._report, number))
             if rng.random() < 0.3:
                 await sending
             if rng.random() < 0.1:
                 await log.rotate()
 
-    def _told(self, number: int, done: "asyncio.Future[int]") -> None:
+    def _report(self, number: int, done: "asyncio.Future[int]") -> None:
         if done.exception() is None:
             self._acked.add(number)
 
@@ -87,7 +87,7 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_was_acknowledged_outlives_the_machine(seed: int) -> None:
-    """Stopped at any moment, and within any call, again and again: all that was told durable is there."""
+    """Stopped at any moment, and within any call, again and again: all durable records are there."""
 
     async def main() -> int:
         rng = random.Random(seed)
@@ -126,7 +126,7 @@ def test_a_process_that_is_killed_leaves_what_it_had_written() -> None:
 
 
 def test_locks_and_open_files_go_with_the_process() -> None:
-    """As long as it lives nobody else gets in; then at once, and what the dead one does goes nowhere."""
+    """A process has the lock until it ends; writes of a dead process have no effect."""
 
     async def main() -> None:
         disk = SimStorage(random.Random(1))
@@ -185,7 +185,7 @@ def test_a_full_disk_stops_the_log_and_loses_nothing(seed: int) -> None:
                     acked.add(number)
         assert disk.capacity is not None
         assert disk.used() <= disk.capacity
-        disk.mend()
+        disk.repair()
         async with Log.open("log", storage=disk, segment_bytes=SMALL) as log:
             await log.append([1000, ""])
         assert {*acked, 1000} <= set(values(disk))
@@ -196,7 +196,7 @@ def test_a_full_disk_stops_the_log_and_loses_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_bit_that_turned_is_found(seed: int) -> None:
-    """It lies in a segment, the words say where, and reading tells it or gives everything else unharmed."""
+    """The message names its segment, and a reader reports it or gives everything else unharmed."""
 
     async def main() -> None:
         disk = SimStorage(random.Random(seed))
@@ -215,25 +215,27 @@ def test_a_bit_that_turned_is_found(seed: int) -> None:
         ]
         assert [(name in words, count) for name, count in changed] == [(True, 1)]
         disk.crash()
-        told: list[LogError] = []
-        with BlockingLog("log", LogOptions(segment_bytes=SMALL), storage=disk, on_damage=told.append) as log:
+        damage: list[LogError] = []
+        with BlockingLog(
+            "log", LogOptions(segment_bytes=SMALL), storage=disk, on_damage=damage.append
+        ) as log:
             list(log.scrub())
             found = [record.value[0] for batch in log.read(damaged="skip") for record in batch.records()]
-        assert told or found == list(range(20))
+        assert damage or found == list(range(20))
         assert set(found) <= set(range(20))
 
     run(main())
 
 
 def test_a_slow_disk_takes_its_time() -> None:
-    """Commits are late by what it is told, and in time again when it is mended."""
+    """Commits are late by the given time, and on time again after the repair."""
 
     async def main() -> list[float]:
         disk, loop = SimStorage(random.Random(1)), asyncio.get_running_loop()
         took = []
         async with Log.open("log", storage=disk) as log:
             for slow in (0.0, 50.0, 0.0):
-                disk.mend()
+                disk.repair()
                 if slow:
                     disk.slow(slow)
                 begun = loop.time()

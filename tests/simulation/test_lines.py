@@ -10,15 +10,15 @@ from lorogo_testing.memory_nats import MemoryNats
 from lorogo_testing.process import SimulatedProcess
 from lorogo_testing.virtual_loop import SimLoop
 from lorogo_transport.errors import Disconnected, RequestTimeout
-from tests.simulation.told import Notes, Told, a_stream, now, simulate
+from tests.simulation.scripted import Notes, ScriptedFaults, a_stream, now, simulate
 from tests.transport.support import Collector
 
 
 def test_a_killed_connection_is_silent() -> None:
-    """After `kill()` the broker knows nobody there, and nothing of the killed is told or called again."""
+    """After `kill()` the broker has no such client, and no callback of the killed client runs again."""
 
     async def main() -> None:
-        weather, notes = Told(), Notes()
+        weather, notes = ScriptedFaults(), Notes()
         world = MemoryNats(fault_model=weather, observer=notes, rng=random.Random(2))
         one, two = world.connect("one"), world.connect("two")
         dead, alive, words = Collector(), Collector(), list[bool]()
@@ -74,7 +74,7 @@ def test_what_arrives_runs_in_the_process_that_connected() -> None:
     """A paused process hears nothing until it goes on; the broker and the others do not wait for it."""
     loop = SimLoop(random.Random(1))
     process = SimulatedProcess("two", loop, random.Random(1))
-    world = MemoryNats(fault_model=Told())
+    world = MemoryNats(fault_model=ScriptedFaults())
     one, got, answers = world.connect("one"), Collector(), list[int]()
 
     async def life() -> None:
@@ -90,7 +90,7 @@ def test_what_arrives_runs_in_the_process_that_connected() -> None:
         process.pause()
         count = len(answers)
         assert count > 10
-        await one.bus.publish("news", b"heard late")
+        await one.bus.publish("news", b"received late")
         await asyncio.sleep(1)
         assert (len(answers), got.bodies) == (count, [])
         assert await one.stream("s").count("s.a") - count in (0, 1)
@@ -100,7 +100,7 @@ def test_what_arrives_runs_in_the_process_that_connected() -> None:
         assert len(answers) > count
         process.kill()
         count = len(answers)
-        await one.bus.publish("news", b"never heard")
+        await one.bus.publish("news", b"never received")
         await asyncio.sleep(1)
         assert (len(answers), len(got.messages)) == (count, 1)
 
@@ -110,10 +110,10 @@ def test_what_arrives_runs_in_the_process_that_connected() -> None:
 
 
 def test_a_slow_consumer_is_cut_and_comes_back() -> None:
-    """Whoever lets too much wait loses the connection, and what waited; it connects again by itself."""
+    """A client with too many waiting messages loses them and the connection; it connects again by itself."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         weather.waiting_max = 10
         world = MemoryNats(fault_model=weather)
         one, two = world.connect("one"), world.connect("two")
@@ -138,10 +138,10 @@ def test_a_slow_consumer_is_cut_and_comes_back() -> None:
 
 
 def test_a_line_that_is_silent() -> None:
-    """Nothing comes through and nobody knows; then it is noticed, and later connected again."""
+    """No message passes, unnoticed; then the client notices, and later connects again."""
 
     async def main() -> None:
-        world = MemoryNats(fault_model=Told())
+        world = MemoryNats(fault_model=ScriptedFaults())
         one, two = world.connect("one"), world.connect("two")
         got, words = Collector(), list[bool]()
         await two.bus.subscribe("news", got)
@@ -163,7 +163,7 @@ def test_a_line_that_is_silent() -> None:
         two.partition(notice_seconds=1000)
         two.heal()  # it has lost messages: it is another connection
         await asyncio.sleep(3)
-        await one.bus.publish("news", b"heard again")
+        await one.bus.publish("news", b"received again")
         await got.wait(2)
         assert words == [False, True] * 2
 
@@ -175,7 +175,7 @@ def test_the_broker_restarts() -> None:
 
     async def main() -> None:
         notes = Notes()
-        world = MemoryNats(fault_model=Told(), observer=notes, rng=random.Random(3))
+        world = MemoryNats(fault_model=ScriptedFaults(), observer=notes, rng=random.Random(3))
         one, two = await a_stream(world), world.connect("two")
         times: dict[str, list[float]] = {"one": [], "two": []}
         for name, transport in (("one", one), ("two", two)):
@@ -190,7 +190,7 @@ def test_the_broker_restarts() -> None:
         assert one.bus.broker_id == before
         late = world.connect("late")
         for transport in (one, two, late):
-            transport.heal()  # nobody is there
+            transport.heal()  # no client is connected
             with pytest.raises(Disconnected):
                 await transport.bus.publish("x")
         await asyncio.sleep(13)

@@ -42,7 +42,7 @@ def test_unknown_name() -> None:
         mutations.named("not-there")
 
 
-def test_seeds_that_nobody_names() -> None:
+def test_seeds_without_names() -> None:
     """`--mutation NAME` tries the seeds within which `make test` finds it, however far from 0 they are."""
     far = max(mutations.ALL, key=lambda mutation: mutation.begin)
     assert usual_seeds(far.name) == range(far.begin, far.begin + SEEDS_MAX)

@@ -73,7 +73,7 @@ def test_one_seed_can_be_looked_at() -> None:
     ],
 )
 def test_nothing_to_run_is_no_success(options: tuple[str, ...]) -> None:
-    """Who asks for no seeds, or for what there is not, is told so."""
+    """Without seeds, or with unknown names, the command prints the problem."""
     shown = simulate(*options)
     assert shown.returncode == 2
     assert "error: argument" in shown.stderr
@@ -88,9 +88,9 @@ _RENAMED = """\
 import sys
 from tests.simulation import run, trace
 run.prepare(sys.argv[1])
-say = trace.Trace.say
+note = trace.Trace.note
 if sys.argv[2]:
-    trace.Trace.say = lambda self, words, **facts: say(self, words.replace(" ", sys.argv[2]), **facts)
+    trace.Trace.note = lambda self, words, **facts: note(self, words.replace(" ", sys.argv[2]), **facts)
 verdict = run.run_seed(7)
 print(verdict.fingerprint, verdict.facts)
 """

@@ -7,15 +7,15 @@ import pytest
 
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, WrongLastSequence
-from tests.simulation.told import SPEC, Notes, Told, a_stream, now, simulate
+from tests.simulation.scripted import SPEC, Notes, ScriptedFaults, a_stream, now, simulate
 from tests.transport.support import Collector
 
 
 def test_a_message_is_lost_doubled_or_late() -> None:
-    """What the weather says of a message is what happens to it, in both directions."""
+    """The fault model decides what happens to a message, in both directions."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         world = MemoryNats(fault_model=weather)
         one, two = world.connect("one"), world.connect("two")
         got, times = Collector(), list[float]()
@@ -38,7 +38,7 @@ def test_messages_overtake_each_other() -> None:
     """A message that takes longer arrives later, whatever was sent first; equal times keep their order."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         world = MemoryNats(fault_model=weather)
         one = world.connect("one")
         got = Collector()
@@ -57,7 +57,7 @@ def test_a_barrier_waits_for_the_slowest() -> None:
     """After a barrier all that was sent before it is processed, and what it delivered is handed over."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         world = MemoryNats(fault_model=weather)
         one, two = world.connect("one"), world.connect("two")
         mine, theirs = Collector(), Collector()
@@ -78,10 +78,10 @@ def test_a_barrier_waits_for_the_slowest() -> None:
 
 
 def test_a_subscription_is_not_overtaken() -> None:
-    """What is sent after a subscription, or its end, on the same connection finds it done."""
+    """A message sent after a subscription, or its end, on the same connection finds it done."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         world = MemoryNats(fault_model=weather)
         one = world.connect("one")
         early, late = Collector(), Collector()
@@ -104,7 +104,7 @@ def test_the_end_of_a_subscription_that_is_cut_leaves_no_ghost() -> None:
     """A member that left its queue group just before its connection was lost is given nothing afterwards."""
 
     async def main() -> None:
-        world = MemoryNats(fault_model=Told(), rng=random.Random(1))
+        world = MemoryNats(fault_model=ScriptedFaults(), rng=random.Random(1))
         one, two = world.connect("one"), world.connect("two")
         got = Collector()
         leaving = await one.bus.subscribe("work", Collector(), queue="q")
@@ -125,7 +125,7 @@ def test_an_append_with_an_unknown_outcome() -> None:
     """A lost question was not stored, a lost answer was: the writer cannot tell them apart."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         one = await a_stream(MemoryNats(fault_model=weather))
         stream = one.stream("s")
         weather.next["ask"] = [()]
@@ -159,7 +159,7 @@ def test_a_direct_get_of_a_replica_that_is_behind() -> None:
     """Direct gets may miss the newest changes, and find what is gone; the leader's answers never do."""
 
     async def main() -> None:
-        weather = Told()
+        weather = ScriptedFaults()
         world = MemoryNats(fault_model=weather)
         stream = (await a_stream(world)).stream("s")
         for subject in ("s.a", "s.b", "s.a", "s.c"):
@@ -202,12 +202,12 @@ def test_a_direct_get_of_a_replica_that_is_behind() -> None:
     simulate(main)
 
 
-def test_the_tap_is_told_everything_in_order() -> None:
-    """Who wrote, what was stored and removed and why, what was refused, and who was handed what."""
+def test_the_observer_gets_everything_in_order() -> None:
+    """Writers, stored and removed messages with the reason, refusals, and deliveries."""
 
     async def main() -> None:
         notes = Notes()
-        world = MemoryNats(fault_model=Told(), observer=notes)
+        world = MemoryNats(fault_model=ScriptedFaults(), observer=notes)
         one, two = await a_stream(world), world.connect("two")
         await two.bus.subscribe("done.a", lambda _: None)
         await two.bus.barrier()
@@ -234,9 +234,9 @@ def test_the_tap_is_told_everything_in_order() -> None:
             ("published", "one", "s.c"), ("stored", "one", 5, 4),
             ("delete", "one", [4]), ("loss", "", [3, 5]),
         ]  # fmt: skip
-        await stream_made_anew(one)
+        await stream_made_again(one)
 
-    async def stream_made_anew(one: MemoryTransport) -> None:
+    async def stream_made_again(one: MemoryTransport) -> None:
         await one.ensure(SPEC)
         assert await one.stream("s").append("s.a", b"") == 1
 

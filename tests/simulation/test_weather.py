@@ -10,7 +10,7 @@ import pytest
 
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout
-from tests.simulation.told import a_stream, simulate
+from tests.simulation.scripted import a_stream, simulate
 from tests.simulation.weather import Climate, StormyWeather, everywhere
 from tests.transport.support import Collector
 

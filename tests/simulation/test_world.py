@@ -1,4 +1,4 @@
-"""The world waits for what tells how things are after the faults, and for nothing that tells of before."""
+"""The world waits for figures from after the faults, and for none from before."""
 
 from types import SimpleNamespace
 from typing import cast

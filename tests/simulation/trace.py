@@ -1,4 +1,4 @@
-"""What happened in a run, in order, for people: kept cheaply, put into words only if somebody asks."""
+"""Log of a run, in order, for people: kept cheaply, formatted on request only."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,14 +21,14 @@ class Trace:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self.lines: list[Line] = []
-        self.crashes: list[str] = []  # exceptions that are nobody's plan
+        self.crashes: list[str] = []  # unplanned exceptions
 
-    def say(self, words: str, **facts: Any) -> None:
+    def note(self, words: str, **facts: Any) -> None:
         process = CURRENT.get()
         self.lines.append((self._now(), "" if process is None else process.name, words, facts))
 
     def fingerprint(self) -> int:
-        """The same for the same history: who said what, when. A renamed event changes it; see `Facts`."""
+        """Equal for equal histories of processes, events, times. A renamed event changes it; see `Facts`."""
         lines = "\n".join(f"{at:.9f} {who} {what}" for at, who, what, _ in self.lines)
         return xxhash.xxh64_intdigest(lines.encode())
 
@@ -73,7 +73,7 @@ def listen(current: Callable[[], Trace | None]) -> None:
                 isinstance(error, BaseException) and not isinstance(error, LorogoError)
             ):
                 trace.crashes.append(f"{event}: {error!r}")
-            trace.say(event if level in ("debug", "info") else f"{level}: {event}", **self._bound, **facts)
+            trace.note(event if level in ("debug", "info") else f"{level}: {event}", **self._bound, **facts)
 
         return tell
 

@@ -20,7 +20,7 @@ _OUTWARD: Final = {"publish": True, "ask": True, "deliver": False, "answer": Fal
 
 @dataclass(frozen=True, slots=True)
 class Climate:
-    """How messages of one kind fare."""
+    """Delays and losses of messages of one kind."""
 
     seconds: float = 0.001  # what a message takes, more or less
     slow_chance: float = 0.0
@@ -119,7 +119,7 @@ class StormyWeather:
             self._lines[line] = climates
 
     def cut(self, line: str) -> None:
-        """Lose every message of one line, which nobody is told; `over(line, None)` ends it."""
+        """Lose every message of one line, unnoticed; `over(line, None)` ends it."""
         self.over(line, everywhere(CUT))
 
     def hold(self, line: str, kind: Kind, subject: str, seconds: float) -> None:
@@ -145,7 +145,7 @@ class StormyWeather:
 
 
 def _mild(rng: random.Random) -> dict[Kind, Climate]:
-    """What a run has all the time: of a third of them nothing but delay."""
+    """Faults of a whole run; a third of the runs has nothing but delay."""
     seconds = rng.choice((0.0005, 0.002, 0.02))
     if rng.random() < 0.33:
         return everywhere(Climate(seconds=seconds))

@@ -32,7 +32,7 @@ _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0
 _SWAPS = f"$O.{subjects.SNAPSHOT_BUCKET}.M."  # what makes a snapshot or a tombstone the stored one
 _UNSYNCED_SECONDS = 6.0  # that a broker may lose with its power
-_HELD_SECONDS = 10.0  # longer than a lease, and than anybody waits for an answer and asks again
+_HELD_SECONDS = 10.0  # longer than a lease, and than any client waits for an answer and repeats its request
 
 current: Trace | None = None
 
@@ -84,14 +84,14 @@ class World:
         return self.people
 
     async def fresh(self, document_id: str) -> Loaded:
-        """What a server that knows nothing would load now."""
+        """Return what a server without state would load now."""
         for machine in self.machines:
             if machine.server is not None and machine.server.reconciler is not None:
                 return await machine.server.reconciler._repair.load(document_id)
         raise Violation("recovered", "no server is there", document_id)
 
     def ahead(self, line: str) -> bool:
-        """Whether that server's wall clock is, or was, ahead of the broker's."""
+        """True if that server's wall clock is, or was, ahead of the broker's."""
         jumps = "clock-jump" in self.plan.kinds
         return jumps or any(one.name == line and one.clock.offset_ns > 0 for one in self.machines)
 
@@ -115,11 +115,11 @@ class World:
         return (id(server), server.recovery._connections) if answers else None
 
     def crashed(self, who: str, error: BaseException) -> None:
-        """Something ended with an exception that is nobody's plan."""
+        """Record that something ended with an unplanned exception."""
         self.trace.crashes.append(f"{who}: {error!r}")
 
     def sample(self, person: Person) -> None:
-        """Somebody looked at their state words."""
+        """Record the states that sessions show."""
         for name, session in person.sessions.items():
             self.record.sampled(person.name, name, session)
 
@@ -142,11 +142,11 @@ class World:
 
     @property
     def seconds(self) -> float:
-        """How much virtual time has passed."""
+        """Return the passed virtual time."""
         return self.loop.time() - BEGIN
 
     def close(self) -> None:
-        """Let everything go, without a word from anybody."""
+        """Drop everything, without closing anything."""
         global current  # noqa: PLW0603
         current = None
         for process in self.processes:
@@ -171,7 +171,7 @@ class World:
         self._check()
 
     def _check(self) -> None:
-        """What was noticed meanwhile ends the run."""
+        """Raise the violation or the crash that was noticed meanwhile."""
         if self.record.violation is not None:
             raise self.record.violation
         if self.trace.crashes:
@@ -182,11 +182,11 @@ class World:
 
     def _calm(self) -> None:
         """The faults stop: everything is there again, and works."""
-        self.trace.say("the faults stop")
+        self.trace.note("the faults stop")
         self.weather.calm()
         self.nats.heal()
         for machine in self.machines:
-            machine.disk.mend()
+            machine.disk.repair()
             if machine.process is not None and machine.process.paused:
                 self.loop.resume(machine.process)
             machine.start()
@@ -205,7 +205,7 @@ class World:
     async def _rest(self) -> None:
         """Wait until everything is whole; then let the checkers look."""
         ends = self.loop.time() + REST_SECONDS
-        # another life begins anew
+        # another incarnation begins
         passes = {machine.server: passes_before(machine) for machine in self.machines}
         while unrest := self._unrest(passes):
             self._check()
@@ -213,14 +213,14 @@ class World:
                 raise Violation("recovered", f"{REST_SECONDS:g} s after the faults: {'; '.join(unrest)}")
             await self._reset()
             await asyncio.sleep(_LOOK_SECONDS)
-        self.trace.say("at rest")
+        self.trace.note("at rest")
         while not await self._whole(last=self.loop.time() > ends):
             await asyncio.sleep(_AGAIN_SECONDS)
             self.record.forget_fresh()
             self._check()
 
     async def _whole(self, *, last: bool) -> bool:
-        """Whether the checkers are content; what is not there yet may come with the next reconciliation."""
+        """True if the checkers are content; missing content may come with the next reconciliation."""
         try:
             for checker in self.checkers:
                 await checker.at_rest(self)
@@ -231,13 +231,13 @@ class World:
         return True
 
     async def _reset(self) -> None:
-        """What an operator does about documents that the faults brought into ERROR: once for each."""
+        """Do as an operator does about documents that the faults brought into ERROR: once for each."""
         for name, (entry, _) in list(self.record.statuses.items()):
             if isinstance(entry.status, Failed) and name not in self._resets:
                 self._resets.add(name)
-                self.trace.say("reset", document=name)
+                self.trace.note("reset", document=name)
                 line = self.nats.connect("operator")
-                with suppress(TransportError):  # somebody was faster
+                with suppress(TransportError):  # another writer was faster
                     down = Down(self.nats.now_ns())
                     await Statuses(line).write(name, down, expected_revision=entry.revision)
                 await line.close()
@@ -255,7 +255,7 @@ class World:
             elif stats["reconcile_unread"] or stats["reconcile_waiting"]:
                 words.append(f"{machine.name} has documents that it could not reconcile")
             elif stats["reconcile_mending"]:
-                words.append(f"{machine.name} mends documents")
+                words.append(f"{machine.name} restores documents")
             words += [
                 f"{name} must be stored"
                 for name, host in server.hosts.items()
@@ -282,7 +282,7 @@ class World:
     def _strike(self, fault: Fault) -> None:
         machine = self.machines[fault.target % len(self.machines)]
         person = self.people[fault.target % len(self.people)]
-        self.trace.say(f"FAULT {fault.kind}", target=fault.target, seconds=round(fault.seconds, 2))
+        self.trace.note(f"FAULT {fault.kind}", target=fault.target, seconds=round(fault.seconds, 2))
         self.record.facts.add("fault", "", KINDS.index(fault.kind), fault.target, fault.seconds, fault.roll)
         match fault.kind:
             case "server-kill":
@@ -317,13 +317,13 @@ class World:
                 self._lose(fault)
             case "journal-flip":
                 machine.kill(power=False)
-                self.trace.say("flipped", what=machine.disk.flip_bit())
+                self.trace.note("flipped", what=machine.disk.flip_bit())
             case "disk-full":
                 machine.disk.fill()
-                self.loop.call_later(fault.seconds, machine.disk.mend)
+                self.loop.call_later(fault.seconds, machine.disk.repair)
             case "disk-slow":
                 machine.disk.slow(fault.seconds / 10)
-                self.loop.call_later(fault.seconds, machine.disk.mend)
+                self.loop.call_later(fault.seconds, machine.disk.repair)
             case "clock-jump":
                 machine.clock.offset_ns = int((fault.roll - 0.5) * 7200e9)
             case "storm":
@@ -367,7 +367,7 @@ class World:
         nats, wal = self.nats, subjects.WAL_STREAM
         store = nats.stores.get(wal)
         if store is None:
-            return  # lost before, and nobody has made it anew
+            return  # lost before, and it was not created again
         last = store.state(0).last_sequence
 
         def damage() -> None:
@@ -393,7 +393,7 @@ class World:
 
 
 def passes_before(machine: Machine) -> int:
-    """How many passes do not tell how things are from now on; one that is under way is one of them."""
+    """The number of passes that do not show the state from now on; one in progress is one of them."""
     if machine.server is None:
         return 0
     stats = machine.server.stats()

@@ -1,4 +1,4 @@
-"""What only an owner's memory holds is kept there until it is stored, and stored until it is there."""
+"""Content that only an owner's memory holds is kept there until it is stored."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ async def compacted_twice(
 
 
 async def loaded_by_the_next(memory: World, server: Server) -> object:
-    """What a server finds that has nothing but what NATS holds."""
+    """Load a document as a server that has only the content of NATS."""
     await server.stop()
     await memory.server()
     await memory.probe.start("doc")
@@ -63,7 +63,7 @@ async def test_a_snapshot_that_is_lost_while_it_is_read_back_is_stored_again(
 async def test_a_snapshot_that_is_damaged_while_it_is_read_back_is_stored_again(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its head is there, and its bytes are not: nobody can merge that, and its writer holds it all."""
+    """Its head is there, and its bytes are not: no server can merge that, and its writer holds all of it."""
     server, host = await compacted_twice(memory, Writer())
     store = server.context.snapshots
     get = store.get

@@ -32,7 +32,7 @@ async def test_work_that_ended_before_it_began_is_forgotten(memory: World) -> No
 async def test_a_stop_stores_what_only_memory_holds_though_another_document_fails(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that cannot be stored is told of at once, and the others are waited for."""
+    """One that cannot be stored is reported at once, and the others are waited for."""
     server, _ = await memory.server()
     probe, compact = memory.probe, compaction.compact
     for name in ("fails", "takes-long"):

@@ -38,11 +38,11 @@ async def typed(memory: World, document_id: str, updates: int) -> str:
 async def text(memory: World, document_id: str = "doc") -> object:
     await memory.probe.start(document_id)
     answer = await memory.probe.call("get", document_id)
-    return answer["value"]["body"]  # type: ignore[index]  # as the owner says it
+    return answer["value"]["body"]  # type: ignore[index]  # as the owner returns it
 
 
 async def test_a_stop_leaves_short_wals(memory: World) -> None:
-    """What is long is in a snapshot before it is DOWN; what is short stays as it is; nothing is lost."""
+    """A long document is in a snapshot before it is DOWN; a short one stays as it is; nothing is lost."""
     first, _ = await memory.server(LONG)
     written = await typed(memory, "doc", 10)
     await typed(memory, "short", 1)
@@ -61,14 +61,14 @@ async def test_a_stop_does_not_wait_for_ever(memory: World, monkeypatch: pytest.
         await typed(memory, name, 10)
     compact = compaction.compact
 
-    async def told(host: Host) -> Compacted:
+    async def unreachable(host: Host) -> Compacted:
         if host.document_id == "away":
-            raise Unreachable("nobody answers")
+            raise Unreachable("no answer")
         if host.document_id == "hangs":
             await asyncio.sleep(3600)
         return await compact(host)
 
-    monkeypatch.setattr(compaction, "compact", told)
+    monkeypatch.setattr(compaction, "compact", unreachable)
     async with asyncio.timeout(30):
         await first.stop()
     assert [await in_wal(memory, name) for name in ("away", "doc", "hangs")] == [10, 1, 10]
@@ -77,7 +77,7 @@ async def test_a_stop_does_not_wait_for_ever(memory: World, monkeypatch: pytest.
 
 
 async def test_what_took_long_to_load_is_compacted_once(memory: World) -> None:
-    """Whoever loads it next has less to read."""
+    """The next load has less to read."""
     first, _ = await memory.server(PATIENT)
     written = await typed(memory, "doc", 10)
     await first.stop()
@@ -98,15 +98,15 @@ async def test_what_took_long_to_load_is_compacted_once(memory: World) -> None:
 async def test_one_that_cannot_be_compacted_is_tried_once(
     memory: World, monkeypatch: pytest.MonkeyPatch, used: bool
 ) -> None:
-    """It is loaded afresh, since its trim line is not stored, and then left in peace; idle, it is unloaded.
+    """It is loaded again, since its trim line is not stored, and then left in peace; idle, it is unloaded.
 
-    If somebody used it since, it is tried once more then.
+    If it was used since, it is tried once more then.
     """
     monkeypatch.setattr(scheduler, "_TURN_SECONDS", 3600.0)  # the test looks after it
     first, _ = await memory.server(PATIENT)
     written = await typed(memory, "doc", 10)
     await first.stop()
-    memory.clock.ahead += 3600.0  # nobody waits for answers any more
+    memory.clock.ahead += 3600.0  # no client waits for answers any more
     second, _ = await memory.server(replace(LONG, history_seconds=0.0, idle_seconds=60.0))
     loads, puts = [0], [0]
 

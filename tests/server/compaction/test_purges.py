@@ -25,7 +25,7 @@ def memory() -> MemoryNats:
 async def test_a_server_that_takes_no_inits_takes_documents_itself(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """Nobody's init reaches it; what it takes it serves like anybody, and lets go of when told."""
+    """No init reaches it; it serves the documents that it takes, and closes them on request."""
     server = await serve(QUICK, takes_inits=False)
     operation_id = await probe.move(unique)
     with pytest.raises(NoResponders):
@@ -95,7 +95,7 @@ async def test_a_snapshot_in_doubt_makes_the_plan_void(serve: Serve, probe: Prob
 
 
 async def test_a_newer_snapshot_makes_the_plan_void(serve: Serve, probe: Probe, unique: str) -> None:
-    """Whoever compacted, deleted or took the document over since has the say."""
+    """A compaction, a deletion or a takeover since then prevents the purge."""
     server = await serve(QUICK, takes_inits=False)
     names = [f"{unique}-{number}" for number in range(3)]
     held: dict[str, PurgeCandidate] = {}
@@ -106,7 +106,7 @@ async def test_a_newer_snapshot_makes_the_plan_void(serve: Serve, probe: Probe, 
         assert held[name].unneeded_before() > 0
     await probe.call("compact", names[0])
     await probe.call("delete", names[1])
-    await probe.move(names[2])  # somebody else starts it
+    await probe.move(names[2])  # another client starts it
     await until(_ended(held[names[2]]))
     before = max(one.covering.before for one in held.values())
     for name in names:

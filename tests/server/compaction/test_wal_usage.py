@@ -1,4 +1,4 @@
-"""How full the WAL is: the alarm before it is, and what is told to who asks."""
+"""Usage of the WAL: the alarm before it is full, and the statistics."""
 
 import asyncio
 import logging
@@ -70,7 +70,7 @@ def test_without_a_limit_there_is_no_alarm(limit: int) -> None:
 
 
 async def test_a_server_looks_at_its_wal() -> None:
-    """Its statistics say how full the WAL is."""
+    """Its statistics have the usage of the WAL."""
     async with memory_world() as world:
         server, _ = await world.server(replace(QUICK, wal_bytes_max=2000))
         await world.probe.start("doc")
@@ -89,7 +89,7 @@ class Wal:
     """A stream of which only the state is asked."""
 
     def __init__(self, bytes_: int, bytes_max: int) -> None:
-        self.told = StreamState(1, 1, 1, bytes_, 0, bytes_max)
+        self.current = StreamState(1, 1, 1, bytes_, 0, bytes_max)
         self.looks = 0
         self.silent = False
 
@@ -98,7 +98,7 @@ class Wal:
         await asyncio.sleep(0)
         if self.silent:
             raise RequestTimeout("no answer")
-        return self.told
+        return self.current
 
 
 async def left(level: WalUsage, wal: Wal, now: float) -> int | None:
@@ -110,7 +110,7 @@ async def test_many_who_ask_at_once_are_one_look() -> None:
     assert await asyncio.gather(*(left(level, wal, 5.0) for _ in range(100))) == [100] * 100
     assert wal.looks == 1
     assert (level.full, level.high) == (0.9, True)
-    wal.told = StreamState(1, 1, 1, 1200, 0, 1000)  # its limit was lowered
+    wal.current = StreamState(1, 1, 1, 1200, 0, 1000)  # its limit was lowered
     assert await left(level, wal, 6.0) == -200
     assert wal.looks == 2
 

@@ -1,4 +1,4 @@
-"""What is refused leaves the WAL, and is counted."""
+"""A refused update leaves the WAL, and is counted."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ async def test_what_is_moved_out_of_the_wal_is_counted_once(memory: World) -> No
 async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A load takes what a full document refused: whoever was about to move a few of those stops there."""
+    """A load takes what a full document refused: a running quarantine of them stops."""
     server, _ = await memory.server()
     probe, quarantine, tried = memory.probe, server.context.quarantine, list[int]()
     await probe.start("doc")
@@ -85,7 +85,7 @@ async def test_what_is_answered_while_its_trim_line_is_stored_is_not_left(
     assert not refused.to_move
 
 
-async def test_what_is_refused_is_kept_though_nobody_can_be_told(
+async def test_a_refused_update_without_a_reply_is_kept(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgotten, it would be purged by the next compaction, and no copy of it be anywhere."""

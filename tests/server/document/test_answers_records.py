@@ -1,4 +1,4 @@
-"""Answers in the journal: written in nobody's way, and passed over by whoever reads documents."""
+"""Answers in the journal: written without delay of others, and skipped by readers of documents."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ DATA = Path("data")
 
 
 class World:
-    """A NATS in memory, one server after another with its journal in one folder, and somebody who writes."""
+    """A NATS in memory, one server after another with its journal in one folder, and a writer."""
 
     def __init__(self, folder: Path, probe: Probe, nats: MemoryNats) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(tmp_path, probe, nats)
 
 
-async def told(server: Server) -> None:
+async def answers_recorded(server: Server) -> None:
     """The minute is over, and what was answered in it on the disk."""
     server._scheduler.record_answers()
     assert server.journal is not None
@@ -88,7 +88,7 @@ async def told(server: Server) -> None:
 
 
 async def test_a_graceful_stop_leaves_what_was_answered(world: World) -> None:
-    """ACKs with their latencies, NACKs with the wire's reason, of the server that said them."""
+    """ACKs with their latencies, NACKs with the wire's reason, of the server that sent them."""
     before = SystemClock().wall_ns()
     async with world.serving() as server:
         await world.probe.start("doc")
@@ -128,7 +128,7 @@ async def test_the_time_comes_by_itself(world: World, monkeypatch: pytest.Monkey
 
 
 async def test_who_is_answered_again_counts_again_and_who_does_not_ask_not_at_all(world: World) -> None:
-    """An update that came twice has two ACKs; what nobody waits for has none, accepted or refused."""
+    """An update that came twice has two ACKs; an update without an inbox has none, accepted or refused."""
     async with world.serving() as server:
         await world.probe.start("doc")
         parts = world.probe.split(world.writer.type("a"))
@@ -147,7 +147,7 @@ async def test_who_is_answered_again_counts_again_and_who_does_not_ask_not_at_al
 
 
 async def test_a_change_that_the_server_makes_counts_as_answered(world: World) -> None:
-    """Whoever called `patch` waits for the same disk as whoever sent an update."""
+    """A `patch` waits for the same disk as an update."""
     async with world.serving() as server:
         await world.probe.start("doc")
         await world.probe.call("patch", "doc", operations=[{"op": "add", "path": "/map", "value": {"a": 1}}])
@@ -189,7 +189,7 @@ async def test_a_latency_holds_the_wait_for_the_disk() -> None:
 
 
 async def test_a_lease_in_doubt_is_a_reason_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A NACK in the place of an ACK is counted as what the sender was told."""
+    """A NACK in the place of an ACK is counted as the NACK that the sender got."""
     async with world.serving():
         await world.probe.start("doc")
 
@@ -204,7 +204,7 @@ async def test_a_lease_in_doubt_is_a_reason_too(world: World, monkeypatch: pytes
     assert (record.acked, record.latency_counts, record.reasons) == (0, (), {"not-owner": 1})
 
 
-# --- in nobody's way ------------------------------------------------------------------------------
+# --- without delay of others ------------------------------------------------------------------------------
 
 
 async def test_without_a_journal_nothing_is_written() -> None:
@@ -219,7 +219,7 @@ async def test_without_a_journal_nothing_is_written() -> None:
 
 
 async def test_a_journal_that_stopped_takes_none_and_the_server_goes_on_to_its_end() -> None:
-    """The write neither fails nor waits, at the time or at the stop; what it would have said is kept."""
+    """The write neither fails nor waits, at the time or at the stop; its content is kept."""
     disk, nats = TestDisk(), MemoryNats()
     async with (
         Server(nats.connect(), QUICK, data=DATA, storage=disk) as server,
@@ -274,7 +274,7 @@ async def test_where_there_is_no_room_the_next_record_says_both() -> None:
 
 
 async def test_no_ack_waits_for_a_record_of_answers_to_be_copied(tmp_path: Path) -> None:
-    """Where an update is on other disks already, what was written behind it is no reason to wait."""
+    """An update that is on other disks already does not wait for records written behind it."""
     journal = DiskJournal(tmp_path)
     await journal.open()
     record = AnswersRecord("server", 1, 2, 1, (1,), {})
@@ -299,12 +299,12 @@ async def test_no_ack_waits_for_a_record_of_answers_to_be_copied(tmp_path: Path)
 
 
 def test_the_interval_must_be_positive() -> None:
-    """Settings are checked at the door."""
+    """Settings are checked before the start."""
     with pytest.raises(InvalidSettings, match="answers_every_seconds must be a number above 0"):
         ServerSettings(answers_every_seconds=0)
 
 
-# --- passed over by whoever reads documents -------------------------------------------------------
+# --- skipped by readers of documents -------------------------------------------------------
 
 
 async def test_reconciliation_makes_no_row_and_no_document_of_them(world: World) -> None:
@@ -312,7 +312,7 @@ async def test_reconciliation_makes_no_row_and_no_document_of_them(world: World)
     async with world.serving() as server:
         await world.probe.start("doc")
         await world.write("a", "b")
-        await told(server)
+        await answers_recorded(server)
         await world.write("c")
     assert len(world.answers()) == 2
     world.nats.stores.clear()
@@ -342,7 +342,7 @@ async def test_the_ledger_covers_what_it_covered(world: World) -> None:
     async with world.serving() as server:
         await world.probe.start("doc")
         await world.write("a", "b")
-        await told(server)
+        await answers_recorded(server)
     async with world.serving() as server:
         assert server.journal is not None
         before = server.journal.logs[0].stats().durable_sequence
@@ -371,7 +371,7 @@ async def test_a_restore_neither_restores_nor_counts_them(world: World) -> None:
     async with world.serving() as server:
         await world.probe.start("doc")
         await world.write("a", "b")
-        await told(server)
+        await answers_recorded(server)
         await world.write("c")
     shutil.copytree(world.folder / "worker-0", world.folder / "copy")
     report = await restored(world)
@@ -381,11 +381,11 @@ async def test_a_restore_neither_restores_nor_counts_them(world: World) -> None:
 
 
 async def test_an_erasure_leaves_them(world: World) -> None:
-    """They say nothing of any document: its records go, the others stay, and the segment can be read."""
+    """They hold nothing of any document: its records go, the others stay, and the segment can be read."""
     async with world.serving() as server:
         await world.probe.start("doc")
         await world.write("a", "b")
-        await told(server)
+        await answers_recorded(server)
         before = world.answers()
         await world.probe.call("delete", "doc", purge=True)
         place = journal_scan.JournalFolder("00", world.folder / "worker-0" / "journal" / "00")
@@ -397,7 +397,7 @@ async def test_an_erasure_leaves_them(world: World) -> None:
         await until(erased)
         assert world.answers() == before
         assert server._segment_upkeep is not None
-        await server._segment_upkeep.on_erased(ANSWERS_KEY.decode())  # nobody can have erased them
+        await server._segment_upkeep.on_erased(ANSWERS_KEY.decode())  # no request can have erased them
         await server._segment_upkeep.run_once()
         assert world.answers() == before
 
@@ -410,7 +410,7 @@ async def test_old_ones_expire_with_their_segments(world: World) -> None:
         assert server._segment_upkeep is not None
         for number in range(3):
             server.context.ack_metrics.acked(number)
-            await told(server)
+            await answers_recorded(server)
             await server.journal.logs[0].rotate()
 
         async def expired() -> bool:
@@ -425,13 +425,13 @@ async def test_old_ones_expire_with_their_segments(world: World) -> None:
 
 
 async def test_they_are_shipped_and_read_from_the_archive(world: World, tmp_path: Path) -> None:
-    """What the journal has, the archive has; a restore from it passes them over, too."""
+    """The archive has all that the journal has; a restore from it skips them, too."""
     archive = tmp_path / "archive"
     settings = replace(QUICK, archive=f"file://{archive}", archive_every_seconds=0.01)
     async with world.serving(settings) as server:
         await world.probe.start("doc")
         await world.write("a")
-        await told(server)
+        await answers_recorded(server)
 
         async def shipped() -> bool:
             assert server._segment_upkeep is not None
@@ -443,7 +443,7 @@ async def test_they_are_shipped_and_read_from_the_archive(world: World, tmp_path
     assert (await restored(world)).complete
 
 
-async def test_pages_of_the_feed_have_none_and_nobody_is_woken_for_them(world: World) -> None:
+async def test_pages_of_the_feed_have_none_and_wake_no_reader(world: World) -> None:
     """A page that is waited for comes with the next update; its position is behind the answers."""
     async with world.serving() as server:
         assert server.journal is not None
@@ -458,7 +458,7 @@ async def test_pages_of_the_feed_have_none_and_nobody_is_woken_for_them(world: W
         try:
             await world.probe.start("doc")
             await world.write("a")
-            await told(server)
+            await answers_recorded(server)
             first = await page()
             assert [entry.document for entry in first.entries] == ["doc"]
             assert first.end
@@ -471,7 +471,7 @@ async def test_pages_of_the_feed_have_none_and_nobody_is_woken_for_them(world: W
 
             await until(asking)
             server.context.ack_metrics.acked(1)
-            await told(server)
+            await answers_recorded(server)
             nothing = await page(after=first.next)
             assert (nothing.entries, nothing.end) == ((), True)
             assert nothing.next.split(":")[0] == "4"

@@ -1,4 +1,4 @@
-"""What was heard and waits for its turn: in order, and never more than there is room for."""
+"""Queued messages: in order, and within the memory limit."""
 
 import pytest
 
@@ -8,17 +8,17 @@ from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.republish import Republished
 
 
-def heard(sequence: int, data: bytes = b"1234") -> QueuedMessage:
+def queued(sequence: int, data: bytes = b"1234") -> QueuedMessage:
     return QueuedMessage(
         Republished(StoredMessage("loro.wal.doc", sequence, 0, data), sequence - 1), 0.0, None
     )
 
 
-def test_copies_are_taken_in_the_order_in_which_they_were_heard() -> None:
+def test_copies_are_taken_in_the_order_of_their_arrival() -> None:
     waiting = Backlog()
     assert (len(waiting), waiting.newest, waiting.bytes) == (0, 0, 0)
     for sequence in (3, 5, 9):
-        waiting.add(heard(sequence))
+        waiting.add(queued(sequence))
     assert (len(waiting), waiting.first.sequence, waiting.newest, waiting.bytes) == (3, 3, 9, 12)
     waiting.drop_first()
     assert (len(waiting), waiting.first.sequence, waiting.newest, waiting.bytes) == (2, 5, 9, 8)
@@ -28,7 +28,7 @@ def test_copies_are_taken_in_the_order_in_which_they_were_heard() -> None:
 def test_what_was_read_meanwhile_is_dropped(through: int, left: int) -> None:
     waiting = Backlog()
     for sequence in (3, 5, 9):
-        waiting.add(heard(sequence))
+        waiting.add(queued(sequence))
     waiting.drop_through(through)
     assert (len(waiting), waiting.bytes) == (left, 4 * left)
 
@@ -39,7 +39,7 @@ def test_it_has_no_room_when_it_holds_more_bytes_than_it_may(monkeypatch: pytest
     waiting = Backlog()
     room = []
     for sequence, data in ((1, b"1234"), (2, b"1234"), (3, b"1")):
-        waiting.add(heard(sequence, data))
+        waiting.add(queued(sequence, data))
         room.append(waiting.has_room(1, 0.0))
     waiting.drop_first()
     room.append(waiting.has_room(1, 0.0))

@@ -1,4 +1,4 @@
-"""What must stay small on a server, whoever writes to it."""
+"""Memory of a server that stays bounded, whatever clients write."""
 
 import json
 from dataclasses import replace
@@ -84,7 +84,7 @@ def test_refused_updates_leave_no_dated_versions() -> None:
 
 
 def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
-    """What comes after it names it as the one before: else nobody who missed it would notice."""
+    """The next update names it as the one before: else a client that missed it would not notice."""
     writer, other = Writer(), Writer()
     needed, waits = writer.type("needed"), writer.type("waits")
     intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
@@ -119,7 +119,7 @@ def test_a_waiting_update_that_was_read_late_expires_in_its_own_time() -> None:
 
 @pytest.mark.parametrize(("versions", "heads"), [(0, 10), (3000, 10), (3, 300_000), (3000, 300_000)])
 def test_metadata_fits_into_a_message(versions: int, heads: int) -> None:
-    """What only informs is left out where it does not fit, oldest first; what decides always stays."""
+    """Informative entries are left out if they do not fit, oldest first; deciding ones stay."""
     dated = [DatedVersion(number, b"f" * 100, number) for number in range(1, versions + 1)]
     facts = SnapshotMetadata(
         position=Position(2, 7, 5),
@@ -144,7 +144,7 @@ def test_metadata_fits_into_a_message(versions: int, heads: int) -> None:
 
 
 async def test_presence_between_two_sweeps_is_bounded(memory: World) -> None:
-    """Newcomers are never sent more than 1 MiB of it, and that is what was said last."""
+    """Newcomers are never sent more than 1 MiB of it, the newest entries."""
     await memory.server(replace(QUICK, presence_seconds=60.0))
     probe = memory.probe
     await probe.start("doc")

@@ -1,4 +1,4 @@
-"""Loads that fail or end early, and stops: what the status says afterwards, and how soon."""
+"""Loads that fail or end early, and stops: the status afterwards, and how soon."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ async def test_a_lost_connection_is_no_failed_load(
 async def test_a_connection_lost_while_loading_is_no_failed_load_either(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DOWN is said as soon as the connection is back."""
+    """DOWN is written as soon as the connection is back."""
     load, write_down, tried = loading.load, Lease.write_down, asyncio.Event()
     _, line = await memory.server(replace(QUICK, retries_max=1))
     probe = memory.probe
@@ -151,7 +151,7 @@ class StuckLoad:
             await self.begun.wait()
 
 
-async def test_a_load_that_takes_too_long_is_told_in_words(
+async def test_a_load_that_takes_too_long_has_an_error_message(
     memory: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has failed like any other that failed, with its reason; the next one may go well."""
@@ -188,7 +188,7 @@ async def test_a_server_that_loses_a_document_stops_loading_it(
     server, _ = await memory.server(replace(QUICK, loads_max=1))
     probe = memory.probe
     await stuck.begin(probe, "doc")
-    operation = await probe.move("doc")  # somebody thought that it was stale
+    operation = await probe.move("doc")  # a client took it for stale
     await probe.start("other")
     answer = await probe.init("doc", operation.encode())
     assert answer.headers[h.SERVER] == server.server_id
@@ -199,7 +199,7 @@ async def test_a_server_that_loses_a_document_stops_loading_it(
 async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes later is in the stream: the next owner takes and answers it."""
+    """A later update is in the stream: the next owner takes and answers it."""
     monkeypatch.setattr(host_loop, "_TURN_SECONDS", 0.0)  # one message a turn
     first, _ = await memory.server()
     probe, writer = memory.probe, Writer()
@@ -217,7 +217,7 @@ async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
     async with host.busy:
         await probe.put("doc", before)
         await queued(3)
-        host.stop("the test says so")
+        host.stop("stopped by the test")
         await probe.put("doc", after)
         await queued(6)
     async with asyncio.timeout(PATIENCE):
@@ -267,7 +267,7 @@ async def test_only_failed_loads_lead_to_error(
 async def test_a_load_that_the_connection_interrupted_has_not_failed(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the connection was lost meanwhile, also a load that fails by itself says DOWN."""
+    """If the connection was lost meanwhile, also a load that fails by itself ends with DOWN."""
     _, line = await memory.server(replace(QUICK, retries_max=0))
 
     async def fails(*_: Any, **__: Any) -> Loaded:

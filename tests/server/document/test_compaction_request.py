@@ -1,4 +1,4 @@
-"""When a compaction is due: the first who wants one says why, and a try answers all."""
+"""Requests of a compaction: the first one gives the reason, and one attempt answers all."""
 
 import random
 

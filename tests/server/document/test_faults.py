@@ -1,4 +1,4 @@
-"""What a server does when NATS loses, lies, disappears, or another server takes its documents."""
+"""A server while NATS loses data, lies or disappears, or another server takes its documents."""
 
 import asyncio
 import shutil

@@ -45,7 +45,7 @@ async def tight() -> AsyncIterator[ClosedWorld]:
 
 
 async def settled(closed: ClosedWorld) -> None:
-    """Return when the server has heard everything that the probe said, and had its turns."""
+    """Return when the server has received everything that the probe sent, and had its turns."""
     await closed.probe.bus.barrier()
     await closed.server.context.transport.bus.barrier()
     for _ in range(20):
@@ -82,7 +82,7 @@ async def test_updates_that_never_end(tight: ClosedWorld) -> None:
 
 
 async def test_a_load_takes_what_is_stored_however_much_others_hold(tight: ClosedWorld) -> None:
-    """What was ACKed was whole in the WAL: the room of a worker says nothing about that."""
+    """An ACKed update was whole in the WAL: the memory limit of a worker does not apply."""
     writer = Writer()
     update = writer.type("x" * 1000)
     await tight.probe.start("kept")
@@ -128,8 +128,8 @@ def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
     assert not any(isinstance(effect, Accepted) for effect in take(writer.type("y" * 200)))
 
 
-def test_a_room_forgets_what_nobody_holds_any_more() -> None:
-    """What is let go makes room at once, and what ends without a word at the next measurement."""
+def test_a_budget_drops_what_is_no_longer_held() -> None:
+    """Released bytes make room at once, lost ones at the next measurement."""
     room = MemoryBudget(1000)
     one, other = ChunkAssembler(room=room), ChunkAssembler(room=room)
     for number in range(9):
@@ -179,7 +179,7 @@ async def test_presence_without_end(tight: ClosedWorld) -> None:
 
 
 async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While answers cannot go out, only so many wait; the rest is told `busy`, or nothing."""
+    """While answers cannot go out, only so many wait; the rest gets `busy`, or nothing."""
     await tight.probe.start("doc")
     host = tight.server.hosts["doc"]
     bus, gate, waiting = tight.server.context.transport.bus, asyncio.Event(), 0
@@ -214,7 +214,7 @@ async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pyte
 
 
 async def test_inits_without_end() -> None:
-    """Of documents that nobody may open any more: declined, and nothing is left behind."""
+    """For documents that may not be opened any more: declined, and nothing is left behind."""
     async with closed_world(replace(QUIET, documents_max=2), world=MemoryNats()) as closed:
         for number in range(50):
             answer = await closed.probe.bus.request(subjects.init(f"doc-{number}"), timeout=10)

@@ -1,4 +1,4 @@
-"""Where a copy of a stored message stands: next, known, behind a gap, or not to be trusted."""
+"""Place of a copy of a stored message: next, known, behind a gap, or not to be trusted."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def stored(sequence: int, time_ns: int) -> StoredMessage:
             HERE,
             TIME - 1,
             UnclearPosition(),
-        ),  # older than what it follows: heard before the stream lost its end
+        ),  # older than what it follows: received before the stream lost its end
     ],
 )
 def test_a_copy(sequence: int, previous: int, time_ns: int, step: Step) -> None:

@@ -54,7 +54,7 @@ async def fill(probe: Probe, writer: Writer) -> tuple[list[bytes], Nack]:
 
 
 async def test_a_full_document_refuses_and_loses_nothing() -> None:
-    """The refusal says so and is final; what was ACKed is there, in memory and after every load."""
+    """The refusal is final and has the reason; ACKed content is there, in memory and after every load."""
     world, writer = MemoryNats(), Writer()
     async with served(world) as (server, probe):
         accepted, no = await fill(probe, writer)
@@ -125,7 +125,7 @@ async def test_loro_again_alone_passes_no_limit(settings: ServerSettings, reason
 
 
 async def test_a_voucher_is_for_a_digest() -> None:
-    """What is no digest is not kept: on an open NATS anybody may send it."""
+    """Text that is no digest is not kept: on an open NATS any client may send it."""
     async with served(MemoryNats()) as (server, probe):
         vouchers = server.context.vouchers
         await probe.bus.publish(subjects.vouched("doc"), b"123 " + b"9" * 100_000 + b" word 456")
@@ -139,7 +139,7 @@ async def test_a_voucher_is_for_a_digest() -> None:
 
 
 async def test_junk_is_called_junk_in_a_full_document() -> None:
-    """What is no update at all is `invalid-update`, not a lack of room."""
+    """Bytes that are no update at all are `invalid-update`, not a lack of room."""
     world, writer = MemoryNats(), Writer()
     async with served(world) as (_, probe):
         await fill(probe, writer)
@@ -161,7 +161,7 @@ async def test_a_snapshot_makes_room() -> None:
         assert server.hosts["doc"].loaded.intake.document_bytes < LIMIT
 
 
-async def test_calls_are_told_too() -> None:
+async def test_calls_are_refused_too() -> None:
     """A patch, an import and a fork that would be too large are refused with the same reason."""
     world, writer = MemoryNats(), Writer()
     async with served(world) as (_, probe):

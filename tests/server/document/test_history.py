@@ -23,7 +23,7 @@ def grown(times: list[int]) -> tuple[History, bytes]:
 
 
 def test_a_version_holds_nothing_younger_than_its_time() -> None:
-    """Asked for a time inside a growing second, the answer is the version before it."""
+    """For a time inside a growing second, the answer is the version before it."""
     start = 1000 * _DAY
     tenth = _SECOND // 10
     made, heads = grown([start, start + tenth, start + 9 * _SECOND, start + 9 * _SECOND + tenth])
@@ -43,7 +43,7 @@ def test_nothing_yet() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=60 * _DAY), max_size=60), st.integers(0, 60 * _DAY))
-def test_any_version_is_told_by_the_updates_up_to_its_time(gaps: list[int], asked: int) -> None:
+def test_any_version_has_the_updates_up_to_its_time(gaps: list[int], asked: int) -> None:
     """Whatever the times: a version's heads are those after the last update that is not younger."""
     times = sorted(gaps)
     made, heads = grown(times)
@@ -73,7 +73,7 @@ def test_thinning_keeps_the_list_short_and_the_newest_there() -> None:
 
 
 def test_it_travels_in_a_snapshots_metadata() -> None:
-    """Encoded, decoded, equal; nonsense is an error that says so."""
+    """Encoded, decoded, equal; nonsense is an error."""
     versions = [DatedVersion(5, b"\x00\xff", 7), DatedVersion(6, b"", 8)]
     assert history.decode(history.encode(versions)) == versions
     for nonsense in ("", "{", "[1]", '[["a","b","c"]]', '[[1,"!!",2]]', '[[1e999,"",2]]', "[" * 100_000):

@@ -1,4 +1,4 @@
-"""A client or server of a later version of the wire meets this one: told so at once, nothing is written."""
+"""A client or server of a later version of the wire is refused at once, and nothing is written."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def test_who_says_nothing_speaks_the_first(theirs: object, fine: bool) -> None:
     assert (later(theirs, "it", advice="wait") == "") is fine
 
 
-async def test_a_client_of_a_later_wire_is_told_to_wait_for_the_servers() -> None:
+async def test_a_client_of_a_later_wire_has_to_wait_for_the_servers() -> None:
     """Its sync is refused with a sentence; one without a version is served as ever."""
     nats = MemoryNats()
     async with Server(nats.connect(), ServerSettings(), **in_memory()), Probe(nats.connect()) as probe:

@@ -52,7 +52,7 @@ async def test_an_overlap_that_waits_for_another_update_is_not_refused_for_good(
 
 
 async def test_a_load_decides_as_a_live_owner_does() -> None:
-    """What came while no server was there is refused by the one that loads it."""
+    """An update that came while no server ran is refused by the one that loads it."""
     world = MemoryNats()
     async with served(world, SETTINGS) as (_, probe):
         await probe.accept("doc", twin("hello"))

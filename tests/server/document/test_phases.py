@@ -71,7 +71,7 @@ async def test_a_document_is_live_again_once_the_wal_is_read_to_its_end(
 async def test_a_reload_that_is_requested_during_a_reload_is_not_lost(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is stored may have changed after the first one read it."""
+    """The stored state may have changed after the first one read it."""
     server, _ = await memory.server()
     await memory.probe.start("doc")
     host, loads = server.hosts["doc"], 0

@@ -42,7 +42,7 @@ from tests.transport.support import Connect
 
 
 async def when_settled(probe: Probe, verb: str) -> dict[str, object]:
-    """The answer of an owner that is not busy loading afresh."""
+    """The answer of an owner that is not busy with another load."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -56,7 +56,7 @@ async def when_settled(probe: Probe, verb: str) -> dict[str, object]:
 # --- where answers go -------------------------------------------------------------------------------
 
 
-async def test_nobody_makes_the_server_publish_where_he_may_not(
+async def test_no_client_makes_the_server_publish_where_it_may_not(
     dial: Connect, serve: Serve, unique: str
 ) -> None:
     """A ping, a call, a chunk or an init with a reply to NATS's API or to the WAL is answered nowhere."""
@@ -66,7 +66,7 @@ async def test_nobody_makes_the_server_publish_where_he_may_not(
         await probe.start(unique)
         await probe.accept(unique, Writer().type("kept"))
         places = ("$JS.API.INFO", subjects.wal(unique))
-        heard = [await probe.hear(place) for place in places]
+        received = [await probe.hear(place) for place in places]
         chunk = probe.split(b"xx", size=1)[0]
         for place in places:
             await line.bus.publish(subjects.ping(unique), reply=place)
@@ -83,7 +83,7 @@ async def test_nobody_makes_the_server_publish_where_he_may_not(
             await probe.call("nonsense", unique)
         assert h.REASON in (await probe.init(unique, b"\xff")).headers
         await line.bus.barrier()
-        assert [queue.qsize() for queue in heard] == [0, 0]
+        assert [queue.qsize() for queue in received] == [0, 0]
         assert await probe.wal.count(subjects.wal(unique)) == 1
 
 
@@ -123,7 +123,7 @@ async def test_what_an_owner_stores_after_a_takeover_does_not_count(
 async def test_a_load_that_comes_late_takes_nothing_from_a_newer_owner(
     memory: World, monkeypatch: pytest.MonkeyPatch, put_down: bool
 ) -> None:
-    """A server that was told nothing of its successor does not put its older token on the snapshot."""
+    """A server that does not know its successor does not put its older token on the snapshot."""
     server, _ = await memory.server()
     probe, snapshots = memory.probe, server.context.snapshots
     await probe.start("doc")
@@ -150,12 +150,12 @@ async def test_a_load_that_comes_late_takes_nothing_from_a_newer_owner(
 @pytest.mark.parametrize(
     ("renewed", "cut_off", "overruled"),
     [(True, False, True), (False, False, False), (True, True, False)],
-    ids=["heard all", "listened late", "was cut off"],
+    ids=["received all", "subscribed late", "was cut off"],
 )
-async def test_only_who_heard_all_overrules_a_down(
+async def test_only_an_owner_without_gaps_overrules_a_down(
     memory: World, renewed: bool, cut_off: bool, overruled: bool
 ) -> None:
-    """A DOWN that nobody signed may hide a newer owner from one that did not hear what was before it."""
+    """An unsigned DOWN may hide a newer owner from one that did not receive the entry before it."""
     server, _ = await memory.server()
     await memory.probe.start("doc")
     lease = lease_of(server, token=50)
@@ -170,7 +170,7 @@ async def test_only_who_heard_all_overrules_a_down(
 
 
 async def test_a_tombstone_that_is_found_need_not_be_stored(memory: World) -> None:
-    """An owner that was about to store its memory, and finds the document deleted, asks for that no more."""
+    """An owner that was about to store its memory, and finds the document deleted, no longer does so."""
     server, _ = await memory.server()
     probe, snapshots = memory.probe, server.context.snapshots
     await probe.start("doc")
@@ -225,14 +225,14 @@ async def test_what_a_load_read_is_a_witness_of_the_epoch(memory: World) -> None
     """A stream that was lost after a load, and gives out the same sequences, is not taken for the old one."""
     await memory.server()
     probe, writer = memory.probe, Writer()
-    await probe.put("doc", probe.split(writer.type("before ")))  # nobody serves it yet: a load reads it
+    await probe.put("doc", probe.split(writer.type("before ")))  # no server owns it yet: a load reads it
     await probe.start("doc")
     memory.nats.rewind(subjects.WAL_STREAM, 0)
     await probe.accept("doc", writer.type("after "))
     assert await probe.value("doc") == {"body": "before after "}
 
 
-async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
+async def test_no_update_is_refused_for_a_trim_line_that_is_not_stored(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next owner may load a snapshot without it and take the update: it is refused for good only then."""
@@ -241,7 +241,7 @@ async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         assert not host.refused.to_move
-        # a load may accept it yet: no ledger says that it is journalled
+        # a load may accept it yet: no coverage record counts it as journalled
         assert covered_through(host.loaded, host.refused).sequence == 2
     await storing
     assert (await probe.refuse("doc", stale)).reason is Reason.HISTORY_TRIMMED
@@ -268,7 +268,7 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
 async def test_anothers_snapshot_does_not_store_our_trim_line(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left while our own attempt meets another's snapshot is still there for the second one."""
+    """Work left while our own attempt meets another's snapshot is still there for the second one."""
     server, host, stale = await before_a_trim(memory)
     probe, begun = memory.probe, list[bool]()
     mark = compaction._mark
@@ -299,7 +299,7 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
 async def test_a_trim_line_that_could_not_be_stored_is_given_up(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is stored decides: the document is loaded from it, and takes what it would take."""
+    """The stored state decides: the document is loaded from it, and accepts what fits to it."""
     server, host, stale = await before_a_trim(memory)
     probe, store = memory.probe, server.context.snapshots
 
@@ -340,7 +340,7 @@ async def test_chunks_are_not_late_because_clocks_are_apart(memory: World) -> No
 
 
 async def test_what_was_stored_before_a_restore_stays_refused(memory: World) -> None:
-    """Whether the owner had read it already or not: a copy of it may have been refused before."""
+    """The owner may have read it already or not: a copy of it may have been refused before."""
     server, _ = await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
@@ -348,7 +348,7 @@ async def test_what_was_stored_before_a_restore_stays_refused(memory: World) -> 
     await probe.call("delete", "doc")
     async with server.hosts["doc"].busy:
         restoring = asyncio.create_task(probe.call("restore", "doc"))
-        await asyncio.sleep(0.05)  # it waits for its turn, before whoever takes what comes now
+        await asyncio.sleep(0.05)  # it waits for its turn, before the update that comes now
         await probe.put("doc", probe.split(writer.type(" not")))
     await restoring
     answer = await probe.answer()
@@ -399,7 +399,7 @@ async def test_a_restore_that_outlives_its_lease_purges_nothing(
 async def test_a_copy_that_follows_what_is_nowhere_is_asked_about(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both were lost, or somebody made it up: it is looked for twice, and not for ever."""
+    """Both were lost, or a client made it up: it is looked for twice, and not for ever."""
     await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
@@ -425,7 +425,7 @@ async def test_a_copy_that_follows_what_is_nowhere_is_asked_about(
 async def test_a_long_upload_is_not_swapped_in_by_who_may_have_lost_the_document(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The revision alone is no fence: a bucket that was made anew gives out the same ones again."""
+    """The revision alone is no fence: a bucket that was created again gives out the same ones."""
     server, _ = await memory.server()
     probe = memory.probe
     await probe.start("doc")
@@ -464,7 +464,7 @@ async def test_renewals_tell_of_an_update_that_had_waited(memory: World) -> None
 
 
 async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
-    """Who missed the last update before a graceful stop hears of no renewal any more: DOWN tells of it."""
+    """A client that missed the last update before a graceful stop learns of it from DOWN alone."""
     server, _ = await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
@@ -479,7 +479,7 @@ async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
 
 
 async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner of now hears each call, too: who is told no by another asks twice, and it is done twice."""
+    """The current owner gets each call, too: a client refused by another repeats it, and it is done twice."""
     server, _ = await memory.server()
     probe, accepted = memory.probe, DocumentJournal.accepted
     reached, go = asyncio.Event(), asyncio.Event()
@@ -511,7 +511,7 @@ async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: p
 async def test_who_has_lost_the_document_shows_nothing_more(
     memory: World, monkeypatch: pytest.MonkeyPatch, within: tuple[type, str]
 ) -> None:
-    """It is told so in the middle of a turn: what it takes then may be refused by the owner of now."""
+    """It learns that in the middle of a turn: the current owner may refuse updates that it takes then."""
     server, _ = await memory.server()
     probe = memory.probe
     await probe.start("doc")
@@ -535,7 +535,7 @@ async def test_who_has_lost_the_document_shows_nothing_more(
 async def test_what_could_not_be_moved_out_of_the_wal_is_tried_again(
     memory: World, monkeypatch: pytest.MonkeyPatch, deleted: bool
 ) -> None:
-    """Not only by a compaction, which may be a day away: reconciliation would look at it for ever."""
+    """Not only by a compaction, which may be a day away: reconciliation would check it for ever."""
     server, _ = await memory.server()
     probe = memory.probe
     await probe.start("doc")
@@ -569,11 +569,11 @@ async def test_a_deleted_document_is_unloaded_whatever_the_wal_has_of_it(memory:
     await until(lambda: so("doc" not in server.hosts))
 
 
-# --- outcomes that nobody knows ---------------------------------------------------------------------
+# --- unknown outcomes ---------------------------------------------------------------------
 
 
 def unknown_swap(server: Server, monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> None:
-    """The next write of metadata is stored or not, and nobody can tell."""
+    """The outcome of the next write of metadata is unknown: stored or not."""
     store = server.context.snapshots
     swap = store._swap
 
@@ -665,7 +665,7 @@ async def test_what_was_refused_stays_out_if_the_stream_goes_back_before_a_resto
 async def test_nothing_is_restored_while_the_stream_goes_back(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it went back within the call itself, whoever asks asks again."""
+    """If the stream went back within the call itself, the client repeats the call."""
     await memory.server()
     probe = memory.probe
     await probe.start("doc")
@@ -699,12 +699,12 @@ async def test_a_refusal_that_comes_before_a_lost_confirmation_is_no_complaint(
         await refused.wait()
         raise OutcomeUnknown("no confirmation")
 
-    async def told(queue: AckQueue, no: RefusedUpdate, *, final: bool) -> None:
+    async def signal(queue: AckQueue, no: RefusedUpdate, *, final: bool) -> None:
         await nack(queue, no, final=final)
         refused.set()
 
     monkeypatch.setattr(MemoryStream, "append", unconfirmed)
-    monkeypatch.setattr(AckQueue, "nack", told)
+    monkeypatch.setattr(AckQueue, "nack", signal)
     with pytest.raises(OutcomeUnknown):
         await acks.submit(b"no update", PATIENCE)
     gc.collect()
@@ -717,7 +717,7 @@ async def test_a_refusal_that_comes_before_a_lost_confirmation_is_no_complaint(
 async def test_updates_behind_one_that_breaks_loro_are_not_blamed(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the forged one is refused and moved; the others are judged by a document loaded afresh."""
+    """Only the forged one is refused and moved; the others are judged by a document loaded again."""
     forged, apply = Writer().type("forged"), Replica.apply
     broken: list[Replica] = []  # as Loro does it: after a panic, every call panics
 
@@ -759,9 +759,9 @@ async def test_updates_behind_one_that_breaks_loro_are_not_blamed(
 async def test_what_a_broken_document_refused_is_judged_again(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refusal of before the fresh load moves nothing: what is good after all is ACKed and stays."""
+    """A refusal from before the fresh load moves nothing: a good update is ACKed and stays."""
     forged, innocent, apply = Writer().type("forged"), Writer().type("innocent"), Replica.apply
-    first: list[Replica] = []  # breaks, and says odd things before it panics
+    first: list[Replica] = []  # breaks, and returns odd results before it panics
 
     def confused(self: Replica, update: bytes, origin: str = "", **options: bool) -> Applied | Unready:
         if update == innocent and (not first or self is first[0]):
@@ -792,7 +792,7 @@ async def test_what_a_broken_document_refused_is_judged_again(
 
 
 async def test_a_lower_limit_counts_for_new_updates_only(memory: World) -> None:
-    """What another server accepted is loaded whatever its size; what comes now must fit."""
+    """Content accepted by another server is loaded whatever its size; new updates must fit."""
     first, _ = await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
@@ -878,10 +878,10 @@ async def test_the_head_is_one_of_the_stream_that_is_there(memory: World) -> Non
     await memory.server()
     up = await probe.start("doc")
     assert up.head <= 2
-    heard = await probe.hear(subjects.accepted("doc"))
+    received = await probe.hear(subjects.accepted("doc"))
     acks = [await probe.accept("doc", writer.type("y")) for _ in range(2)]
     assert acks[-1].sequence <= last.sequence
-    chain = [(await heard.get()).headers for _ in acks]
+    chain = [(await received.get()).headers for _ in acks]
     assert [int(one[h.SEQUENCE]) for one in chain] == [ack.sequence for ack in acks]
     assert int(chain[0][h.PREVIOUS]) == up.head
     assert int(chain[1][h.PREVIOUS]) == acks[0].sequence
@@ -891,7 +891,7 @@ async def test_the_head_is_one_of_the_stream_that_is_there(memory: World) -> Non
 async def test_who_may_have_lost_the_document_refuses_nothing_for_good(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its no may be wrong for the owner of now: the sender is told to look for that one."""
+    """Its refusal may be wrong for the current owner: the sender gets `not-owner`."""
     first, _ = await memory.server()
     probe = memory.probe
     await probe.start("doc")

@@ -16,7 +16,7 @@ from tests.server.worlds import World
 async def test_each_has_its_turn_in_a_round(
     memory: World, monkeypatch: pytest.MonkeyPatch, documents: int, part: int, turns: int
 ) -> None:
-    """However many they are, a round has five turns at most here, and everybody is in it once."""
+    """However many they are, a round has five turns at most here, and each document is in it once."""
     monkeypatch.setattr(scheduler, "_TURN_SECONDS", 3600)
     monkeypatch.setattr(compaction_schedule, "_TURN_DOCUMENTS", 3)
     monkeypatch.setattr(compaction_schedule, "_TURNS_MAX", 5)
@@ -33,7 +33,7 @@ async def test_each_has_its_turn_in_a_round(
 
 
 async def test_who_came_during_a_round_is_in_the_next(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And all are unloaded when nobody uses them."""
+    """And all are unloaded when they are unused."""
     monkeypatch.setattr(scheduler, "_TURN_SECONDS", 0.01)
     monkeypatch.setattr(compaction_schedule, "_TURN_DOCUMENTS", 2)
     server, _ = await memory.server(replace(QUICK, idle_seconds=0.3))

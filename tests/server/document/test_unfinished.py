@@ -72,17 +72,17 @@ async def test_unfinished_chunks_leave_the_wal(serve: Serve, probe: Probe, uniqu
     assert await probe.value(attacked_id) == {"body": "before " + updates * "x"}
 
 
-async def test_a_flooded_document_is_read_and_not_heard(
+async def test_a_flooded_document_is_read_and_not_followed(
     serve: Serve, probe: Probe, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its copies would delay those of all documents; every update is answered, and it is heard again."""
+    """Its copies would delay those of all documents; every update is answered, and it is followed again."""
     monkeypatch.setattr(backlog, "_RATE_BYTES_MAX", 1000)
     server = await serve(TIGHT)
-    bus, heard = server.context.transport.bus, Counter[str]()
+    bus, received = server.context.transport.bus, Counter[str]()
     subscribe = bus.subscribe
 
     async def counted(subject: str, handler: Handler, *, queue: str = "") -> Subscription:
-        heard[subject] += 1
+        received[subject] += 1
         return await subscribe(subject, handler, queue=queue)
 
     monkeypatch.setattr(type(bus), "subscribe", lambda _, *args, **options: counted(*args, **options))
@@ -96,7 +96,7 @@ async def test_a_flooded_document_is_read_and_not_heard(
         one[0].log_id for one in parts
     }
     await probe.accept(unique, writer.type("end"))
-    assert heard[subjects.committed(unique)] > 1
+    assert received[subjects.committed(unique)] > 1
     assert await probe.value(unique) == {"body": writer.text}
 
 
@@ -128,10 +128,10 @@ async def test_a_flooded_document_is_read_in_rounds(
     assert await probe.value(unique) == {"body": writer.text}
 
 
-async def test_a_flooded_document_is_heard_again_after_it_was_restored(
+async def test_a_flooded_document_is_followed_again_after_it_was_restored(
     serve: Serve, probe: Probe, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restoration reads what was not heard; copies that come after it are heard."""
+    """A restoration reads what was not received; copies that come after it are received."""
     server = await serve(TIGHT)
     await probe.start(unique)
     writer = Writer()
@@ -142,7 +142,7 @@ async def test_a_flooded_document_is_heard_again_after_it_was_restored(
     async def waits() -> bool:
         return deleted.compacting.locked()
 
-    async def not_heard() -> bool:
+    async def not_followed() -> bool:
         return deleted.copies is None
 
     with monkeypatch.context() as patch:
@@ -151,7 +151,7 @@ async def test_a_flooded_document_is_heard_again_after_it_was_restored(
             group.create_task(probe.call("restore", unique))
             await until(waits)  # for us, and so it is the next
             await flood(probe, unique, 1)
-            await until(not_heard)
+            await until(not_followed)
     await probe.accept(unique, writer.type("behind"))
     assert await probe.value(unique) == {"body": "before behind"}
 

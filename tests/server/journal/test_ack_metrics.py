@@ -1,4 +1,4 @@
-"""How a server counts its answers, and what its records say of them."""
+"""Counts of a server's answers, and their records."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_back_makes_no_record_that_ends_before_it_begins() -
 
 
 def test_what_could_not_be_written_is_in_the_next_record() -> None:
-    """Nothing is lost, and nothing told twice."""
+    """Nothing is lost, and nothing counted twice."""
     ack_metrics = AckMetrics("server", 100)
     count(ack_metrics, 1, 9, Reason.DELETED)
     record = ack_metrics.take(200)
@@ -66,7 +66,7 @@ def test_what_could_not_be_written_is_in_the_next_record() -> None:
 
 @given(st.lists(st.tuples(answers, st.booleans()), max_size=8))
 def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reason], bool]]) -> None:
-    """However often it is taken, and given back: each answer is told once, in a record that can be read."""
+    """However often it is taken, and given back: each answer is counted once, in a readable record."""
     ack_metrics, now, acked = AckMetrics("server", 0), 0, 0
     reasons: dict[str, int] = {}
     for answered, kept in [*rounds, ([], True)]:

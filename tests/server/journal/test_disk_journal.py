@@ -1,4 +1,4 @@
-"""The journal in a server: an ACK is said when the disk has it, and never else."""
+"""The journal in a server: an ACK is sent when the disk has the update, and never earlier."""
 
 import asyncio
 import random
@@ -244,7 +244,7 @@ async def sent_twice_in_vain(probe: Probe) -> tuple[bytes, str]:
 
 
 async def test_what_waited_in_vain_leaves_no_copy_in_the_wal() -> None:
-    """What an owner gives up, a load gives up too: else a journal's updates are brought back to no end."""
+    """A load gives up the same updates as an owner: else a journal's updates are restored again and again."""
     async with world(TestDisk(), replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
         needed, _ = await sent_twice_in_vain(probe)
         refused = server.hosts["doc"].refused
@@ -319,7 +319,7 @@ async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
 
 
 async def test_a_deletion_is_never_answered_without_its_record() -> None:
-    """If the tombstone was stored and its answer lost, whoever loads it writes the record; so does asking."""
+    """If the tombstone was stored and its answer lost, the next load, or a repeated call, writes it."""
     disk = TestDisk()
     async with world(disk) as (server, probe, _):
         await probe.start("doc")
@@ -335,7 +335,7 @@ async def test_a_deletion_is_never_answered_without_its_record() -> None:
         snapshots.put = unheard  # type: ignore[method-assign, assignment]
         with pytest.raises(Refused):
             await probe.call("delete", "doc")
-        await until(lambda: _deletions(disk, 1))  # by the load, before anybody asks again
+        await until(lambda: _deletions(disk, 1))  # by the load, before a repeated call
         await probe.call("delete", "doc")
         assert await _deletions(disk, 2)
         await _unload(server)
@@ -343,7 +343,7 @@ async def test_a_deletion_is_never_answered_without_its_record() -> None:
         assert await _deletions(disk, 2)
 
 
-async def test_whoever_takes_over_a_deleted_document_journals_the_deletion() -> None:
+async def test_a_takeover_of_a_deleted_document_journals_the_deletion() -> None:
     """An owner that died between tombstone and record leaves it to the next, which has it before UP."""
     first, second = TestDisk(), TestDisk()
     async with world(first) as (server, probe, nats):
@@ -406,7 +406,7 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
 async def test_an_older_ledger_never_comes_behind_a_newer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What expires is not covered any more when it goes, on the disk too, whoever else was saving it."""
+    """An expired record is no longer covered once removed, on the disk too, even beside another save."""
     write, begun, late = coverage.write, threading.Event(), threading.Event()
 
     def first_late(directory: Directory, data: bytes) -> None:
@@ -432,7 +432,7 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
 
 
 def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
-    """What is remembered is at least what was remembered before."""
+    """The recorded position never goes back."""
     directory = FileStorage().directory(tmp_path, create=False)
     for known in (
         EpochWitness(Position(2, 5, 1)),
@@ -446,7 +446,7 @@ def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
 
 
 async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) -> None:
-    """Whoever starts next on the same folder can open it."""
+    """The next server on the same folder can open it."""
     nats = MemoryNats()
     half = Server(nats.connect("one"), QUICK, data=tmp_path)
     there = asyncio.Event()
@@ -466,7 +466,7 @@ async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) 
 
 
 async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_path: Path) -> None:
-    """When damage is found the ledger is not believed: a load journals all that it accepts."""
+    """After damage the coverage record does not count: a load journals all that it accepts."""
     nats = MemoryNats()
     async with Probe(nats.connect("probe")) as probe:
         async with Server(nats.connect("one"), QUICK, data=tmp_path) as server:
@@ -491,7 +491,7 @@ async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_pat
         }
 
 
-async def test_damage_found_later_begins_open_documents_anew() -> None:
+async def test_damage_found_later_journals_open_documents_again() -> None:
     """An open document is journalled with its content again, and is covered only after that."""
     disk = TestDisk()
     async with world(disk) as (server, probe, _):
@@ -510,13 +510,13 @@ async def test_damage_found_later_begins_open_documents_anew() -> None:
         assert isinstance(base, BaseRecord)
         assert Writer(base.content).text == writer.text
         journalling = server.hosts["doc"].journal
-        await until(lambda: so(journalling._whole))  # on the disk, and the host has heard of it
+        await until(lambda: so(journalling._whole))  # on the disk, and the host knows of it
         await _unload(server)
         assert server.journal.covered("doc").base == base.snapshot_digest
 
 
 async def test_a_client_learns_in_time_that_no_server_can_take_its_document() -> None:
-    """With the only journal stopped, whoever asks is told within its timeout, and where to look."""
+    """With the only journal stopped, a caller gets an error within its timeout, with the place to check."""
     disk = TestDisk()
     async with world(disk) as (server, probe, nats):
         await probe.start("doc")
@@ -531,7 +531,7 @@ async def test_a_client_learns_in_time_that_no_server_can_take_its_document() ->
 
 
 async def test_a_journal_that_stops_while_the_server_starts_ends_the_start() -> None:
-    """It never says that it serves: the start fails, with the sentence of the journal."""
+    """It never reports that it serves: the start fails, with the error of the journal."""
     server = Server(MemoryNats().connect("one"), QUICK, data=DATA, storage=TestDisk())
     ensure = server._ensure_streams
 
@@ -556,14 +556,14 @@ async def test_a_journal_that_stops_while_the_server_starts_ends_the_start() -> 
     ],
 )
 def test_the_journal_says_once_why_it_stopped(cause: OSError, sentence: str) -> None:
-    """The cause and the place, and nothing about who told whom."""
+    """The cause and the place, without the path of the report."""
     error = LogFailedError(f"/d/00: the log has stopped: {cause}")
     error.__cause__ = cause
     assert reason(error) == sentence
 
 
 def test_a_disk_that_has_no_room_now_is_waited_for() -> None:
-    """A short write is a full disk, too; the sentence says that the journal goes on by itself."""
+    """A short write is a full disk, too; the message states that the journal continues by itself."""
     error = DiskFullError("/d/00: the disk is full: short write, 1 of 2 bytes")
     error.__cause__ = DiskFull(28, "short write, 1 of 2 bytes", "/d/00/1.seg")
     assert reason(error) == "no space left on the disk of /d/00"
@@ -576,7 +576,7 @@ async def _unload(server: Server, document_id: str = "doc") -> None:
 
 
 async def test_a_load_journals_the_base_and_what_it_replays_before_up() -> None:
-    """A server that takes over has the snapshot and the WAL in its own journal before it says UP."""
+    """A server that takes over has the snapshot and the WAL in its own journal before it writes UP."""
     first, second = TestDisk(), TestDisk()
     writer = Writer()
     async with world(first) as (server, probe, nats):
@@ -695,7 +695,7 @@ def test_a_journal_needs_a_folder() -> None:
 
 
 async def test_durability_stream_writes_no_journal() -> None:
-    """The ACK says what it is worth."""
+    """The ACK has its durability."""
     nats = MemoryNats()
     settings = replace(QUICK, durability="stream")
     async with Server(nats.connect("server"), settings), Probe(nats.connect("probe")) as probe:
@@ -732,7 +732,7 @@ async def test_a_journal_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_wal_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
+async def test_a_wal_that_was_created_again_is_not_taken_for_the_old_one() -> None:
     """With NATS's files gone, sequences begin at 1 again: the ledger does not know these updates."""
     disk = TestDisk()
     writer = Writer()
@@ -744,7 +744,7 @@ async def test_a_wal_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
     stranger = Writer()
     async with world(disk) as (_, probe, _):  # another NATS, the same journal
         parts = probe.split(stranger.type("new"))
-        await probe.put("doc", parts)  # before anybody serves it: replayed at load
+        await probe.put("doc", parts)  # before it has an owner: replayed at load
         await probe.start("doc")
         assert isinstance(await probe.answer(), Ack)
         ids = [record.log_id for _, record in written(disk)[before:] if isinstance(record, UpdateRecord)]

@@ -20,7 +20,7 @@ from tests.server.worlds import World, memory_world
 
 
 class Asking:
-    """Somebody who asks one server for pages."""
+    """A client that requests pages from one server."""
 
     def __init__(self, world: World, server: Server) -> None:
         assert server.journal is not None
@@ -52,7 +52,7 @@ async def write(asking: Asking, writer: Writer, *words: str) -> None:
 
 
 async def test_servers_are_found_with_their_journals(asking: Asking) -> None:
-    """Through the NATS services protocol, by whoever may ask."""
+    """Through the NATS services protocol, by permitted clients."""
     (found,) = await find_servers(asking.world.probe.bus)
     assert (found.server_id, found.durability) == (asking.server.server_id, "journal")
     assert found.journals == (asking.journal,)
@@ -80,7 +80,7 @@ async def test_pages_follow_each_other(asking: Asking) -> None:
 
 
 async def test_a_page_is_waited_for(asking: Asking) -> None:
-    """The answer comes with the next record on the disk, and only with what was asked for."""
+    """The answer comes with the next record on the disk, and only with the requested records."""
     writer = Writer()
     await write(asking, writer, "a")
     after = (await asking.page()).next
@@ -93,7 +93,7 @@ async def test_a_page_is_waited_for(asking: Asking) -> None:
     assert [entry.document for entry in page.entries] == ["doc"]
     nothing = await other
     assert nothing.entries == ()
-    assert int(nothing.next.split(":")[0]) > int(after.split(":")[0])  # it need not be looked at again
+    assert int(nothing.next.split(":")[0]) > int(after.split(":")[0])  # it need not be read again
 
 
 async def test_starting_points(asking: Asking) -> None:

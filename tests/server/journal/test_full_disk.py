@@ -1,4 +1,4 @@
-"""A server whose disk is full: it gives its documents up, says why, and goes on when there is room."""
+"""A server whose disk is full: it closes its documents, and continues when there is room."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -82,7 +82,7 @@ async def test_a_server_goes_on_when_its_disk_has_room(world: Full, partitions: 
     await until(lambda: _is_ready(server))
     await world.probe.start("doc")
     while (ack := await world.probe.answer()).log_id != log_id:
-        pass  # the new owner says older ones again
+        pass  # the new owner sends older ones again
     assert isinstance(ack, Ack)
     assert await world.probe.value("doc") == {"body": world.writer.text}
     stats = server.stats()
@@ -96,7 +96,7 @@ async def test_a_server_goes_on_when_its_disk_has_room(world: Full, partitions: 
 
 
 async def test_the_client_is_given_the_real_cause(world: Full) -> None:
-    """No server takes the document because a disk is full: opening it, a call and the session say so."""
+    """No server takes the document because a disk is full: opening it, a call and the session report that."""
     server, disk = await world.server()
     async with client_of(world.nats, replace(CLIENT, open_seconds=0.3)) as client:
         async with client.open("doc") as session:

@@ -1,4 +1,4 @@
-"""Durability `replicated`: an ACK is said when other servers' disks have it, too."""
+"""Durability `replicated`: an ACK is sent when other servers' disks have it, too."""
 
 import asyncio
 import socket
@@ -39,7 +39,7 @@ def test_every_server_chooses_the_same_and_never_itself(servers: list[str], coun
 
 @given(names, st.text("gh", min_size=1, max_size=3))
 def test_a_newcomer_moves_few(servers: list[str], newcomer: str) -> None:
-    """When a server joins, others are replaced by it or not at all."""
+    """A joining server replaces others, or none."""
     for server in servers:
         before, after = chosen(server, servers, 2), chosen(server, [*servers, newcomer], 2)
         assert set(after) - set(before) <= {newcomer}
@@ -103,15 +103,15 @@ async def test_no_ack_before_another_server_has_it(tmp_path: Path) -> None:
         assert ack.durability == "replicated"  # type: ignore[union-attr]
         assert world.copied("two", "one") == [parts[0].log_id]
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return one.stats()["journal_replicas"] == ["two"]
 
-        await until(told)
+        await until(reported)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_load_that_writes_nothing_waits_for_replicas_too(tmp_path: Path, restarted: bool) -> None:
-    """What our disk has from before is not ACKed as replicated before others have it."""
+    """Earlier content of our disk is not ACKed as replicated before others have it."""
     async with fleet(tmp_path) as world:
         one = await world.server("one")
         probe = await world.probe()
@@ -193,7 +193,7 @@ async def test_a_copy_on_the_same_disk_is_none(tmp_path: Path) -> None:
         assert (await probe.answer()).log_id == parts[0].log_id
 
 
-async def test_the_place_may_be_told(tmp_path: Path) -> None:
+async def test_the_place_may_be_configured(tmp_path: Path) -> None:
     """Servers with one `journal_place` keep no copies for each other, whatever their folders are."""
     async with fleet(tmp_path) as world:
         one = await world.server("one", journal_place="cellar")
@@ -269,7 +269,7 @@ async def test_the_fleet_finds_itself(tmp_path: Path) -> None:
 
 
 async def test_who_does_not_know_the_secret_gets_no_copy(tmp_path: Path) -> None:
-    """With a secret, a stranger on the network neither reads the journal nor counts as a replica."""
+    """With a secret, another host on the network neither reads the journal nor counts as a replica."""
     async with fleet(tmp_path) as world:
         one = await world.server("one", journal_secret="open sesame")
         stranger = await world.server("two", journal_secret="guess")

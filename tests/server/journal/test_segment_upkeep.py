@@ -45,7 +45,7 @@ class Later(SystemClock):
 
 
 class World:
-    """A NATS in memory, servers whose journals are on the disk, and somebody who talks to them."""
+    """A NATS in memory, servers whose journals are on the disk, and a client of them."""
 
     def __init__(self, nats: MemoryNats, folder: Path, probe: Probe) -> None:
         self.nats = nats
@@ -197,7 +197,7 @@ async def test_a_server_that_was_away_erases_when_it_returns(world: World) -> No
         await world.probe.start("secret")
         await world.probe.call("delete", "secret", purge=True)
         await only_the_erasure(world, "two", "secret")
-        # the other has not heard of it: its own records, and those of the copy
+        # the other did not get the announcement: its own records, and those of the copy
         assert isinstance(world.journalled("one", "secret")[0], UpdateRecord)
     async with world.serving("one"):
 
@@ -211,7 +211,7 @@ async def test_a_server_that_was_away_erases_when_it_returns(world: World) -> No
 
 
 async def test_servers_that_run_erase_at_once_and_believe_only_the_tombstone(world: World) -> None:
-    """Who says that a document was erased makes servers look, and no more."""
+    """An announced erasure makes servers check, and no more."""
     async with world.serving("one") as one:
         await fill(world, "secret", "one ")
         await fill(world, "safe", "stays")
@@ -233,7 +233,7 @@ async def _gone(server: Server, document_id: str) -> bool:
 
 
 async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: World) -> None:
-    """What was shipped is replaced there, also where the journal itself has let it go."""
+    """Shipped segments are replaced there, also where the journal itself has let it go."""
     url = f"memory://erased-{next(_names)}"
     settings = replace(QUICK, archive=url, journal_keep_seconds=3600.0)
     async with world.serving(settings=settings) as server:
@@ -274,9 +274,9 @@ def test_an_erasure_that_comes_while_a_segment_is_cleaned_is_done_the_next_time(
     assert [record.key for record in source.records()] == [b"other"]
 
 
-async def test_an_erasure_reaches_partitions_that_nobody_writes_to_any_more(world: World) -> None:
+async def test_an_erasure_reaches_partitions_without_a_writer(world: World) -> None:
     """Those above a number of partitions that was lowered, and those of a worker that is gone, also where
-    it left its last segment open; a partition that somebody holds is left to its holder.
+    it left its last segment open; a partition that another process holds is left to it.
     """
     names = [f"secret-{number}" for number in range(6)]
     async with world.serving("worker-0", replace(QUICK, journal_partitions=2)) as server:
@@ -368,10 +368,10 @@ async def test_what_is_written_is_sealed_and_shipped_after_a_while(world: World)
         assert server.stats()["archive"] == "open"
 
 
-async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
+async def test_an_archive_that_is_away_slows_no_edit_and_is_tried_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told in the statistics; edits go on; segments arrive when it is back; nothing expires before."""
+    """The statistics show it; edits go on; segments arrive when it is back; nothing expires before."""
     url = f"memory://away-{next(_names)}"
     settings = replace(QUICK, archive=url, journal_keep_seconds=3600.0)
 
@@ -385,11 +385,11 @@ async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
             world.clock.ahead += 2 * 86_400  # due: to be sealed, shipped and expired
             await world.probe.start("minutes")
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 await kept(server).run_once()
                 return "it is away" in str(server.stats()["archive"])
 
-            await until(told)
+            await until(reported)
             assert server.stats()["journal_expired"] == 0
             await fill(world, "more", "two ")  # ACKed as ever
         world.clock.ahead += 700
@@ -405,8 +405,8 @@ async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
 # --- retention ------------------------------------------------------------------------------------
 
 
-async def test_with_retention_a_compaction_begins_the_journal_anew(world: World) -> None:
-    """What is inside the retention is enough to rebuild the document: the snapshot is journalled whole."""
+async def test_with_retention_a_compaction_begins_the_journal_again(world: World) -> None:
+    """The records inside the retention rebuild the document: the snapshot is journalled whole."""
     settings = replace(QUICK, journal_keep_seconds=3600.0)
     async with world.serving(settings=settings) as server:
         writer = await fill(world, "minutes", "one ", "two ")
@@ -450,8 +450,8 @@ async def test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covere
         assert [type(record) for record in world.journalled("one", "minutes")] == [BaseRecord]
 
 
-async def test_a_document_that_is_open_while_its_records_expire_is_journalled_anew(world: World) -> None:
-    """Whoever is open is compacted, and so begins the journal anew without being loaded."""
+async def test_a_document_that_is_open_while_its_records_expire_is_journalled_again(world: World) -> None:
+    """An open document is compacted, and so begins its journal again without a load."""
     settings = replace(QUICK, journal_keep_seconds=3600.0, idle_seconds=1e9)
     async with world.serving(settings=settings) as server:
         await fill(world, "minutes", "one ", "two ")

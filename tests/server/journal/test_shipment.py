@@ -52,7 +52,7 @@ def ship(shelf: PartitionArchive, log: BlockingLog) -> list[str]:
 
 
 def test_sealed_segments_arrive_whole_and_once(url: str, journal: BlockingLog) -> None:
-    """What is sealed is copied with a manifest; a second run, and another process, copy nothing more."""
+    """Sealed segments are copied with a manifest; a second run, and another process, copy nothing more."""
     shelf = PartitionArchive(ArchiveStorage(url), "server", "00")
     names = ship(shelf, journal)
     assert len(names) == 2
@@ -102,7 +102,7 @@ def test_a_copy_that_was_broken_off_is_made_again(
 def test_a_store_that_changes_bytes_is_found_out(
     url: str, journal: BlockingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not read back as it was written is not called shipped."""
+    """A segment that does not read back as written does not count as shipped."""
     read = ArchiveStorage.read
 
     def flipped(archive: ArchiveStorage, name: str) -> Iterator[bytes]:
@@ -117,7 +117,7 @@ def test_a_store_that_changes_bytes_is_found_out(
 
 
 def test_a_rewritten_segment_replaces_its_copy(url: str, journal: BlockingLog) -> None:
-    """What was cleaned here is cleaned there with the next shipping."""
+    """A segment cleaned here is cleaned there with the next shipping."""
     shelf = PartitionArchive(ArchiveStorage(url), "server", "00")
     names = ship(shelf, journal)
     clean(journal.directory, lambda _, record: record.key == b"a")
@@ -125,8 +125,8 @@ def test_a_rewritten_segment_replaces_its_copy(url: str, journal: BlockingLog) -
     assert {record.key for record in find(url)[0].records()} == {b"b"}
 
 
-def test_a_store_without_a_driver_is_told_in_a_sentence() -> None:
-    """An unknown scheme, or one whose package is not installed, says what is missing."""
+def test_a_store_without_a_driver_is_one_sentence() -> None:
+    """An unknown scheme, or one whose package is not installed, is an error with the missing package."""
     with pytest.raises(ArchiveError, match="nowhere://x"):
         ArchiveStorage("nowhere://x")
 
@@ -134,10 +134,10 @@ def test_a_store_without_a_driver_is_told_in_a_sentence() -> None:
 @pytest.mark.parametrize("url", ["nowhere://ann:geheim@host/x", "ftp://ann:geheim@127.0.0.1:1/x"])
 def test_a_password_is_in_nothing_that_is_said(url: str) -> None:
     """Sentences about a store go to logs, statuses and dashboards: whether it cannot be or is only away."""
-    with pytest.raises(ArchiveError) as told:
+    with pytest.raises(ArchiveError) as raised:
         ArchiveStorage(url)
-    assert "geheim" not in str(told.value)
-    assert "://...@" in str(told.value)
+    assert "geheim" not in str(raised.value)
+    assert "://...@" in str(raised.value)
 
 
 def test_the_command_ships_by_hand(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_the_command_ships_by_hand(tmp_path: Path) -> None:
     with BlockingLog(worker / "journal" / "00") as log:
         log.append_many((b"a", ["x", 1, n]) for n in range(50))
     url = f"file://{tmp_path}/archive"
-    nobody = lorogo("log", "ship", str(tmp_path / "data"), url, cwd=tmp_path)
-    assert "set it with --server" in refused(nobody)
+    anonymous = lorogo("log", "ship", str(tmp_path / "data"), url, cwd=tmp_path)
+    assert "set it with --server" in refused(anonymous)
     (worker / "server-id").write_text("server-1\n")
     first = said_json(lorogo("log", "ship", str(tmp_path / "data"), url, "--json", cwd=tmp_path))
     assert (first["copied"], first["there"], first["left"]) == (1, 0, 0)

@@ -1,4 +1,4 @@
-"""What a server says when something beside it is not as it should be."""
+"""Warnings of a server about problems outside of it."""
 
 import logging
 import shutil
@@ -19,22 +19,22 @@ from tests.server.support import QUICK, Probe, Writer, until
 async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever runs the server that cannot copy is told why, and not every two seconds."""
+    """The log of a server that cannot copy has the reason, and not every two seconds."""
     with caplog.at_level(logging.WARNING, logger="lorogo_server.journal.replication"):
         async with fleet(tmp_path) as world:
             await world.server("one", journal_secret="open sesame")
             stranger = await world.server("two", journal_secret="guess")
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 return bool(stranger.stats()["copies_trouble"]) and "is not replicated" in caplog.text
 
-            await until(told)
+            await until(reported)
             assert stranger._replicas is not None
             for _ in range(3):
                 stranger._replicas._log_problems()
-    told_of = [words for words in caplog.messages if "is not replicated" in words]
-    assert any("server='one'" in words for words in told_of)
-    assert len(set(told_of)) == len(told_of)
+    warnings = [words for words in caplog.messages if "is not replicated" in words]
+    assert any("server='one'" in words for words in warnings)
+    assert len(set(warnings)) == len(warnings)
 
 
 async def test_damage_that_reconciliation_finds_is_in_the_statistics(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_damage_that_reconciliation_finds_is_in_the_statistics(tmp_path: P
 
 
 async def test_a_start_that_fails_forgets_nothing(tmp_path: Path) -> None:
-    """Where the WAL stood is remembered as it was by a server that could not open its journal."""
+    """The end of the WAL is recorded unchanged by a server that could not open its journal."""
     directory = FileStorage().directory(tmp_path / "journal", create=True)
     known = EpochWitness(Position(7, 4711, 5), 3)
     remember(directory, known)
@@ -70,20 +70,22 @@ async def test_a_start_that_fails_forgets_nothing(tmp_path: Path) -> None:
 
 
 async def test_an_archive_that_can_never_work_is_refused(tmp_path: Path) -> None:
-    """A protocol that nobody knows, or whose driver is not installed: one sentence instead of a start."""
+    """An unknown protocol, or whose driver is not installed: one sentence instead of a start."""
     url = "nothing://backup"
     settings = ServerSettings(archive=url)
     with pytest.raises(InvalidSettings, match=f"the archive {url} cannot be used here"):
         await Server(MemoryNats().connect(), settings, data=tmp_path).__aenter__()
 
 
-async def test_an_archive_that_takes_nothing_is_told_before_there_is_anything_to_ship(tmp_path: Path) -> None:
+async def test_an_archive_that_takes_nothing_is_reported_before_there_is_anything_to_ship(
+    tmp_path: Path,
+) -> None:
     """A file is written there and read back when the server starts."""
     (tmp_path / "file").write_text("not a folder")
     settings = ServerSettings(archive=f"file://{tmp_path}/file/archive")
     async with Server(MemoryNats().connect(), settings, data=tmp_path / "data") as server:
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return str(server.stats()["archive"]).startswith("behind: ")
 
-        await until(told)
+        await until(reported)

@@ -27,7 +27,7 @@ async def see(epochs: EpochTracker, wal: Stream, sequence: int) -> None:
     epochs.saw(Position(epochs.current, stored.sequence, stored.time_ns))
 
 
-async def test_what_is_heard_after_a_reconnect_does_not_hide_what_was_lost_before_it() -> None:
+async def test_messages_after_a_reconnect_do_not_hide_a_loss_before_it() -> None:
     """The witness is kept until it was compared: the stream has grown beyond it while we were away."""
     nats, line, wal = await world()
     epochs = EpochTracker(line)
@@ -46,8 +46,8 @@ async def test_what_is_heard_after_a_reconnect_does_not_hide_what_was_lost_befor
     assert not await epochs.check()  # what was compared is not held against it for ever
 
 
-async def test_what_was_heard_in_doubt_is_a_witness_too() -> None:
-    """The stream goes back a second time before anybody could ask it: both times count."""
+async def test_a_message_received_in_doubt_is_a_witness_too() -> None:
+    """The stream goes back a second time before any server could read it: both times count."""
     nats, line, wal = await world()
     epochs = EpochTracker(line)
     await epochs.check()
@@ -118,7 +118,7 @@ async def test_the_witness_of_another_does_not_stand_for_ours() -> None:
 
 
 async def test_two_witnesses_of_one_sequence_are_both_asked() -> None:
-    """What another recorded after the loss may have the very sequence that we knew before it."""
+    """A record of another server after the loss may have the very sequence that we knew before it."""
     nats, line, wal = await world()
     ours, other = EpochTracker(line), EpochTracker(line)
     await grow(wal, 5)

@@ -19,7 +19,7 @@ TOKEN = 50
 
 
 class Muted:
-    """Statuses that go nowhere; the last one that was sent can be looked at."""
+    """Statuses without effect; the last one can be read."""
 
     value = b""
 

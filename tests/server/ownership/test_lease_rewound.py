@@ -16,7 +16,7 @@ from tests.server.worlds import ShiftedClock
 
 @dataclass
 class Held:
-    """Who is told that the lease is gone."""
+    """Gets the end of the lease."""
 
     why: list[str] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ async def test_a_revision_that_was_given_out_again_is_not_ours(owner: Owner, end
 
 @pytest.mark.parametrize("ends", [False, True], ids=["confirms", "says-down"])
 async def test_an_older_entry_of_ours_is_ours(owner: Owner, ends: bool) -> None:
-    """What it had replaced is there again: the bucket counts from there."""
+    """The replaced entry is there again: the bucket counts from there."""
     owner.lose_end()
     assert await owner.write(Starting("op", 0, 1), "one") == owner.token < owner.lease.revision
     if ends:
@@ -112,7 +112,7 @@ async def test_an_older_entry_of_ours_is_ours(owner: Owner, ends: bool) -> None:
 
 
 async def test_the_last_word_of_an_owner_before_us_ends_it(owner: Owner) -> None:
-    """Our move is lost: whoever asks for the document now may have asked another."""
+    """Our move is lost: a client that wants the document now may have found another owner."""
     owner.lose_end()
     owner.nats.rewind(subjects.STATUS_STREAM, owner.token - 2)
     await owner.write(Down(1), "zero", 5)
@@ -121,7 +121,7 @@ async def test_the_last_word_of_an_owner_before_us_ends_it(owner: Owner) -> None
 
 
 async def test_a_lost_entry_is_acquired_again(owner: Owner) -> None:
-    """Nobody has it: with a new token."""
+    """Without an owner: with a new token."""
     owner.lose_end()
     await owner.statuses.write("another", Down(2), expected_revision=owner.token - 1)
     await owner.lease.confirm()

@@ -20,7 +20,7 @@ class Disk:
         self.tasks = Tasks(lambda error: pytest.fail(str(error)))
 
     async def process(self, *loading: str) -> LoadNotes:
-        """A process that begins these loads, and is killed when the next one is asked for."""
+        """A process that begins these loads, and is killed when the next one is requested."""
         notes = LoadNotes()
         await notes.open(self.directory, self.tasks.spawn)
         for document_id in loading:
@@ -111,7 +111,7 @@ async def test_an_end_is_judged_once() -> None:
 
 
 async def test_a_load_that_ended_is_not_noted_any_more() -> None:
-    """A kill after the load says nothing about its document."""
+    """A kill after the load does not count against its document."""
     disk = Disk()
     for _ in range(4):
         notes = await disk.process("a", "b")

@@ -45,7 +45,7 @@ def not_spawned(work: Work) -> None:
 
 
 async def renewed_at(leases: int, seconds: float) -> int:
-    """How many were renewed so long after they were taken; they are due after 2.7 to 3 s."""
+    """The number of renewals by age; they are due after 2.7 to 3 s."""
     clock, renewed = StillClock(), list[float]()
     renewals = Renewals(clock, random.Random(1), 3.0, not_spawned)
     for _ in range(leases):
@@ -67,7 +67,7 @@ async def test_none_is_renewed_long_before_it_is_due() -> None:
 
 
 async def test_many_are_renewed_together() -> None:
-    """A write and a read of the socket are shared; nobody is renewed late for that."""
+    """A write and a read of the socket are shared; no renewal is late for that."""
     few, many = await renewed_at(10, 2.69), await renewed_at(1000, 2.69)
     assert few == 0
     assert 150 < many < 450
@@ -141,7 +141,7 @@ async def test_leases_that_nats_does_not_confirm_are_one_line_of_the_log(
 async def test_leases_that_a_reconnect_does_not_confirm_are_one_line_of_the_log(
     memory: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server asks for every lease then; the log gets their number."""
+    """The server reads the status of every lease then; the log gets their number."""
     server, _ = await memory.server()
     for number in range(3):
         await memory.probe.start(f"doc-{number}")

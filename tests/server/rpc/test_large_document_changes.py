@@ -83,7 +83,7 @@ async def written(memory: World) -> tuple[Probe, bytes, bytes]:
 
 
 async def _refusal(call: "asyncio.Future[dict[str, object]]") -> Reason | str:
-    """Why the call was refused; what it answered if it was not."""
+    """The reason of the refusal, or the answer."""
     try:
         answer = await call
     except Refused as no:

@@ -1,4 +1,4 @@
-"""What a closed owner lets whom do: every verb, with every kind of token (docs/decisions/0016)."""
+"""Rights on a closed owner: every verb, with every kind of token (docs/decisions/0016)."""
 
 import asyncio
 import contextlib
@@ -73,9 +73,9 @@ async def test_every_verb_with_every_kind_of_token(closed: ClosedWorld, verb: st
     for token, access in everybody.items():
         answer = await closed.asked(verb, "doc", token, _ARGUMENTS.get(verb))
         assert (answer is not DENIED) == (access >= VERBS[verb]), (verb, access, answer)
-    told = closed.server.stats()["calls_refused"]
-    assert isinstance(told, dict)
-    assert told[DENIED.value] == sum(access < VERBS[verb] for access in everybody.values())
+    counts = closed.server.stats()["calls_refused"]
+    assert isinstance(counts, dict)
+    assert counts[DENIED.value] == sum(access < VERBS[verb] for access in everybody.values())
 
 
 async def is_refused(closed: ClosedWorld, token: str) -> bool:
@@ -103,15 +103,15 @@ async def test_what_only_the_body_tells(closed: ClosedWorld) -> None:
         assert (answer is DENIED) == denied, (documents, verb, body, answer)
 
 
-async def test_nobody_may_ask_for_what_there_is_not(closed: ClosedWorld) -> None:
-    """An unknown verb is told to readers only."""
+async def test_unknown_verbs_are_refused(closed: ClosedWorld) -> None:
+    """Only readers learn that a verb is unknown."""
     await closed.probe.start("doc")
     assert await closed.asked("conquer", "doc") is DENIED
     assert await closed.asked("conquer", "doc", mint({"doc": "read"})) is Reason.UNKNOWN_VERB
 
 
 async def test_services_read_without_a_token(closed: ClosedWorld) -> None:
-    """To their own inboxes, where nobody else may listen; nothing but what reads the document as a whole."""
+    """To their own inboxes, to which no other user may subscribe; only calls that read the whole document."""
     await closed.probe.start("doc")
     for inbox in (subjects.SERVER_INBOX, subjects.GATEWAY_INBOX, subjects.OPERATOR_INBOX):
         service = closed.world.connect("service", standing(inbox))
@@ -124,14 +124,14 @@ async def test_services_read_without_a_token(closed: ClosedWorld) -> None:
 
 
 async def test_a_server_that_cannot_check_yet_says_busy() -> None:
-    """While what is revoked is not known nobody is let in, and it is worth asking again."""
+    """While the revocations are unknown every token is refused, with a retriable reason."""
     async with closed_world() as closed:
         await closed.probe.start("doc")
         closed.authority._revocations._known = False  # type: ignore[union-attr]  # as before the first look
         assert await closed.asked("get", "doc", mint({"doc": "read"})) is Reason.BUSY
 
 
-async def test_an_open_server_asks_nobody() -> None:
+async def test_an_open_server_checks_no_token() -> None:
     """Without keys a token changes nothing, not even a bad one."""
     world = MemoryNats()
     async with (
@@ -212,9 +212,9 @@ _FORGED = [
 async def test_no_answer_goes_where_anybody_might_listen(closed: ClosedWorld) -> None:
     """Neither a reply subject nor LORO_RESPONSE_INBOX makes a closed server publish anywhere but to users."""
     await closed.probe.start("doc")
-    heard: list[str] = []
+    received: list[str] = []
     observer = closed.world.connect("observer")
-    await observer.bus.subscribe(">", lambda message: heard.append(message.subject))
+    await observer.bus.subscribe(">", lambda message: received.append(message.subject))
     await observer.bus.barrier()
     bus, token = closed.probe.bus, mint({"doc": "admin"})
     asked = [subjects.ping("doc"), subjects.call("get", "doc"), subjects.init("doc"), subjects.reset("doc")]
@@ -222,14 +222,14 @@ async def test_no_answer_goes_where_anybody_might_listen(closed: ClosedWorld) ->
     for reply in _FORGED:
         for subject in asked:
             await bus.publish(subject, headers={h.TOKEN: token}, reply=reply)
-        (chunk,) = chunks.split(writer.type("a"), f"u{len(heard)}", chunk_bytes_max=100_000, inbox=reply)
+        (chunk,) = chunks.split(writer.type("a"), f"u{len(received)}", chunk_bytes_max=100_000, inbox=reply)
         await closed.probe.wal.append(subjects.wal("doc"), chunk.data, headers=chunk.headers())
     last = await closed.probe.accept("doc", writer.everything())
     assert isinstance(last, Ack)
     ours = set(asked) | {subjects.wal("doc"), subjects.committed("doc"), subjects.accepted("doc")}
     others = {
         subject
-        for subject in heard
+        for subject in received
         if subject not in ours
         and not subject.startswith(("$KV.", "loro.status.", "loro.rejected.", "$O.", "loro.awareness."))
     }
@@ -239,14 +239,14 @@ async def test_no_answer_goes_where_anybody_might_listen(closed: ClosedWorld) ->
 
 
 async def test_an_update_whose_inbox_is_not_a_user_s_is_saved_all_the_same(closed: ClosedWorld) -> None:
-    """What is accepted does not depend on whether a server has keys; only nobody is told."""
+    """Keys of a server do not change the accepted updates; only the answer is missing."""
     await closed.probe.start("doc")
     writer = Writer()
     (chunk,) = chunks.split(writer.type("kept"), "u1", chunk_bytes_max=100_000, inbox="_INBOX.x")
-    heard = await closed.probe.hear("_INBOX.>")
+    received = await closed.probe.hear("_INBOX.>")
     await closed.probe.wal.append(subjects.wal("doc"), chunk.data, headers=chunk.headers())
     await closed.probe.accept("doc", writer.type("!"))
-    assert heard.empty()
+    assert received.empty()
     answer = await closed.asked("get", "doc", mint({"doc": "read"}))
     assert isinstance(answer, dict)
     assert answer["value"] == {"body": "kept!"}

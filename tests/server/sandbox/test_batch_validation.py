@@ -74,7 +74,7 @@ async def test_what_gathers_while_one_is_tasted_is_tasted_together(sandbox: Deco
 
 
 async def test_behind_what_ends_the_worker_nothing_is_known(sandbox: DecodeSandbox) -> None:
-    """What came before it is fine; it is judged alone, and what came behind it is good."""
+    """Updates before it are fine; it is judged alone, and updates behind it are good."""
     tasting, writer = Tasting(sandbox), Writer()
     updates = [writer.type("a"), deadly(), writer.type("b")]
     assert await tasting.known(tasting.add(*updates)) == [True, False, False]
@@ -143,7 +143,7 @@ async def test_some_are_not_tasted_ahead(sandbox: DecodeSandbox, monkeypatch: py
     assert BatchValidation(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
 
 
-async def test_at_the_end_nobody_is_left_waiting(sandbox: DecodeSandbox) -> None:
+async def test_at_the_end_no_caller_is_left_waiting(sandbox: DecodeSandbox) -> None:
     """Nothing is known of what was not begun."""
     tasting = Tasting(sandbox)
     added = tasting.add(b"one")
@@ -153,7 +153,7 @@ async def test_at_the_end_nobody_is_left_waiting(sandbox: DecodeSandbox) -> None
 
 @pytest.mark.parametrize("whole", [True, False], ids=["one message", "chunks"])
 async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
-    """That the last chunk can be decoded says nothing about all of them together."""
+    """A last chunk that decodes proves nothing about all of them together."""
     sandbox = Suspicious(suspects=False)
     lane = ValidationThread(sandbox)
     intake = Intake(
@@ -181,7 +181,7 @@ def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(sandbox: Decod
     process = sandbox.process
     assert process is not None
     portion = ValidationBatch()
-    process._batch, process.due = portion, 0.0  # long overdue: nobody answers
+    process._batch, process.due = portion, 0.0  # long overdue: no answer
     with pytest.raises(InvalidUpdate):
         sandbox.validate(deadly())
     assert (portion.done, portion.valid_count) == (True, 0)
@@ -224,7 +224,7 @@ async def test_what_is_read_is_tasted_together_and_keeps_its_order(
 
 
 async def test_few_bytes_are_read_ahead(sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a WAL is, only so much of it waits in memory for the taster."""
+    """However long a WAL is, only so much of it waits in memory for the sandbox."""
     monkeypatch.setattr(batch_validation, "_AHEAD_BYTES_MAX", 1000)
     read: list[int] = []
 
@@ -242,6 +242,6 @@ async def test_few_bytes_are_read_ahead(sandbox: DecodeSandbox, monkeypatch: pyt
     assert taken == 20
 
 
-async def test_without_a_taster_nothing_is_read_ahead() -> None:
+async def test_without_a_sandbox_nothing_is_read_ahead() -> None:
     found = [one async for one in batch_validation.validate_ahead(_stored([b"a", b"b"]), None)]
     assert [(stored.data, is_valid) for stored, is_valid in found] == [(b"a", False), (b"b", False)]

@@ -32,7 +32,7 @@ def doubling(times: int) -> list[object]:
 
 
 def where_it_ran(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[bool]:
-    """Whether each call of that function ran on the event loop's thread."""
+    """True for each call of that function ran on the event loop's thread."""
     inner: Callable[..., Any] = getattr(module, name)
     ran: list[bool] = []
 

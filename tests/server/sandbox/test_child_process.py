@@ -115,7 +115,7 @@ async def test_what_a_child_raises_is_raised_by_the_call() -> None:
 
 @pytest.mark.parametrize(("number", "reason"), [("SIGXCPU", "too-large"), ("SIGABRT", "failed")])
 async def test_a_child_that_ends_early_is_refused(number: str, reason: str) -> None:
-    """When its CPU seconds are over the call is `too-large`; when native code ends it, `failed`."""
+    """Beyond its CPU seconds a call is `too-large`; if native code ends it, `failed`."""
 
     def work() -> bytes:
         os.kill(os.getpid(), signal.Signals[number])
@@ -178,7 +178,7 @@ async def test_without_a_fork_the_loop_exports_and_makes_no_call(monkeypatch: py
 
 
 async def test_a_call_does_not_wait_for_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the children of others take long, the call is refused as `busy`, and the next one has its turn."""
+    """While the children of others are slow, the call is refused as `busy`, and the next one has its turn."""
     monkeypatch.setattr(child_process, "_TURN_SECONDS", 0.01)
     children = ChildProcesses()
     async with children.turn("doc"):

@@ -1,4 +1,4 @@
-"""The taster: an update that ends processes ends that one, and is refused."""
+"""The decode sandbox: an update that ends processes ends that one, and is refused."""
 
 import errno
 import os
@@ -47,7 +47,7 @@ def sandbox() -> Iterator[DecodeSandbox]:
 
 
 def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
-    """The reason for all of this: should it fail one day, Loro has mended it."""
+    """The reason for all of this: if it fails one day, Loro has fixed it."""
     code = "import sys; from lorogo_protocol.loro import crdt; crdt.try_decoding(sys.stdin.buffer.read())"
     done = subprocess.run(
         [sys.executable, "-c", code], input=deadly(), capture_output=True, timeout=60, check=False
@@ -57,7 +57,7 @@ def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
 
 
 def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It decodes what strangers wrote: there is nothing in it to be had."""
+    """It decodes untrusted bytes, and has no secrets."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
     sandbox = DecodeSandbox()
     sandbox.start()
@@ -70,7 +70,7 @@ def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch
     assert b"s3cret" not in environment
 
 
-def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(sandbox: DecodeSandbox) -> None:
+def test_an_update_that_ends_a_sandbox_is_refused_and_the_next_is_validated(sandbox: DecodeSandbox) -> None:
     """We go on, and so does the tasting."""
     writer = Writer()
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(sandbox: Dec
     "data", [b"", b"loro", b"x" * 100, bytes(300_000)], ids=["empty", "cut", "junk", "large"]
 )
 def test_what_is_no_update_is_let_through(sandbox: DecodeSandbox, data: bytes) -> None:
-    """What is wrong with it is found, and told, by who imports it."""
+    """The importing process finds the error, and reports it."""
     sandbox.validate(data)
 
 
@@ -121,8 +121,8 @@ def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(sandbox
 
 
 @pytest.mark.parametrize("killed", ["parent", "worker", "both"])
-def test_a_taster_that_somebody_killed_is_replaced(sandbox: DecodeSandbox, killed: str) -> None:
-    """What comes next is tasted all the same: by the next worker, or by the one that was kept ready."""
+def test_a_killed_sandbox_is_replaced(sandbox: DecodeSandbox, killed: str) -> None:
+    """The next update is validated as before: by the next worker, or by the spare one."""
     parent, worker = processes(sandbox)
     for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
         pidfd = watched(pid)
@@ -134,7 +134,7 @@ def test_a_taster_that_somebody_killed_is_replaced(sandbox: DecodeSandbox, kille
     assert (processes(sandbox)[0] == parent) is (killed == "worker")
 
 
-def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
+def test_a_sandbox_that_does_not_answer_does_not_judge_the_update() -> None:
     """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
     sandbox = DecodeSandbox(seconds=60.0)
     sandbox.start()
@@ -150,7 +150,7 @@ def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
     sandbox.stop()
 
 
-def test_a_taster_for_which_there_is_no_process_lets_everything_through(
+def test_a_sandbox_without_a_process_lets_everything_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As without one; when there is room again, it is started."""
@@ -168,10 +168,10 @@ def _no_room(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.EAGAIN, "no more processes")
 
 
-def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
+def test_a_good_update_is_not_refused_when_the_sandbox_is_short_of_memory(
     sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rust ends the process then as well, and says how much it asked for: no more than is honest."""
+    """Rust ends the process then as well, and reports the wanted size: no more than a good update needs."""
     ends = noted_ends(monkeypatch)
     for pid in processes(sandbox):  # a worker that is forked later has its parent's limit
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (2 << 20),) * 2)
@@ -244,7 +244,7 @@ def used_bytes(pid: int) -> int:
     ],
 )
 def test_what_an_end_says_about_the_update(ended: WorkerExit, size: int, verdict: ExitVerdict) -> None:
-    """Asking for absurdly much is a proof; an end in native code without a word, a suspicion."""
+    """An absurd allocation is a proof; an end in native code without a message, a suspicion."""
     assert classify_exit(ended, size) is verdict
 
 
@@ -283,7 +283,7 @@ _WORDS = b"memory allocation of 4096 bytes failed\n"
     ],
 )
 def test_only_the_last_words_of_a_process_say_what_it_asked_for(code: int, words: bytes, asked: int) -> None:
-    """A panic may quote what a stranger wrote, and one before belongs to another update."""
+    """A panic may quote untrusted bytes, and one before belongs to another update."""
     assert requested_bytes(code, words) == asked
 
 
@@ -353,7 +353,7 @@ decode_sandbox.main()
         sandbox.stop()
 
 
-def test_a_stopped_taster_leaves_no_process(sandbox: DecodeSandbox) -> None:
+def test_a_stopped_sandbox_leaves_no_process(sandbox: DecodeSandbox) -> None:
     """The end of its input is its end."""
     pidfds = [watched(pid) for pid in processes(sandbox)]
     assert sandbox._spare is not None
@@ -366,15 +366,15 @@ def test_a_stopped_taster_leaves_no_process(sandbox: DecodeSandbox) -> None:
 _SERVER = """
 import sys
 from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
-taster = DecodeSandbox()
-taster.start()
-taster.validate(b"")
-print(taster._process.popen.pid, taster._spare.popen.pid, flush=True)
+sandbox = DecodeSandbox()
+sandbox.start()
+sandbox.validate(b"")
+print(sandbox._process.popen.pid, sandbox._spare.popen.pid, flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_server_that_is_killed_leaves_no_taster() -> None:
+def test_a_server_that_is_killed_leaves_no_sandbox() -> None:
     """The end of input is what a killed process leaves, too."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -387,15 +387,15 @@ def test_a_server_that_is_killed_leaves_no_taster() -> None:
         wait_for_end(*pidfds)
 
 
-async def test_without_a_taster_everything_is_let_through() -> None:
+async def test_without_a_sandbox_everything_is_let_through() -> None:
     """As on a server that an app runs inside itself."""
     await skip_validation(deadly())
 
 
-async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serves_on(
+async def test_a_server_with_a_sandbox_refuses_a_deadly_update_for_good_and_serves_on(
     serve: Serve, probe: Probe, unique: str, sandbox: DecodeSandbox
 ) -> None:
-    """Its sender is told no, it is quarantined and leaves the WAL, and the document is as good as before."""
+    """Its sender gets a NACK, it is quarantined and leaves the WAL, and the document is as good as before."""
     await serve(ServerSettings(), sandbox=sandbox)
     await probe.start(unique)
     writer = Writer()
@@ -432,7 +432,7 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
 
 
 async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_path: Path) -> None:
-    """It was imported once, and ACKed; what nobody has accepted yet is refused as ever."""
+    """It was imported once, and ACKed; an update that is not accepted yet is refused."""
     nats = MemoryNats()
     kept, fresh = Writer().type("kept"), Writer().type("fresh")
     async with Probe(nats.connect("probe")) as probe:
@@ -456,7 +456,7 @@ async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_pat
 async def test_a_full_document_is_served_on_after_a_deadly_update(
     serve: Serve, probe: Probe, unique: str, sandbox: DecodeSandbox
 ) -> None:
-    """Whether there is room is asked after the tasting: that, too, decodes what a stranger sent."""
+    """The size limit is checked after the sandbox: that, too, decodes untrusted bytes."""
     await serve(ServerSettings(document_bytes_max=64), sandbox=sandbox)
     await probe.start(unique)
     assert len(deadly()) > 64

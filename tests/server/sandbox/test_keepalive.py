@@ -61,14 +61,14 @@ def test_it_helps_for_a_minute_at_most() -> None:
 
 
 async def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it needs it is told by its standard input."""
+    """Its settings come by its standard input."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
     keepalive = KeepaliveProcess("nats://127.0.0.1:9")
     await keepalive.start("server-1", 3.0)
     try:
         assert keepalive._process is not None
         place = Path(f"/proc/{keepalive._process.pid}/environ")
-        async with asyncio.timeout(10):  # empty until the process has become the pacemaker
+        async with asyncio.timeout(10):  # empty until the process has become the keepalive process
             while not (environment := place.read_bytes()):  # noqa: ASYNC110, ASYNC240  # of the kernel
                 await asyncio.sleep(0.01)
     finally:
@@ -155,7 +155,7 @@ async def test_a_process_that_blocks_its_loop_keeps_its_lease_and_a_stopped_one_
             await asyncio.sleep(0.3)
             stopped_at = await statuses.read("doc")
             assert cpu_seconds(process.pid) is None
-            await asyncio.sleep(2)  # time in which a pacemaker that is fooled would renew
+            await asyncio.sleep(2)  # time in which a deceived keepalive process would renew
             assert await statuses.read("doc") == stopped_at
         finally:
             process.kill()

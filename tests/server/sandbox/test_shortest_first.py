@@ -7,7 +7,7 @@ from lorogo_server.sandbox.shortest_first import ShortestFirst
 
 
 async def _finished(turns: ShortestFirst, sizes: list[int]) -> tuple[list[int], list[asyncio.Task[None]]]:
-    """What is let in, in that order; the first holds its turn until all others wait."""
+    """The admitted calls, in order; the first holds its turn until all others wait."""
     order: list[int] = []
 
     async def one(size: int) -> None:

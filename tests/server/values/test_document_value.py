@@ -53,7 +53,7 @@ def test_an_empty_document_has_no_roots() -> None:
 
 @pytest.mark.parametrize("text_first", [True, False])
 def test_of_two_roots_with_one_name_the_one_with_content_is_read(text_first: bool) -> None:
-    """A root of another type that somebody merely opened does not hide the content."""
+    """A root of another type that a client merely opened does not hide the content."""
     doc = Replica().doc
     if text_first:
         doc.get_text("x")

@@ -151,7 +151,7 @@ EDITS = [
     (op("add", "", {}), "", {}),
     (op("copy", "", **{"from": "/map/map"}), "", {"k": "v"}),
     (op("move", "", **{"from": ""}), "", value(sample())),
-    # values that JSON says in its own way
+    # values with a JSON form of their own
     (op("add", "/map/b", {"$bytes": "YWI="}), "/map/b", b"ab"),
     (op("add", "/map/f", {"$float": "Infinity"}), "/map/f", math.inf),
 ]
@@ -356,7 +356,7 @@ def test_nothing_gets_nested_deeper_than_the_limit() -> None:
     ],
 )
 def test_a_patch_above_its_budget_ends_early(operations: list[object]) -> None:
-    """What a patch reads and creates in all is bounded, however few its operations are."""
+    """The work of a patch is bounded, however few its operations are."""
     with pytest.raises(OverBudget):
         apply_patch(sample(), operations, WorkMeter(LOOP_WORK_MAX).spend)
 
@@ -383,7 +383,7 @@ def test_an_operation_spends_its_units_before_it_writes() -> None:
     assert doc.len_ops == before
 
 
-def test_a_failed_test_of_a_huge_value_is_told_briefly() -> None:
+def test_a_failed_test_of_a_huge_value_has_a_short_message() -> None:
     """The sentence of a refusal has the beginning of a value, as `repr` would show it."""
     with pytest.raises(PatchError) as caught:
         apply_patch(sample(), [op("test", "/map", [{"a": [1, None]}] * 100_000)])
@@ -404,7 +404,7 @@ def merged(base: LoroDoc, *patches: list[object]) -> Any:
 
 
 def test_objects_and_arrays_become_containers() -> None:
-    """What a patch adds can be edited by two people at once, and both edits stay."""
+    """Content added by a patch can be edited by two people at once, and both edits stay."""
     doc = sample()
     apply_patch(doc, [op("add", "/map/new", {"list": [1]})])
     new = contained(doc, "new")
@@ -431,7 +431,7 @@ def test_a_string_over_a_text_is_a_minimal_diff() -> None:
 def test_a_text_too_different_for_a_diff_is_rewritten_between_its_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """When a finer diff takes too long, the part between the first and the last difference changes."""
+    """If a finer diff takes too long, the part between the first and the last difference changes."""
     monkeypatch.setattr(editor, "TEXT_DIFF_MILLISECONDS", 0.0)
     monkeypatch.setattr(editor, "TEXT_DIFFS_SLOW_MAX", 1)
     doc = Replica().doc
@@ -532,7 +532,7 @@ def test_a_removed_root_may_come_back_as_something_else() -> None:
 
 @pytest.mark.parametrize("first", ["text", "map"])
 def test_of_two_roots_with_one_name_the_one_with_content_counts(first: str) -> None:
-    """A root of another type that somebody merely opened is not in the way."""
+    """A root of another type that a client merely opened is not in the way."""
     doc = Replica().doc
     if first == "text":
         doc.get_text("x")
@@ -800,7 +800,7 @@ def without_empty_roots(document: Any) -> Any:
 @settings(max_examples=300, deadline=None)
 @given(cases())
 def test_a_patch_gives_what_another_implementation_gives(case: tuple[LoroDoc, list[Any], Any]) -> None:
-    """On the plain value a patch means what RFC 6902 says; as an update it means the same elsewhere."""
+    """On the plain value a patch has the meaning of RFC 6902; as an update it means the same elsewhere."""
     doc, operations, expected = case
     before = value(doc)
     fork = doc.fork()
@@ -825,12 +825,12 @@ def test_a_counter_set_to_a_fraction_is_that_but_for_rounding_elsewhere() -> Non
 @settings(max_examples=100, deadline=None)
 @given(documents(), st.dictionaries(st.sampled_from(["map", "list", "movable", "text", "new"]), VALUES))
 def test_the_whole_document_can_be_replaced(doc: LoroDoc, wanted: dict[str, Any]) -> None:
-    """Replacing the document gives exactly the roots that were asked for, where their types allow it."""
+    """Replacing the document gives exactly the roots that were requested, where their types allow it."""
     fork = doc.fork()
     try:
         apply_patch(fork, [op("replace", "", wanted)])
     except PatchError as error:
-        assert "root" in error.problem  # noqa: PT017 - either way is allowed, and says why
+        assert "root" in error.problem  # noqa: PT017 - either way is allowed, with a reason
     else:
         assert same(value(fork), wanted)
         doc.import_(fork.export(ExportMode.Updates(doc.oplog_vv)))

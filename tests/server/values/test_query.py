@@ -70,7 +70,7 @@ def test_any_value_can_be_asked(value: object) -> None:
 
 
 def test_answers_are_plain_json() -> None:
-    """What comes back is made of dict, list and scalars only, with bytes in their JSON form."""
+    """The result is made of dict, list and scalars only, with bytes in their JSON form."""
     (found,) = query({"a": {"b": b"ab", "c": [1, {}]}}, ["$..*"])
     assert json.loads(json.dumps(found)) == found
     assert {type(item) for item in found} == {dict, list, str, int}
@@ -102,7 +102,7 @@ def test_answers_are_plain_json() -> None:
     ],
 )
 def test_a_bad_expression_is_named_with_its_problem(expression: str, problem: str) -> None:
-    """The error quotes the expression, shortened, and says what is wrong with it."""
+    """The error quotes the expression, shortened, and has the problem."""
     with pytest.raises(QueryError) as caught:
         query(STORE, ["$.store", expression])
     error = caught.value
@@ -227,7 +227,7 @@ def test_a_container_id_is_shown() -> None:
     "value", [{"$bytes": "?"}, {"$bytes": "YWI"}, {"$float": "1"}, [{"a": {"$bytes": "é"}}]]
 )
 def test_a_wrong_json_form_is_an_error(value: object) -> None:
-    """A map that says it is bytes, and is not, is refused."""
+    """A map in the form of bytes that is not one is refused."""
     with pytest.raises(ValueError, match=r"\$(bytes|float)"):
         from_json(value)
 

@@ -1,9 +1,9 @@
 """(1) No ACKed update is ever missing.
 
-An ACK that a server published, whoever hears it, names an update; its operations are in a fresh load at the
-end. So are those of calls whose answer is a receipt, and a fork is there as it was made. Two things end the
-promise: the document was deleted after the update came (and not restored whole), or the ACK said `stream`
-and the broker lost messages after it. A tombstone from before the update, lost and brought back, ends none.
+A published ACK names an update, whose operations are in a fresh load at the end. So are those of calls whose
+answer is a receipt, and a fork is there as it was made. Two things end the promise: the document was deleted
+after the update came (and not restored whole), or the ACK had durability `stream` and the broker lost
+messages after it. A tombstone from before the update, lost and restored, ends none.
 """
 
 from typing import TYPE_CHECKING
@@ -86,7 +86,7 @@ class NothingAckedIsMissing:
 
     async def _find(self, world: Rest, update: ev.Update) -> None:
         ends = await self._record.fresh_ends(world, update.document)
-        if ends is None:  # deleted: whether anybody asked for that is another's question
+        if ends is None:  # deleted: another checker judges whether a call requested it
             loaded = await self._record.fresh(world, update.document)
             if update.number > self._buried.get(_tombstone(update.document, loaded.facts), update.number):
                 words = f"{update.words} was ACKed (event {update.acked}), and an older tombstone buries it"
@@ -101,7 +101,7 @@ class NothingAckedIsMissing:
 
 
 def _tombstone(document: str, facts: SnapshotMetadata) -> tuple[str, int, int, int]:
-    """What tells one deletion from another."""
+    """Identity of a deletion."""
     return document, facts.generation, facts.deleted_ns, facts.erased_ns
 
 

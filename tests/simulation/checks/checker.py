@@ -1,4 +1,4 @@
-"""What a checker is, and what it says when an invariant is broken."""
+"""A checker, and the violation that it raises when an invariant is broken."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -39,14 +39,14 @@ class Rest(Protocol):
     def clients(self) -> Sequence[Someone]: ...
 
     async def fresh(self, document_id: str) -> Loaded:
-        """What a server that knows nothing loads now."""
+        """Load a document as a server without state does now."""
 
 
 class Checker(Protocol):
     """One invariant."""
 
     name: str
-    wants: Kinds  # the events that it looks at
+    wants: Kinds  # the events that it reads
 
     def look(self, event: Event) -> None:
         """Something happened. Raises Violation."""

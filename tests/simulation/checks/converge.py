@@ -67,7 +67,7 @@ class ReplicasConverge:
         raise Violation(self.name, f"{who} differ in {'; '.join(differing)}", document)
 
     def _left_over(self, document: str, theirs: ev.Ends, ends: ev.Ends) -> bool:
-        """Whether all that a fresh load has more are updates that no owner accepted."""
+        """True if all that a fresh load has more are updates that no owner accepted."""
         loose = [
             span
             for update in self._record.wal.all()

@@ -1,11 +1,11 @@
 """(6) Nothing deleted comes back.
 
-A tombstone is stored only of what somebody asked to delete. From then on the document's metadata stay a
-tombstone, until somebody asked for a restore and it raised the generation; what was erased stays erased.
-Whoever asks the owner for the content after a deletion was answered gets none. At the end a fresh load
-finds the document deleted; also if the broker lost the tombstone after the deletion was answered, as long
-as nobody opened the document before it was stored again. If somebody did, it has a new life, and that may be
-stored over the old tombstone when a journal has brought it back; over no other.
+A tombstone is stored only after a request to delete. From then on the document's metadata stay a tombstone,
+until a requested restore raised the generation; an erased document stays erased. After a deletion was
+answered the owner returns no content. At the end a fresh load finds the document deleted; also if the broker
+lost the tombstone after the deletion was answered, as long as no client opened the document before it was
+stored again. If one did, the document has a new incarnation, which may be stored over the old
+tombstone when a journal has restored that; over no other.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class DeletedStaysDeleted:
     def __init__(self, record: "Record") -> None:
         self._record = record
         self._dead: dict[str, _Death] = {}
-        self._restores: dict[str, set[int]] = {}  # that were asked for, and not answered with success
-        self._unwanted: set[str] = set()  # what somebody asked to delete
+        self._restores: dict[str, set[int]] = {}  # that were requested, and not answered with success
+        self._unwanted: set[str] = set()  # documents with a request to delete
         self._outlived: set[tuple[str, int, int]] = set()  # deletions: document, generation, time
 
     def look(self, event: ev.Event) -> None:
@@ -56,7 +56,7 @@ class DeletedStaysDeleted:
             case ev.StatusStored(document=document, entry=entry):
                 death = self._dead.get(document)
                 if death is not None and death.lost and entry.server and not entry.lease:
-                    del self._dead[document]  # it has a new life, of which an operator is told
+                    del self._dead[document]  # it has a new incarnation, which is reported to an operator
                     self._outlived.add((document, death.generation, death.deleted_ns))
             case ev.Lost(stream=subjects.SNAPSHOT_STREAM, documents=documents):
                 self._lost(documents)
@@ -67,7 +67,7 @@ class DeletedStaysDeleted:
         facts, death = head.facts, self._dead.get(head.document)
         if facts.deleted:
             if head.document not in self._unwanted:
-                raise Violation(self.name, f"{event.line} deleted what nobody asked for", head.document)
+                raise Violation(self.name, f"{event.line} deleted without a request", head.document)
             known = death or _Death(facts.generation, facts.lease, False, facts.deleted_ns)
             if known.erased and (not facts.erased_ns or head.size):
                 raise Violation(self.name, f"{event.line} stored what was erased", head.document)
@@ -84,7 +84,7 @@ class DeletedStaysDeleted:
             words = f"{event.line} stored a snapshot of generation {facts.generation} over the tombstone"
             raise Violation(self.name, words, head.document)
         if not self._restores.get(head.document) and not death.outlived:
-            raise Violation(self.name, f"{event.line} restored what nobody asked for", head.document)
+            raise Violation(self.name, f"{event.line} restored without a request", head.document)
         del self._dead[head.document]
         self._outlived.add((head.document, death.generation, death.deleted_ns))
 
@@ -93,14 +93,14 @@ class DeletedStaysDeleted:
         death = self._dead.get(asked.document)
         if asked.verb == "delete" and death is not None:
             death.answered = death.answered or answered.number
-            death.outlived = False  # it is asked for now
+            death.outlived = False  # a call requests it now
             self._outlived.discard((asked.document, death.generation, death.deleted_ns))
         if asked.verb == "restore":
             self._restores.get(asked.document, set()).discard(asked.number)
         if asked.verb != "sync" or death is None or death.lost or not death.answered:
             return
         lease = answered.facts.get("lease")
-        # Whoever lost the document before may still say things: their token tells on them.
+        # A former owner may still publish: its token shows that.
         if asked.number > death.answered and isinstance(lease, int) and lease >= death.lease:
             words = f"{answered.line} answered a sync with content after the deletion was answered"
             raise Violation(self.name, words, asked.document)

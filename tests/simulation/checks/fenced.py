@@ -2,8 +2,8 @@
 
 Fenced writes are statuses that carry a token, metadata of snapshots, and purges. Statuses: their tokens
 never go back. Snapshots: neither, and from a token's first UP on nothing older is stored (before that, it
-has not put itself on the snapshot yet). Purges: whoever purges has stored or claimed a snapshot that covers
-it, and written its status with its own token after that. A token that the status bucket gave out before it
+is not on the snapshot yet). Purges: the purging server has stored or claimed a snapshot that covers the
+purge, and written its status with its own token after that. A token that the status bucket gave out before it
 was lost is compared with none that came after; a lost snapshot frees the document of its tokens.
 
 An ACK: the update is whole in the WAL before it, and its lease is a token that this server has got for this
@@ -57,7 +57,7 @@ class WritesAreFenced:
             case ev.Acked():
                 self._acked(event)
             case ev.Accepted():
-                self._token_of(event.line, event.document, event.lease, f"shows {event.log_id} to everybody")
+                self._token_of(event.line, event.document, event.lease, f"shows {event.log_id} to all")
             case ev.Lost(stream=subjects.STATUS_STREAM):
                 self._old.update(self._record.tokens)
                 self._status.clear()
@@ -69,7 +69,7 @@ class WritesAreFenced:
                 pass
 
     async def at_rest(self, world: Rest) -> None:
-        """Everything was said when it happened."""
+        """All checks were made at the events."""
 
     def _status_stored(self, event: ev.StatusStored) -> None:
         document, entry = event.document, event.entry

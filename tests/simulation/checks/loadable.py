@@ -1,8 +1,8 @@
 """(4) What any host accepted, a fresh load accepts.
 
-What was published on `loro.accepted.{id}` was whole in the WAL before, and is in a fresh load of the stored
+An update published on `loro.accepted.{id}` was whole in the WAL before, and is in a fresh load of the stored
 snapshot and the WAL at the end. It may vanish if the document was deleted after it, or if the broker lost
-messages of the document after it came and no ACK had said that a disk of ours has it.
+messages of the document after it came and no ACK had named a disk of ours as its storage.
 """
 
 from typing import TYPE_CHECKING

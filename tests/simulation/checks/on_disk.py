@@ -1,10 +1,9 @@
-"""(3) Every ACK is true, whoever sent it: what an owner answers for is on its disk before.
+"""(3) Every ACK is true: the update is on the owner's disk before.
 
-An ACK that says `journal`, or a receipt of a call: the update's operations are synced in the journal of the
-server that says so. So is a tombstone before its deletion is answered, what is purged whole from the WAL
-before the purge, and before the first UP what was loaded: the snapshot, and every update that anybody ACKed
-before the document was taken. The platter tells: what a crash at that very moment would leave. And what was
-on it stays on it.
+With an ACK of durability `journal`, or a receipt of a call, the update's operations are synced in the journal
+of its server. So are a tombstone before its deletion is answered, updates before they are purged whole from
+the WAL, and, before the first UP, the loaded content: the snapshot, and every update ACKed before the
+document was taken. The platter shows what a crash at that very moment would leave. Content on it stays on it.
 """
 
 from collections.abc import Mapping
@@ -56,9 +55,9 @@ class AnswersAreOnDisk:
         if self._damaged:
             return
         for server, platter in self._platters.items():
-            anew = platter.anew()
+            now_there = platter.reread()
             for document in world.documents:
-                once, now = platter.of(document), anew.of(document)
+                once, now = platter.of(document), now_there.of(document)
                 if once.tombstones - now.tombstones or not _reaches(now.ends, once.ends):
                     raise Violation(self.name, f"the journal of {server} has lost what it had", document)
 
@@ -91,7 +90,7 @@ class AnswersAreOnDisk:
             return
         kept = self._platters[event.line].of(document)
         if head is not None and head.ends is not None and not _reaches(kept.ends, head.ends):
-            words = f"{event.line} says UP, and its journal does not have what is stored on the disk"
+            words = f"{event.line} writes UP, and its journal does not have what is stored on the disk"
             raise Violation(self.name, words, document)
         if record.lost_since(0, document, *_STREAMS):
             return  # what an update builds on may be gone, until a journal brings it back

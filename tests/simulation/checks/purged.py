@@ -3,7 +3,7 @@
 What is purged from the WAL is in the stored snapshot at that moment (or was, when the broker lost that
 snapshot), or was refused for good, or another whole copy of it stays in the WAL. So updates that wait for
 chunks or for what they build on are not purged: one that was copied to `loro-rejected` and came again after
-that waits anew. With a tombstone stored, everything may go. What is deleted one by one has its copy in
+that waits again. With a tombstone stored, everything may go. What is deleted one by one has its copy in
 `loro-rejected` before.
 
 An update that Loro reads, in one message, is judged to the letter. One in several messages is judged once
@@ -25,7 +25,7 @@ from tests.simulation.checks.checker import Kinds, Rest, Violation
 if TYPE_CHECKING:
     from tests.simulation.record import Record
 
-_NOT_REFUSED = frozenset({Reason.MISSING_DEPENDENCIES, Reason.NOT_OWNER})  # it waits, or nobody judged it
+_NOT_REFUSED = frozenset({Reason.MISSING_DEPENDENCIES, Reason.NOT_OWNER})  # it waits, or no owner judged it
 _PACE = 0.99  # a clock may be a little too fast
 
 
@@ -54,7 +54,7 @@ class PurgesAreSafe:
                 pass
 
     async def at_rest(self, world: Rest) -> None:
-        """Everything was said when it happened."""
+        """All checks were made at the events."""
 
     def _deleted(self, event: ev.WalRemoved) -> None:
         head = self._record.snapshots.heads.get(event.document)
@@ -92,13 +92,13 @@ class PurgesAreSafe:
             self._unfinished(event, log_id)
 
     def _unfinished(self, event: ev.WalRemoved, log_id: str) -> None:
-        """What is not whole is not purged while the owner, who heard all of it, waits for the rest."""
+        """Check that incomplete chunks are not purged while the owner, who received all of them, waits."""
         wal, key = self._record.wal, (event.document, log_id)
         waiting = wal.unfinished.get(key)
         if waiting is None or key in wal.updates or waiting.refusals:
             return
         if waiting.opened <= self._taken.get(event.document, 0.0) or self._ahead(event.line):
-            return  # what was read, rather than heard, is as old as the two wall clocks say
+            return  # the age of a message read from the stream depends on two wall clocks
         if waiting.final is not None and len(waiting.pieces) >= waiting.final.count:
             return  # all chunks are there, and it is nothing: refused at once
         since, patience = waiting.opened, self._unfinished_seconds

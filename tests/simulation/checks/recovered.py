@@ -1,6 +1,6 @@
 """(11) Everything recovers within a bounded time after the faults stop.
 
-The world waits for that time, and no longer. Then every session says `saved` with nothing unsaved, or
+The world waits for that time, and no longer. Then every session shows `saved` with nothing unsaved, or
 failed for a reason that is on the record: the document was deleted, or an update of this client was refused
 for good. No document is in ERROR, and each can be loaded.
 """
@@ -34,7 +34,7 @@ class EverythingRecovers:
             self._refused.add((event.update.line, event.update.document))
 
     def unrest(self, world: Rest) -> list[str]:
-        """What is not whole yet: sentences."""
+        """Sentences about what is not recovered yet."""
         words = [
             f"{document} is in ERROR"
             for document in world.documents
@@ -60,7 +60,7 @@ class EverythingRecovers:
         match session.problem:
             case None:
                 fine = str(session.state) == "saved" and not session.unsaved
-                return "" if fine else f"it says {session.state}, with {session.unsaved} unsaved"
+                return "" if fine else f"its state is {session.state}, with {session.unsaved} unsaved"
             case DocumentDeleted() if self._record.snapshots.life(document).deletions:
                 return ""
             case UpdateRefused() if (client, document) in self._refused:

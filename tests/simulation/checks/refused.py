@@ -2,8 +2,8 @@
 
 Refused for good are updates that no load takes: `invalid-update`, `history-trimmed`; and `deleted`, of what
 the tombstone does not hold. No owner shows them afterwards, and at the end their operations are neither in
-a fresh load nor in a session of anybody but their sender. A retriable refusal says nothing of the kind.
-Neither do `too-large` and `document-full`: they are one owner's limits, and a load takes what is stored.
+a fresh load nor in a session of any client but their sender. This does not hold for retriable refusals, nor
+for `too-large` and `document-full`: they are one owner's limits, and a load takes what is stored.
 
 The same operations may come by another way: under another id that was accepted, or, after `deleted`, when
 the same message is stored once more, since then it is judged again. A lost tombstone takes its refusals
@@ -71,7 +71,7 @@ class RefusedStaysOut:
 
     def _accepted(self, event: ev.Accepted, update: ev.Update) -> None:
         no = self._refused.get(id(update))
-        # What was accepted before may be heard of late; only a refusal that came first counts.
+        # What was accepted before may be announced late; only a refusal that came first counts.
         if no is None or no.event.reason is Reason.DELETED or event.lease < no.token:
             return
         raise Violation(self.name, f"{event.line} shows {_words(no)}", event.document)
@@ -94,7 +94,7 @@ class RefusedStaysOut:
                     raise Violation(self.name, f"{client.name} holds {_words(no)}", document)
 
     def _otherwise(self, refused: ev.Update, span: Span) -> bool:
-        """Whether an update that was accepted holds some of the same operations."""
+        """True if an update that was accepted holds some of the same operations."""
         peer, first, end = span
         return any(
             other is not refused

@@ -1,8 +1,8 @@
-"""What a client sends again keeps its id, until the answer has come.
+"""A resent update keeps its id, until the answer has come.
 
 Then an owner that took it before answers again, and judges nothing twice. The same bytes get another id only
 when an owner lacks what they build on: it refused something, or the broker lost something of the document.
-Then all that it lacks is made ready anew. A message may be slow, so that counts for a while.
+Then all that it lacks is prepared again. A message may be slow, so that counts for a while.
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ class ResentKeepsItsId:
         self._record = record
         # (who, document, digest): the id, and since when
         self._ids: dict[tuple[str, str, str], tuple[str, float]] = {}
-        self._refused: dict[tuple[str, str], float] = {}  # when an owner last refused something of somebody
+        self._refused: dict[tuple[str, str], float] = {}  # when an owner last refused an update of a sender
         self._lost: dict[str, float] = {}  # when the broker last lost something of a document
 
     def look(self, event: ev.Event) -> None:
@@ -52,4 +52,4 @@ class ResentKeepsItsId:
             raise Violation(self.name, f"{line} sent {known} again as {update.log_id}", document)
 
     async def at_rest(self, world: Rest) -> None:
-        """Everything was said when it happened."""
+        """All checks were made at the events."""

@@ -1,7 +1,7 @@
 """(14) No document is UP without ACKed content while a journal that has it is reachable.
 
-After the broker lost data of a document, a server that takes it compares journals before it says UP. What it
-serves then includes every ACKed update that a reachable journal holds: its own, and that of every server
+After the broker lost data of a document, a server that takes it compares journals before it writes UP. It
+then serves every ACKed update that a reachable journal holds: its own, and that of every server
 which answered from the taking to the UP. Else the document is marked incomplete, and not before the
 servers had time to answer (docs/decisions/0021). A deletion since the update ends the promise.
 """
@@ -32,7 +32,7 @@ class Served:
 
 
 class Servers(Protocol):
-    """What can be seen of servers from outside."""
+    """State of servers as seen from outside."""
 
     def served(self, line: str, document: str) -> Served | None:
         """The document as its owner serves it; None: it is not loaded there, or deleted."""
@@ -71,7 +71,7 @@ class ServedWhole:
                 self._came_up(event, taken)
 
     async def at_rest(self, world: Rest) -> None:
-        """Nothing is left to look at: `acked` and `recovered` judge the end."""
+        """Checks nothing more: `acked` and `recovered` judge the end."""
 
     def _came_up(self, event: ev.StatusStored, taken: _Taken) -> None:
         document, record = event.document, self._record
@@ -94,10 +94,10 @@ class ServedWhole:
                 continue
             holders = [line for line, ends in kept.items() if ev.covers(ends, spans)]
             if holders:
-                words = f"{event.line} says UP without {update.words}, which the journal of {holders[0]} has"
+                words = f"{event.line} is UP without {update.words}, which the journal of {holders[0]} has"
                 raise Violation(self.name, f"{words}, and the document is not marked incomplete", document)
 
     def _is_reachable(self, line: str, owner: str, taken: _Taken) -> bool:
-        """Whether it is the owner, or has answered over one connection since the document was taken."""
+        """True for the owner, and for a server with one connection since the document was taken."""
         now = self._servers.connection(line)
         return line == owner or (now is not None and now == taken.connections[line])

@@ -1,7 +1,7 @@
 """(7) A stored snapshot never goes back.
 
 What takes the place of a snapshot holds every operation that it held (an erasure excepted), and has no
-lower generation and no lower token. Nobody removes the bytes of the snapshot that is current. After the
+lower generation and no lower token. The bytes of the current snapshot stay. After the
 broker lost a snapshot, whatever comes is the first; tokens of a lost status bucket are compared with none
 that came after.
 """
@@ -61,4 +61,4 @@ class SnapshotsGoForward:
             raise Violation(self.name, words, document)
 
     async def at_rest(self, world: Rest) -> None:
-        """Everything was said when it happened."""
+        """All checks were made at the events."""

@@ -1,6 +1,6 @@
 """(9) The history of a document's status is a legal path.
 
-Who may write what over what is said by `lorogo_protocol/lease.py` and docs/PROTOCOL.md:
+The legal moves, as in `lorogo_protocol/lease.py` and docs/PROTOCOL.md:
 
     STARTING, unsigned   anyone: over nothing, DOWN, UP (count 0); over a STARTING that stood 5 s: over a
                          signed one the count is one more, over an unsigned one the same or one more
@@ -51,7 +51,7 @@ class StatusesAreLegal:
             raise Violation(self.name, words, event.document)
 
     async def at_rest(self, world: Rest) -> None:
-        """Everything was said when it happened."""
+        """All checks were made at the events."""
 
     def _count(self, event: ev.StatusStored) -> None:
         match event.entry.status:
@@ -63,7 +63,7 @@ class StatusesAreLegal:
                 pass
 
     def _wrong(self, event: ev.StatusStored) -> str:
-        """Why it is not legal; "" if it is."""
+        """The reason against the move; "" if it is legal."""
         entry = event.entry
         if entry.server and entry.server != event.line:
             return "it is signed with the name of another"
@@ -94,7 +94,7 @@ class StatusesAreLegal:
         return "there is no such status"
 
     def _young(self, event: ev.StatusStored) -> str:
-        """Why nobody may give up who is starting it; "": it stood long enough."""
+        """The reason against giving up the server that starts it; "": it stood long enough."""
         stood = event.at - event.before_at
         if stood < limits.STALE_SECONDS * _PACE and event.document not in self._doubtful:
             return f"it stood for {stood:.2f} s only"
@@ -110,13 +110,13 @@ class StatusesAreLegal:
                 case Starting() as status:
                     return self._acquired(event, status)
                 case _:
-                    return "nobody has lost this key"
+                    return "this key was not lost"
         if before is None:
             return "the key is gone, so the token is, too"
         match before.status:
             case Up() | Starting():
                 if before.server != entry.server or before.token != entry.lease:
-                    return f"it belongs to {before.server or 'nobody'} with token {before.token}"
+                    return f"it belongs to {before.server or 'no server'} with token {before.token}"
                 if isinstance(before.status, Up) and isinstance(entry.status, Starting):
                     return "it is UP already"
                 if isinstance(entry.status, Starting) and isinstance(before.status, Starting):
@@ -130,7 +130,7 @@ class StatusesAreLegal:
                 return "" if known else f"token {entry.lease} was never its own"
 
     def _acquired(self, event: ev.StatusStored, status: Starting) -> str:
-        """Taken: the operation that somebody asked for, or one that nobody has moved the key to before."""
+        """Taken: the requested operation, or one that the key did not have before."""
         if status.retry_count > limits.RETRIES_MAX:
             return f"the count is {status.retry_count}: it must restart"
         match event.before:
@@ -138,7 +138,7 @@ class StatusesAreLegal:
                 operation == status.operation_id
             ):
                 same = status.retry_count == _restarted(count)
-                return "" if same else "it takes another count than was asked for"
+                return "" if same else "it takes another count than the request has"
             case _:
                 return self._started(event, status)
 
@@ -154,7 +154,7 @@ class StatusesAreLegal:
 
 
 def _counts(event: ev.StatusStored, count: int) -> tuple[int, ...]:
-    """What may be counted over a STARTING: a server that took it has failed, one that answered may have."""
+    """The counts allowed over a STARTING: a server that took it has failed, one that answered may have."""
     if event.entry.server:
         return (_restarted(count + bool(event.before is not None and event.before.server)),)
     if event.before is not None and event.before.server:
@@ -163,7 +163,7 @@ def _counts(event: ev.StatusStored, count: int) -> tuple[int, ...]:
 
 
 def _restarted(count: int) -> int:
-    """What a server that takes a document makes of the count."""
+    """The count that a server writes when it takes a document."""
     return 0 if count > limits.RETRIES_MAX else count
 
 
@@ -172,7 +172,7 @@ def _ended(event: ev.StatusStored) -> str:
     if entry.server:
         if before is not None and before.server == entry.server and before.token == entry.lease:
             return ""
-        return "only the owner says DOWN"
+        return "only the owner writes DOWN"
     if event.line.startswith("client-"):
         return "a client never writes DOWN"
     if event.line.startswith("server-") and not (before is not None and isinstance(before.status, Failed)):
@@ -185,4 +185,4 @@ def _words(entry: StatusEntry | None) -> str:
         return "nothing"
     name = type(entry.status).__name__.upper()
     count = f" count {entry.status.retry_count}" if isinstance(entry.status, Starting) else ""
-    return f"{name}{count} of {entry.server or 'nobody'} (revision {entry.revision}, token {entry.token})"
+    return f"{name}{count} of {entry.server or 'no server'} (revision {entry.revision}, token {entry.token})"

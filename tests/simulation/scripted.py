@@ -1,4 +1,4 @@
-"""The twin of NATS on virtual time, for tests of it: a weather and a tap that do as they are told."""
+"""The twin of NATS on virtual time, for tests of it: a scripted fault model and an observer."""
 
 import asyncio
 import random
@@ -15,8 +15,8 @@ T = TypeVar("T")
 SPEC = StreamSpec("s", ("s.*",), republish=("s.*", "done.{{wildcard(1)}}"), allow_rollup=True)
 
 
-class Told:
-    """A weather that does as it is told: for each kind what comes next; else 1 ms each."""
+class ScriptedFaults:
+    """A fault model with a list of delays for each kind; else 1 ms each."""
 
     waiting_max = 0
 
