@@ -9,13 +9,10 @@ from typing import Any, Final
 
 from lorogo_cli.config.probe_address import ListenAddress
 from lorogo_cli.connect.options import (
-    KEYS_ENVIRONMENT,
     NATS_DEFAULT,
-    NATS_ENVIRONMENT,
     OPEN_ENVIRONMENT,
     SEED_ENVIRONMENT,
 )
-from lorogo_cli.render.logs import ENVIRONMENT as LOG_ENVIRONMENT
 from lorogo_cli.render.logs import LEVELS
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.setting import Setting, SettingKind, described
@@ -128,123 +125,104 @@ def sections_of(key: str) -> list[str]:
 
 
 def _serve() -> list[CommandSetting]:
-    own = [
-        _own(
-            "serve",
-            "data",
-            Setting(
-                kind=SettingKind.FOLDER, words="Folder for the server's files.", default=".lorogo/server"
-            ),
-        ),
-        _own(
-            "serve",
-            "workers",
-            Setting(kind=SettingKind.COUNT, words="Number of processes.", default=1, at_least=1, at_most=256),
-        ),
-        _own(
-            "serve",
-            "health_listen",
-            Setting(
-                kind=SettingKind.TEXT,
-                words="Address of /healthz and /readyz; worker N adds N to the port.",
-                default=None,
-                check=ListenAddress.parse,
-            ),
-        ),
-    ]
     made = _fields("serve", ServerSettings)
-    listen = Setting(
-        kind=SettingKind.TEXT,
-        words="Address from which other servers copy the journal; 0.0.0.0: all interfaces.",
-        default="127.0.0.1",
-        check=check_listen,
-    )
-    secret = Setting(
-        kind=SettingKind.FILE,
-        words="Secret of all servers that copy journals.",
-        default=None,
-    )
     where = next(number for number, one in enumerate(made) if one.key == "journal_advertise")
+    words = "Address from which other servers copy the journal; 0.0.0.0: all interfaces."
     made[where:where] = [
-        _own("serve", "journal_listen", listen),
-        _own("serve", "journal_secret_file", secret, variable=JOURNAL_SECRET_ENVIRONMENT, secret=True),
+        _own("serve", "journal_listen", SettingKind.TEXT, words, default="127.0.0.1", check=split_listen),
+        _own(
+            "serve",
+            "journal_secret_file",
+            SettingKind.FILE,
+            "Secret of all servers that copy journals.",
+            variable=JOURNAL_SECRET_ENVIRONMENT,
+            secret=True,
+        ),
     ]
-    return [*_shared("serve", "info"), _seed("serve"), _open("serve"), *own, *made]
+    words = "Address of /healthz and /readyz; worker N adds N to the port."
+    return [
+        *_shared("serve", "info"),
+        *_closed("serve"),
+        _own("serve", "data", SettingKind.FOLDER, "Folder for the server's files.", default=".lorogo/server"),
+        _own(
+            "serve", "workers", SettingKind.COUNT, "Number of processes.", default=1, at_least=1, at_most=256
+        ),
+        _own("serve", "health_listen", SettingKind.TEXT, words, check=ListenAddress.parse),
+        *made,
+    ]
 
 
 def _gateway() -> list[CommandSetting]:
-    return [
-        *_shared("gateway", "warning"),
-        _seed("gateway"),
-        _open("gateway"),
-        *_fields("gateway", GatewaySettings),
-    ]
+    return [*_shared("gateway", "warning"), *_closed("gateway"), *_fields("gateway", GatewaySettings)]
 
 
 def _auth() -> list[CommandSetting]:
-    seeds = Setting(
-        kind=SettingKind.FOLDER,
-        words="Folder with issuer.seed, auth.seed, auth-list.seed and system.seed.",
-        default=None,
-    )
-    return [*_shared("auth", "info"), _own("auth", "seeds", seeds)]
+    words = "Folder with issuer.seed, auth.seed, auth-list.seed and system.seed."
+    return [*_shared("auth", "info"), _own("auth", "seeds", SettingKind.FOLDER, words)]
 
 
 def _shared(section: str, log: str) -> list[CommandSetting]:
     """Return the settings that all commands have: NATS, TLS, keys and logs."""
-    nats = Setting(
-        kind=SettingKind.TEXT,
-        words="Address of NATS; several separated by commas.",
-        default=NATS_DEFAULT,
-        check=check_nats,
-    )
-    files = {
-        "nats_ca": "CA certificate for NATS, if its CA is not public: PEM.",
-        "nats_cert": "Client certificate, if NATS requires one: PEM.",
-        "nats_key": "Key of the client certificate; readable by its owner only.",
-    }
-    keys = Setting(kind=SettingKind.FILE, words="Keys that verify tokens: a JWK set.", default=None)
-    level = Setting(kind=SettingKind.TEXT, words="Log level.", default=log, one_of=LEVELS)
+
+    def own(key: str, kind: SettingKind, words: str, **more: Any) -> CommandSetting:
+        variable = f"{PREFIX}{key.removesuffix('_file').upper()}"
+        return _own(section, key, kind, words, variable=variable, shared=True, **more)
+
+    words = "Address of NATS; several separated by commas."
     return [
-        _own(section, "nats", nats, variable=NATS_ENVIRONMENT, shared=True),
-        *(
-            _own(
-                section,
-                key,
-                Setting(kind=SettingKind.FILE, words=words, default=None),
-                variable=f"{PREFIX}{key.upper()}",
-                shared=True,
-            )
-            for key, words in files.items()
-        ),
-        _own(section, "keys_file", keys, variable=KEYS_ENVIRONMENT, shared=True, secret=True),
-        _own(section, "log", level, variable=LOG_ENVIRONMENT, shared=True, flag="--verbose"),
+        own("nats", SettingKind.TEXT, words, default=NATS_DEFAULT, check=check_nats),
+        own("nats_ca", SettingKind.FILE, "CA certificate for NATS, if its CA is not public: PEM."),
+        own("nats_cert", SettingKind.FILE, "Client certificate, if NATS requires one: PEM."),
+        own("nats_key", SettingKind.FILE, "Key of the client certificate; readable by its owner only."),
+        own("keys_file", SettingKind.FILE, "Keys that verify tokens: a JWK set.", secret=True),
+        own("log", SettingKind.TEXT, "Log level.", default=log, one_of=LEVELS, flag="--verbose"),
     ]
 
 
-def _seed(section: str) -> CommandSetting:
-    words = "nkey seed of this service for NATS."
-    setting = Setting(kind=SettingKind.FILE, words=words, default=None)
-    return _own(section, "nats_seed_file", setting, variable=SEED_ENVIRONMENT, secret=True)
-
-
-def _open(section: str) -> CommandSetting:
+def _closed(section: str) -> list[CommandSetting]:
+    """Return the settings by which a service is closed: its seed, and whether it runs without keys."""
+    seed = "nkey seed of this service for NATS."
     words = "Run without keys: every client may read and change every document."
-    setting = Setting(kind=SettingKind.SWITCH, words=words, default=False)
-    return _own(section, "open", setting, variable=OPEN_ENVIRONMENT, shared=True)
+    return [
+        _own(section, "nats_seed_file", SettingKind.FILE, seed, variable=SEED_ENVIRONMENT, secret=True),
+        _own(
+            section,
+            "open",
+            SettingKind.SWITCH,
+            words,
+            default=False,
+            variable=OPEN_ENVIRONMENT,
+            shared=True,
+        ),
+    ]
 
 
 def _own(
-    section: str, key: str, setting: Setting, *, variable: str = "", flag: str = "", **more: Any
+    section: str,
+    key: str,
+    kind: SettingKind,
+    words: str,
+    *,
+    variable: str = "",
+    flag: str = "",
+    shared: bool = False,
+    secret: bool = False,
+    default: Any = None,
+    **limits: Any,
 ) -> CommandSetting:
     return CommandSetting(
         section=section,
         key=key,
-        setting=setting,
+        setting=Setting(kind=kind, words=words, default=default, **limits),
         variable=variable or f"{PREFIX}{section}_{key}".upper(),
-        flag=flag or _FLAG_NAMES.get(key, f"--{key.replace('_', '-')}"),
-        **more,
+        flag=flag or _flag_of(key),
+        shared=shared,
+        secret=secret,
     )
+
+
+def _flag_of(key: str) -> str:
+    return _FLAG_NAMES.get(key, f"--{key.replace('_', '-')}")
 
 
 def _fields(section: str, settings: type[Any]) -> list[CommandSetting]:
@@ -252,14 +230,13 @@ def _fields(section: str, settings: type[Any]) -> list[CommandSetting]:
     for field, about in described(settings).items():
         key = _DAYS.get(field, field)
         unit = DAY_SECONDS if field in _DAYS else 1.0
-        flag = _FLAG_NAMES.get(key, f"--{key.replace('_', '-')}") if key in _FLAGS[section] else ""
         made.append(
             CommandSetting(
                 section=section,
                 key=key,
                 setting=about.in_units_of(unit, SettingKind.DAYS) if field in _DAYS else about,
                 variable=f"{PREFIX}{section}_{key}".upper(),
-                flag=flag,
+                flag=_flag_of(key) if key in _FLAGS[section] else "",
                 field=field,
                 unit=unit,
             )
@@ -277,11 +254,6 @@ def check_nats(url: str) -> None:
         parse_servers(split(url)[0])
     except Unreachable:  # its message contains the address, which may have a password
         raise ValueError("must be an address of NATS, as nats://host:4222, or several with commas") from None
-
-
-def check_listen(place: str) -> None:
-    """Raise ValueError unless it is HOST or HOST:PORT."""
-    split_listen(place)
 
 
 def split_listen(place: str) -> tuple[str, int]:

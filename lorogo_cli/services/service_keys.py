@@ -95,11 +95,7 @@ class ServiceKeys:
         """
         if self.keys is None:
             return
-        try:
-            open_to_all = await allows_anonymous(url, _LOOK_SECONDS)
-        except Unreachable as error:
-            raise AccessCheckUnanswered(str(unreachable(error, closed=True))) from None
-        if open_to_all:
+        if await _allows_anonymous(url, closed=True):
             raise CommandError(
                 "this NATS accepts anonymous clients, so tokens protect nothing: `lorogo auth setup DIR`"
                 f" writes the configuration of a closed NATS{alternative}"
@@ -121,11 +117,7 @@ class ServiceKeys:
         """
         if self.keys is not None or self.seed is None:
             return
-        try:
-            open_to_all = await allows_anonymous(url, _LOOK_SECONDS)
-        except Unreachable as error:
-            raise AccessCheckUnanswered(str(unreachable(error))) from None
-        if not open_to_all:
+        if not await _allows_anonymous(url, closed=False):
             raise CommandError(
                 "this NATS is closed, and --open would give every client the rights of our seed: use"
                 " --keys DIR/keys.jwks instead of --open"
@@ -147,6 +139,13 @@ class ServiceKeys:
                 "this seed is not a server's: NATS does not let it publish accepted updates;"
                 " use --nats-seed DIR/server.seed of the folder that `lorogo auth setup DIR` made"
             )
+
+
+async def _allows_anonymous(url: str, *, closed: bool) -> bool:
+    try:
+        return await allows_anonymous(url, _LOOK_SECONDS)
+    except Unreachable as error:
+        raise AccessCheckUnanswered(str(unreachable(error, closed=closed))) from None
 
 
 def _check_seed(seed: str) -> None:
