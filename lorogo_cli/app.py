@@ -199,16 +199,14 @@ def trace(
         ),
     ] = None,
     json: Json = False,
-) -> None:
+) -> bool:
     """Find one update in the WAL, journals, snapshot and rejected updates, and report its state.
 
     Starts no document. Exit code 1: the update was not found.
     """
     from lorogo_cli.commands import trace as work
 
-    known = run_async(work.trace, connection(context), log_id, document, since, as_json=json)
-    if not known:
-        raise typer.Exit(1)
+    return run_async(work.trace, connection(context), log_id, document, since, as_json=json)
 
 
 @app.command(cls=taking(ClientOptions))
@@ -260,7 +258,7 @@ class RestoreOptions(NatsOptions):
 
 
 @app.command(cls=taking(RestoreOptions))
-def restore(context: typer.Context) -> None:
+def restore(context: typer.Context) -> bool:
     """Rebuild documents from journals and archives on a NATS that lost them, and verify the result.
 
     Existing documents are not overwritten. To undo the deletion of a document, use `lorogo doc restore`.
@@ -268,8 +266,7 @@ def restore(context: typer.Context) -> None:
     """
     from lorogo_cli.commands import restore as work
 
-    if not run_async(work.restore, context.obj):
-        raise typer.Exit(1)
+    return run_async(work.restore, context.obj)
 
 
 app.command(cls=taking(trials.ChaosOptions))(trials.chaos)
@@ -286,7 +283,7 @@ def _command() -> Callable[..., object]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code: 1 if the command returns False."""
     try:
         result = _command()(args=list(arguments), prog_name="lorogo", standalone_mode=False)
         sys.stdout.flush()
@@ -308,6 +305,8 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  # a user gets a sentence for every error
         _complain(f"unexpected error: {type(error).__name__}: {one_line(error)}; --verbose shows a traceback")
         return _surprise(error, arguments)
+    if isinstance(result, bool):
+        return int(not result)
     return result if isinstance(result, int) else 0
 
 

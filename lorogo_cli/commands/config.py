@@ -9,8 +9,6 @@ from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, SECTIONS
 from lorogo_cli.config.flags import Config, service, settings_of
 from lorogo_cli.connect.options import Json
 
-FOUND = 1
-
 app = typer.Typer(
     no_args_is_help=True,
     help="Settings of `lorogo serve`, `gateway` and `auth`: check a file, show values, print an example.",
@@ -36,15 +34,14 @@ def check(
         ),
     ] = False,
     json: Json = False,
-) -> None:
+) -> bool:
     """Check a settings file and the environment: print each mistake with its place and the allowed values.
 
     Exit code 1: there are mistakes. Nothing is started and no secret is shown.
     """
     from lorogo_cli.commands import config_check
 
-    if not config_check.say(file, open_files=not without_files, as_json=json):
-        raise typer.Exit(FOUND)
+    return config_check.say(file, open_files=not without_files, as_json=json)
 
 
 @show_app.callback()

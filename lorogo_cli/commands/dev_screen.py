@@ -1,4 +1,4 @@
-"""What `lorogo dev` prints: addresses, and commands that work from the current folder."""
+"""The text that `lorogo dev` prints: addresses, and commands that work from the current folder."""
 
 import os
 import shlex

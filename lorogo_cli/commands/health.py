@@ -27,13 +27,11 @@ def server(
         int, typer.Option("--workers", min=1, max=256, help="How many of its processes must be healthy.")
     ] = 1,
     seconds: Seconds = 5.0,
-) -> None:
+) -> bool:
     """Check through NATS that the server of a data folder takes documents and can ACK."""
     from lorogo_cli.commands import health_check
 
-    way = connection(context)
-    if not run(health_check.server, way, data, workers, seconds):
-        raise typer.Exit(1)
+    return run(health_check.server, connection(context), data, workers, seconds)
 
 
 @app.command(cls=taking(LogOptions))
@@ -45,9 +43,8 @@ def gateway(
         bool, typer.Option("--ready", help="Also check that edits can be ACKed (/readyz, not /healthz).")
     ] = False,
     seconds: Seconds = 5.0,
-) -> None:
+) -> bool:
     """Check that the gateway answers and, with --ready, that edits through it can be ACKed."""
     from lorogo_cli.commands import health_check
 
-    if not health_check.gateway(url, ready=ready, seconds=seconds):
-        raise typer.Exit(1)
+    return health_check.gateway(url, ready=ready, seconds=seconds)

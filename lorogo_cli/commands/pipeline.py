@@ -13,8 +13,6 @@ import typer
 from lorogo_cli.connect.options import Json, Keys, LogOptions, NatsOptions, Scratch, no_password
 from lorogo_cli.connect.shared_options import taking
 
-FOUND = 1
-
 app = typer.Typer(
     no_args_is_help=True,
     help="Document history as tables, on Spark: ingest, query with SQL, report, audit, erase, export.",
@@ -110,11 +108,6 @@ class CompactOptions(NatsOptions):
     json: Json = False
 
 
-def _leave(whole: bool) -> None:
-    if not whole:
-        raise typer.Exit(FOUND)
-
-
 @app.command(cls=taking(IngestOptions))
 def ingest(
     context: typer.Context,
@@ -129,12 +122,12 @@ def ingest(
     every: Annotated[
         float, typer.Option("--every", min=0.1, metavar="SECONDS", help="With --follow: time between reads.")
     ] = 10.0,
-) -> None:
+) -> bool:
     """Read journals into the tables updates, events and answers: only new records, each once."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
     pause = every if follow else None
-    _leave(jobs.ingest(context.obj, journal or [], damaged=damaged, buckets=buckets, every_seconds=pause))
+    return jobs.ingest(context.obj, journal or [], damaged=damaged, buckets=buckets, every_seconds=pause)
 
 
 @app.command(cls=taking(LakeOptions))
@@ -145,11 +138,11 @@ def materialise(
     table: Annotated[
         list[str] | None, typer.Option("--table", help="documents or changes; default: both.")
     ] = None,
-) -> None:
+) -> bool:
     """Fold updates into the tables documents and changes; unchanged documents are not folded again."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.materialise(context.obj, as_of=as_of, documents=document, tables=table))
+    return jobs.materialise(context.obj, as_of=as_of, documents=document, tables=table)
 
 
 @app.command(cls=taking(ReportOptions))
@@ -158,14 +151,14 @@ def report(
     journal: Journals = None,
     out: Out = Path("report.html"),
     tz: Zone = "UTC",
-) -> None:
+) -> bool:
     """Write one HTML page with charts of activity, people, growth and latency. The page needs no network.
 
     With --journal, new records are ingested first; without --lake, into a temporary lake.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.report(context.obj, journal or [], out, tz))
+    return jobs.report(context.obj, journal or [], out, tz)
 
 
 @app.command(cls=taking(LakeOptions))
@@ -174,14 +167,14 @@ def nightly(
     journal: Journals = None,
     out: Out = Path("report.html"),
     tz: Zone = "UTC",
-) -> None:
+) -> bool:
     """Run the nightly jobs in one Spark session: ingest, erase what journals mark as erased, fold, report.
 
     Made for cron: a problem in one job (exit code 1) does not stop the other jobs.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.nightly(context.obj, journal or [], out, tz))
+    return jobs.nightly(context.obj, journal or [], out, tz)
 
 
 @app.command(cls=taking(AuditOptions))
@@ -195,11 +188,11 @@ def audit(
         ),
     ] = False,
     scratch: Scratch = None,
-) -> None:
+) -> bool:
     """Replay the journals, and compare every document with the served one. Exit code 1: a difference."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.audit(context.obj, journal or [], through_servers=through_servers, scratch=scratch))
+    return jobs.audit(context.obj, journal or [], through_servers=through_servers, scratch=scratch)
 
 
 @app.command(cls=taking(CompactOptions))
@@ -219,14 +212,14 @@ def compact(
         typer.Option("--batch", min=1, max=50_000, help="Documents owned at once, until one purge for all."),
     ] = 500,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
-) -> None:
+) -> bool:
     """Compact documents without recent edits: write a snapshot of each, then purge the WAL once.
 
     On a closed NATS the job needs a server's seed and the keys that verify tokens, like `lorogo serve`.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.compact(context.obj, data, cold, document or [], keys=keys, batch=batch, dry_run=dry_run))
+    return jobs.compact(context.obj, data, cold, document or [], keys=keys, batch=batch, dry_run=dry_run)
 
 
 @app.command(cls=taking(LakeOptions))
@@ -243,14 +236,14 @@ def erase(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Erase without confirmation.")] = False,
-) -> None:
+) -> bool:
     """Remove erased and named documents from every table and file, and print a verification.
 
     Permanent: no ingest adds an erased document to this lake again.
     """
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.erase(context.obj, document or [], unknown=unknown, yes=yes))
+    return jobs.erase(context.obj, document or [], unknown=unknown, yes=yes)
 
 
 @app.command(cls=taking(LakeOptions))
@@ -262,11 +255,11 @@ def export(
     ] = "jsonl",
     as_of: AsOf = None,
     document: Documents = None,
-) -> None:
+) -> bool:
     """Write documents as JSON lines, Markdown or Parquet; new updates are folded first."""
     from lorogo_cli.commands import pipeline_jobs as jobs
 
-    _leave(jobs.export(context.obj, out, format, as_of=as_of, documents=document))
+    return jobs.export(context.obj, out, format, as_of=as_of, documents=document)
 
 
 @app.command(cls=taking(LakeOptions))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lorogo_cli.errors import CommandError, one_line
 from lorogo_cli.render.output import say_json
+from lorogo_protocol.errors import LorogoError
 
 #: the extra that installs a missing library
 _EXTRAS = {"pyarrow": "export", "zstandard": "export"}
@@ -28,7 +29,7 @@ def translated(directory: Path, *, as_json: bool = False) -> Iterator[None]:
             yield
     except AlreadyReported:
         raise
-    except CommandError as problem:
+    except LorogoError as problem:
         if as_json:
             with suppress(OSError):  # stdout may be closed; stderr gets the sentence anyway
                 say_json({"directory": str(directory), "error": one_line(problem)}, pretty=False)

@@ -73,12 +73,11 @@ def show(
         ),
     ] = None,
     json: Json = False,
-) -> None:
+) -> bool:
     """Show the content of a token and, with --keys, verify it. Exit code 1: the token is invalid."""
     from lorogo_cli.tokens import mint as minting
 
-    if not minting.show(token_file, keys, as_json=json):
-        raise typer.Exit(1)
+    return minting.show(token_file, keys, as_json=json)
 
 
 @keys_app.command("new", cls=taking(LogOptions))

@@ -163,6 +163,13 @@ def test_an_error_is_json_too(tmp_path: Path, cli: Cli, command: list[str], what
     assert cli.err == f"lorogo: {answer['error']}\n"
 
 
+def test_an_error_of_ship_is_json_too(tmp_path: Path, cli: Cli) -> None:
+    """Every command with --json reports its error in the same form."""
+    answer = cli.json("ship", tmp_path / "missing", f"file://{tmp_path}/archive", code=2)
+    assert answer["directory"] == str(tmp_path / "missing")
+    assert cli.err == f"lorogo: {answer['error']}\n"
+
+
 def test_one_document_also_where_a_segment_cannot_be_read(tmp_path: Path, cli: Cli) -> None:
     """Both ls and verify print their JSON once; the problem is in it."""
     write(tmp_path / "log", 60)
