@@ -26,10 +26,10 @@ async def test_a_signal_cancels_the_work_and_waits_for_its_end() -> None:
     stop, begun = asyncio.Event(), asyncio.Event()
     ended = []
 
-    async def work() -> None:
+    async def work() -> bool:
         begun.set()
         try:
-            await asyncio.Event().wait()
+            return await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
             ended.append(True)

@@ -7,23 +7,10 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from lorogo_cli.log import survey
 from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.recovery import sealed_segments
 from lorogo_log.storage.disk import DiskDirectory
 from tests.cli.logs import SECOND, START, Cli, flip, frames, segments, tree, write
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of these tests have no writer, so the second survey need not wait."""
-    monkeypatch.setattr(survey, "_LOOK_SECONDS", 0.0)
-
 
 # -- ls --------------------------------------------------------------------------------------------------
 
@@ -241,23 +228,6 @@ def test_several_bad_places_are_all_reported(tmp_path: Path, cli: Cli) -> None:
 
 
 # -- what cannot be read ---------------------------------------------------------------------------------
-
-COMMANDS = [
-    ["ls"],
-    ["verify"],
-    ["dump"],
-    ["tail"],
-    ["repair"],
-    ["repair", "--apply"],
-    ["export", "--to", "x.parquet"],
-]
-
-
-@pytest.fixture(params=COMMANDS, ids=" ".join)
-def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.chdir(tmp_path)
-    asked: list[str] = request.param
-    return asked
 
 
 def test_a_directory_that_is_no_log(tmp_path: Path, cli: Cli, command: list[str]) -> None:

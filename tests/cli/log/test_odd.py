@@ -12,38 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli.log import found, survey
+from lorogo_cli.log import found
 from lorogo_cli.log.found import writer_of
 from lorogo_cli.log.survey import LEFT_OUT
 from lorogo_log import BlockingLog, LogOptions
 from tests.cli.logs import Cli, flip, frames, segments, tree, write
 from tests.cli.support import COMMAND, Running, environment, until
-
-COMMANDS = [
-    ["ls"],
-    ["verify"],
-    ["dump"],
-    ["tail"],
-    ["repair"],
-    ["repair", "--apply"],
-    ["export", "--to", "x.parquet"],
-]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setattr(survey, "_LOOK_SECONDS", 0.0)
-    return Cli(capsys)
-
-
-@pytest.fixture(params=COMMANDS, ids=" ".join)
-def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    if request.param[0] == "export":
-        pytest.importorskip("pyarrow")
-    monkeypatch.chdir(tmp_path)
-    asked: list[str] = request.param
-    return asked
-
 
 # -- foreign files ---------------------------------------------------------------------------------------
 

@@ -22,11 +22,6 @@ from tests.cli.support import COMMAND, Running, environment, until
 pq = pytest.importorskip("pyarrow.parquet")
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def sequences(records: list[dict[str, Any]]) -> list[int]:
     return [record["sequence"] for record in records]
 

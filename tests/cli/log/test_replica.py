@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli.log import survey
 from lorogo_cli.log.survey import LEFT_OUT
 from lorogo_log import BlockingLog, LogOptions
 from lorogo_log.transfer.segment_transfer import SegmentServer
 from tests.cli.logs import START, Cli, flip, frames, segments, tree, write
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setattr(survey, "_LOOK_SECONDS", 0.0)
-    return Cli(capsys)
 
 
 @contextmanager
