@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from lorogo_cli.commands import config, health, pipeline, trials
+from lorogo_cli.commands import config, health, pipeline, recovery, trials
 from lorogo_cli.config.flags import handing, service, settings_of
 from lorogo_cli.config.use import nats_of, start_logs
 from lorogo_cli.connect.options import (
@@ -20,9 +19,7 @@ from lorogo_cli.connect.options import (
     DocumentId,
     Json,
     LogOptions,
-    NatsOptions,
     Origins,
-    Scratch,
 )
 from lorogo_cli.connect.runtime import run as run_async
 from lorogo_cli.connect.shared_options import connection, taking
@@ -225,50 +222,7 @@ def compact(context: typer.Context, document: DocumentId, json: Json = False) ->
     run_async(writes.compact, connection(context), document, as_json=json)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoreOptions(NatsOptions):
-    """Options of the restore."""
-
-    journal: Annotated[
-        list[str],
-        typer.Option(
-            "--journal", metavar="DIR", help="A data folder, a journal, or an archive's URL; may be repeated."
-        ),
-    ]
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="TIME",
-            help="State at a time (2026-11-16T10:30; local without a zone such as Z) or age (5m).",
-        ),
-    ] = None
-    document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = ""
-    to: Annotated[
-        str, typer.Option("--to", metavar="ID", help="With --document: restore it under this new id.")
-    ] = ""
-    merge: Annotated[
-        bool, typer.Option("--merge", help="NATS already has documents: add the missing ones.")
-    ] = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and rebuild everything, write nothing.")
-    ] = False
-    scratch: Scratch = None
-    json: Json = False
-
-
-@app.command(cls=taking(RestoreOptions))
-def restore(context: typer.Context) -> bool:
-    """Rebuild documents from journals and archives on a NATS that lost them, and verify the result.
-
-    Existing documents are not overwritten. To undo the deletion of a document, use `lorogo doc restore`.
-    Exit code 1: something is missing, the rest was restored.
-    """
-    from lorogo_cli.commands import restore as work
-
-    return run_async(work.restore, context.obj)
-
-
+app.command(cls=taking(recovery.RestoreOptions))(recovery.restore)
 app.command(cls=taking(trials.ChaosOptions))(trials.chaos)
 app.command(cls=taking(trials.BenchOptions))(trials.bench)
 

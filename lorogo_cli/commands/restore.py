@@ -31,7 +31,7 @@ from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
 
 if TYPE_CHECKING:
-    from lorogo_cli.app import RestoreOptions
+    from lorogo_cli.commands.recovery import RestoreOptions
 
 _ROWS_MAX = 40  # above this number, the table leaves out documents that were restored without a finding
 

@@ -7,7 +7,7 @@ project or name the folder in LOROGO_TRACES (lorogo_chaos/fleet/traces.py descri
 import os
 from pathlib import Path
 
-from lorogo_chaos.fleet.traces import ENVIRONMENT, MADE_EDITS, Patch, RecordedTrace, made, read
+from lorogo_chaos.fleet.traces import MADE_EDITS, Patch, RecordedTrace, made, read
 
 __all__ = ["Patch", "RecordedTrace", "trace"]
 
@@ -16,7 +16,7 @@ _PROJECT = Path(__file__).parents[2]
 
 def trace(name: str) -> RecordedTrace:
     """The named trace, or a made one of 20,000 edits if it is not at hand."""
-    folders = [Path(os.environ[ENVIRONMENT])] if ENVIRONMENT in os.environ else []
+    folders = [Path(os.environ["LOROGO_TRACES"])] if "LOROGO_TRACES" in os.environ else []
     folders.append(_PROJECT.parent / "shared" / "data" / "traces")
     for folder in folders:
         path = folder / f"{name}.json.gz"

@@ -8,7 +8,7 @@ from lorogo_cli.doc import feed as cli_feed
 from lorogo_cli.doc import paths, versions
 from lorogo_cli.log import replica
 from lorogo_cli.render import values
-from lorogo_client.versions import show_time, show_version
+from lorogo_client.versions import parse_time, show_time, show_version
 from lorogo_gateway import origins
 from lorogo_gateway.documents import etags
 from lorogo_gateway.documents import versions as moments
@@ -52,7 +52,7 @@ def _at(text: str) -> None:
     else:
         assert found >= 0
         if found < 1 << 62:
-            assert versions.parse_time(show_time(found, UTC), now_ns=_NOW_NS) >= found
+            assert parse_time(show_time(found, UTC), now_ns=_NOW_NS) >= found
 
 
 def _at_http(text: str) -> None:

@@ -313,7 +313,7 @@ async def test_ten_thousand_random_frames_leave_nothing_behind(world: MemoryNats
         assert sum(closed.values()) == sessions
         assert "broke" not in closed
         await sockets.close()
-        assert client._relays == {}
+        assert sockets._gateway.relays._relays == {}
     async with gate(world, seed=2) as served, served.peer() as peer:
         await peer.join()
         assert await peer.save(type_in(LoroDoc(), "fine")) is Status.OK
