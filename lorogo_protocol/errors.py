@@ -7,6 +7,7 @@
     │   ├── InvalidUpdate           not decodable: the bytes are not a Loro update
     │   ├── TooManyPeers            too wide: importing the update would block the server
     │   ├── TooLong                 too slow: importing the update would block the server
+    │   ├── TooFarBehind            too slow: the document changed much since the version of the update
     │   ├── OperationIdsReused      a conflict: the document has other content under the update's ids
     │   └── HistoryTrimmed          too old: the operation needs trimmed history
     ├── InvalidKey                  caller's fault: not a valid key for tokens (access.tokens)
@@ -74,6 +75,12 @@ class TooLong(CrdtError):
     """Importing the update would block the other documents of the server for too long."""
 
     code = "too-large"
+
+
+class TooFarBehind(CrdtError):
+    """Merging the update takes too long, because the document changed much since the update's version."""
+
+    code = "outdated"
 
 
 class HistoryTrimmed(CrdtError):

@@ -11,14 +11,13 @@ from loro import ID, CounterSpan, ExportMode, IdSpan, LoroDoc, VersionVector
 from lorogo_protocol.limits import (
     EDITS_BESIDE_MAX,
     TREE_BESIDE_OPERATIONS_MAX,
-    UNSTEPPED_MARKS_MAX,
     UPDATE_PEER_CHANGES_MAX,
     UPDATE_PEERS_MAX,
 )
 from lorogo_protocol.loro import blocks, crdt, steps
 
 _SLOW_KINDS = {blocks.TREE, blocks.MOVABLE_LIST}
-_SLOW_OPERATIONS_MAX = min(TREE_BESIDE_OPERATIONS_MAX, UNSTEPPED_MARKS_MAX) // 2
+_SLOW_OPERATIONS_MAX = TREE_BESIDE_OPERATIONS_MAX // 2
 
 Span = tuple[int, int, int]  # peer, first counter, the counter behind the last
 

@@ -26,7 +26,7 @@ def decide(reason: Reason) -> ReplyAction:
             return ReplyAction.FIND_OWNER
         case Reason.MISSING_DEPENDENCIES:
             return ReplyAction.SYNC
-        case Reason.HISTORY_TRIMMED | Reason.PEER_REUSED:
+        case Reason.HISTORY_TRIMMED | Reason.OUTDATED | Reason.PEER_REUSED:
             return ReplyAction.REBASE
         case Reason.DELETED:
             return ReplyAction.DELETED

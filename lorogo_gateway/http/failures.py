@@ -28,6 +28,7 @@ REASONS: Final[dict[Reason, int]] = {
     Reason.INVALID_UPDATE: 422,
     Reason.MISSING_DEPENDENCIES: 409,
     Reason.HISTORY_TRIMMED: 409,
+    Reason.OUTDATED: 409,
     Reason.PEER_REUSED: 409,
     Reason.DELETED: 410,
     Reason.NOT_OWNER: 503,

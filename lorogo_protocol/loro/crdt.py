@@ -29,27 +29,27 @@ from lorogo_protocol.errors import (
     HistoryTrimmed,
     InvalidUpdate,
     OperationIdsReused,
+    TooFarBehind,
     TooLong,
     TooManyPeers,
 )
 from lorogo_protocol.limits import (
     EDITS_BESIDE_MAX,
     EDITS_MAX,
-    MARKS_MAX,
     MERGED_OPERATIONS_MAX,
     RUN_BESIDE_OPERATIONS_MAX,
     SNAPSHOT_MERGED_OPERATIONS_MAX,
     TREE_BESIDE_OPERATIONS_MAX,
     TREE_REPLAY_STEPS_MAX,
-    UNSTEPPED_MARKS_MAX,
     UNSTEPPED_OPERATIONS_MAX,
     UPDATE_PEER_CHANGES_MAX,
     UPDATE_PEERS_MAX,
 )
-from lorogo_protocol.loro import blocks, operation_ids, steps, tree_replay
+from lorogo_protocol.loro import blocks, merge_cost, operation_ids, steps, tree_replay
 from lorogo_protocol.loro.frontiers import heads
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates in a lazy replica's history that are not in its state
+MARKS_MAX = 500  # of texts, imported since the document was encoded: their cost grows with the square
 _REPLAY_TOGETHER = 1000  # updates between two state computations: a long run of text has quadratic cost
 _ORDERED = frozenset({blocks.LIST, blocks.TEXT})  # edits of maps and counters merge quickly
 _UNSTEPPED = frozenset({blocks.TREE, blocks.MOVABLE_LIST})
@@ -65,6 +65,17 @@ class CrdtPanic(CrdtError):
     """Loro panicked: discard the document in memory."""
 
     code = "crdt-panic"
+
+
+class SlowImport(CrdtError):
+    """Importing the update may take long; it passed the checks, and nothing was applied."""
+
+    code = "slow-import"
+
+    def __init__(self, *, behind: bool) -> None:
+        """`behind`: the document has changes that the update's writer had not."""
+        super().__init__("importing the update may take long")
+        self.behind = behind
 
 
 class UnclearPanic(CrdtPanic):
@@ -144,7 +155,8 @@ class Replica:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
         self.lazy = lazy
         self._unsettled_updates = self._unsettled_bytes = 0
-        self._unsettled_operations = self._unsettled_edits = self._unsettled_marks = 0
+        self._unsettled_operations = self._unsettled_edits = 0
+        self._edits = self._marks = 0  # imported since the document was encoded
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
@@ -166,6 +178,7 @@ class Replica:
         foreign: bool = False,
         accepted: bool = False,
         new: bool = False,
+        defer: bool = False,
         settle: bool = True,
     ) -> Applied | Unready:
         """Import an update completely or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic.
@@ -174,11 +187,13 @@ class Replica:
             foreign: Check the limits (raises TooManyPeers), and, unless `accepted`, that its operation ids
                 are unique (raises OperationIdsReused).
             accepted: A server accepted the update before.
-            new: No server can have accepted it yet: it must also be quick to compute (raises TooLong).
+            new: No server can have accepted it yet: it must also be quick to compute (raises TooLong,
+                TooFarBehind).
+            defer: Do not start an import that may take long (raises SlowImport).
             settle: Compute the state if it is due; otherwise the caller does, by `settling()`.
         """
         try:  # inlined `reading()`, which costs as much as the import of a keystroke
-            applied = self._apply(update, origin, foreign, accepted, new)
+            applied = self._apply(update, origin, foreign, accepted, new, defer)
             if settle and self.is_due:
                 self._settle_what_is_in()
             return applied
@@ -190,7 +205,7 @@ class Replica:
             raise (InvalidUpdate(str(ours)) if type(ours) is CrdtError else ours) from None
 
     def _apply(
-        self, update: bytes, origin: str, foreign: bool, accepted: bool, new: bool
+        self, update: bytes, origin: str, foreign: bool, accepted: bool, new: bool, defer: bool
     ) -> Applied | Unready:
         doc = self.doc
         needs = LoroDoc.decode_import_blob_meta(update, False)
@@ -207,15 +222,17 @@ class Replica:
         if self.lazy:
             contents = blocks.contents(update)
             length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
-            large = len(update) >= _UNSETTLED_BYTES_MAX or length > _mark_step(contents.marks)
+            large = len(update) >= _UNSETTLED_BYTES_MAX or length > steps.STEP_OPERATIONS
             if new:
                 self._check_short(needs, contents)
                 if large:
                     self._check_time(needs, contents)
+            if defer and self._is_slow(update, needs, contents):
+                raise SlowImport(behind=needs.start_frontiers.encode() != doc.oplog_frontiers.encode())
+            self._edits, self._marks = self._edits + contents.edits, self._marks + contents.marks
             self._prepare(needs, len(update), contents, large=large)
             if self.doc.is_detached():
                 self._unsettled_edits += contents.edits
-                self._unsettled_marks += contents.marks
         status = doc.import_with(update, origin) if origin else doc.import_(update)
         if status.pending is not None:
             # All declared dependencies were present, yet Loro keeps a part pending and would apply it
@@ -303,12 +320,12 @@ class Replica:
             case _:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
-    def _is_long_run(self, needs: ImportBlobMetadata, step: int) -> bool:
+    def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
         """Return True if it is a run of one peer, longer than a step, with few concurrent operations."""
         if needs.mode != EncodedBlobMode.Updates:
             return False
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
-        if len(missing) != 1 or (length := steps.operations(missing)) <= step:
+        if len(missing) != 1 or (length := steps.operations(missing)) <= steps.STEP_OPERATIONS:
             return False
         here = self.doc.oplog_frontiers.encode()
         begins = needs.start_frontiers.encode()
@@ -317,8 +334,16 @@ class Replica:
         known = self._known(begins)
         return known is not None and steps.is_little(self.doc, self.doc.oplog_vv, known, length)
 
+    def _is_slow(self, update: bytes, needs: ImportBlobMetadata, contents: blocks.Contents) -> bool:
+        """Return True if the import may take more than about 0.1 s."""
+        if self.doc.oplog_vv.includes_vv(needs.partial_end_vv):
+            return False
+        return self._marks + contents.marks > MARKS_MAX or merge_cost.is_slow(
+            self.doc, needs, contents, len(update), self._edits
+        )
+
     def _check_short(self, needs: ImportBlobMetadata, contents: blocks.Contents) -> None:
-        """Raise TooLong for small updates that may take long: with marks or trees, and snapshots."""
+        """Raise TooLong or TooFarBehind for small updates that may take long: of trees, and snapshots."""
         have = self.doc.oplog_vv
         if needs.mode != EncodedBlobMode.Updates:
             length = steps.operations(needs.partial_end_vv.sub_iter(have))
@@ -327,13 +352,6 @@ class Replica:
                     f"the snapshot adds {length} operations to a document with content, above the limit of"
                     f" {SNAPSHOT_MERGED_OPERATIONS_MAX}; send the changes as updates"
                 )
-        if contents.marks > UNSTEPPED_MARKS_MAX:
-            most = MARKS_MAX if self._is_long_run(needs, 0) else UNSTEPPED_MARKS_MAX
-            if contents.marks > most:
-                raise TooLong(
-                    f"the update has {contents.marks} marks of texts, above the limit of {most};"
-                    " sync, then split the change into smaller commits"
-                )
         if blocks.TREE not in contents.kinds or have.includes_vv(needs.partial_end_vv):
             return
         if needs.start_frontiers.encode() == self.doc.oplog_frontiers.encode():
@@ -341,13 +359,13 @@ class Replica:
         begins = self.doc.frontiers_to_vv(needs.start_frontiers)
         most = TREE_REPLAY_STEPS_MAX
         if begins is not None and tree_replay.replay_steps(self.doc, begins, most) > most:
-            raise TooLong(
+            raise TooFarBehind(
                 "the update changes a tree concurrently with many operations on deep nodes;"
                 " sync, then make the change again"
             )
 
     def _check_time(self, needs: ImportBlobMetadata, contents: blocks.Contents) -> None:
-        """Raise TooLong if computing the state takes long and cannot run in steps (docs/decisions/0004)."""
+        """Raise TooLong if computing the state takes long and cannot run in steps."""
         have = self.doc.oplog_vv
         if needs.mode != EncodedBlobMode.Updates or have.includes_vv(needs.partial_end_vv):
             return
@@ -394,12 +412,12 @@ class Replica:
         A large update that is one long run is imported detached as well, and settled in steps. Trees are not:
         attaching a detached document takes the square of the tree's depth.
         """
-        kinds, step = contents.kinds, _mark_step(contents.marks)
+        kinds = contents.kinds
         # Loro imports a shallow snapshot only into an attached document.
         whole = needs.mode == EncodedBlobMode.ShallowSnapshot or blocks.TREE in kinds
         if whole or large:
             self.settled()
-            if whole or blocks.MOVABLE_LIST in kinds or not self._is_long_run(needs, step):
+            if whole or blocks.MOVABLE_LIST in kinds or not self._is_long_run(needs):
                 return
         if not self.doc.is_detached():
             self.doc.detach()
@@ -411,8 +429,7 @@ class Replica:
         """True if the state must be computed now, because the pending part of the history is large."""
         if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
             return True
-        # deletions and marks are small in bytes
-        return self._unsettled_operations > _mark_step(self._unsettled_marks)
+        return self._unsettled_operations > steps.STEP_OPERATIONS  # deletions are small in bytes
 
     def settling(self) -> Generator[None, None, None]:
         """Compute the state if `is_due`, and yield between two steps.
@@ -436,12 +453,27 @@ class Replica:
     def _steps(self) -> Iterator[None]:
         doc = self.doc
         if doc.is_detached():
-            if self._unsettled_operations > (step := _mark_step(self._unsettled_marks)):
+            if self._unsettled_operations > steps.STEP_OPERATIONS:
                 scattered = self._unsettled_edits > self._unsettled_operations // 10
-                yield from steps.walk(doc, min(step, steps.STEP_EDITS) if scattered else step)
+                yield from steps.walk(doc, steps.STEP_EDITS if scattered else steps.STEP_OPERATIONS)
             doc.attach()
+        self._nothing_unsettled()
+
+    def _nothing_unsettled(self) -> None:
         self._unsettled_updates = self._unsettled_bytes = self._unsettled_operations = 0
-        self._unsettled_edits = self._unsettled_marks = 0
+        self._unsettled_edits = 0
+
+    def adopt(self, snapshot: bytes) -> tuple[tuple[int, int, int], ...]:
+        """Replace the document by a later snapshot of it; return what that adds, as `Applied.spans`."""
+        doc = Replica.from_snapshot(snapshot).doc
+        with guard():
+            before = self.doc.oplog_vv
+            if not doc.oplog_vv.includes_vv(before):
+                raise CrdtPanic("the snapshot lacks changes of the document")
+            added = doc.oplog_vv.sub_iter(before)
+        self.doc, self._edits, self._marks = doc, 0, 0
+        self._nothing_unsettled()
+        return tuple((span.peer, span.counter.start, span.counter.end) for span in added)
 
     def settled(self) -> LoroDoc:
         """Return the document with a current state. Raises UnclearPanic if it has a forged update."""
@@ -570,13 +602,6 @@ class Replica:
         """Return the document as plain Python values."""
         with guard():
             return self.settled().get_deep_value()
-
-
-def _mark_step(marks: int) -> int:
-    """Return the operations per step for an update with that many marks, which have two ends each."""
-    if marks <= steps.STEP_MARKS:
-        return steps.STEP_OPERATIONS
-    return 2 * min(steps.STEP_MARKS, max(1, steps.STEP_MARK_PAIRS // marks))
 
 
 def replayed(updates: Iterable[bytes]) -> Replica | None:

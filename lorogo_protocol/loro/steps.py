@@ -11,8 +11,6 @@ from loro import ID, ContainerType, Frontiers, IdSpan, LoroDoc, VersionVector
 from lorogo_protocol.loro.frontiers import ids
 
 STEP_OPERATIONS = 5_000  # of a linear run per step
-STEP_MARKS = 50  # per step: the cost of a mark grows with the ends of other marks in its range,
-STEP_MARK_PAIRS = 150_000  # so a step has fewer marks if the update has more of them
 STEP_EDITS = 2_000  # operations per step if most are separate edits
 _BESIDE_OPERATIONS_MAX = 200_000  # concurrent operations, which are undone first and computed again
 _STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)

@@ -5,11 +5,12 @@ the node to the root, so a chain of nodes costs the square of its depth.
 """
 
 import json
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from loro import ID, ContainerType, CounterSpan, IdSpan, LoroDoc, LoroTree, TreeID, VersionVector
 
-_SAMPLES = 32
+SAMPLES = 32
 
 
 def replay_steps(doc: LoroDoc, begins: VersionVector, most: int) -> int:
@@ -21,14 +22,20 @@ def replay_steps(doc: LoroDoc, begins: VersionVector, most: int) -> int:
     total = sum(end - first for _, first, end in spans)
     if total * doc.len_ops <= most:
         return total * doc.len_ops
-    heads, found, samples = doc.oplog_frontiers.encode(), 0, min(_SAMPLES, total)
-    for sample in range(samples):
-        digest = blake2b(heads + bytes([sample]), digest_size=8).digest()
-        number = int.from_bytes(digest, "big") % total
-        found += _depth(doc, *_operation(spans, number), most * samples // total + 1 - found)
+    found, samples = 0, min(SAMPLES, total)
+    for peer, counter in sampled(doc, spans):
+        found += _depth(doc, peer, counter, most * samples // total + 1 - found)
         if found * total > most * samples:
             break
     return found * total // samples
+
+
+def sampled(doc: LoroDoc, spans: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield up to SAMPLES operations of the spans: peer and counter."""
+    heads, total = doc.oplog_frontiers.encode(), sum(end - first for _, first, end in spans)
+    for sample in range(min(SAMPLES, total)):
+        digest = blake2b(heads + bytes([sample]), digest_size=8).digest()
+        yield _operation(spans, int.from_bytes(digest, "big") % total)
 
 
 def _operation(spans: list[tuple[int, int, int]], number: int) -> tuple[int, int]:
@@ -41,14 +48,19 @@ def _operation(spans: list[tuple[int, int, int]], number: int) -> tuple[int, int
     return peer, first + number
 
 
+def content(doc: LoroDoc, peer: int, counter: int) -> dict[str, object]:
+    """Return an operation as in Loro's JSON format."""
+    (change,) = json.loads(doc.export_json_in_id_span(IdSpan(peer, CounterSpan(counter, counter + 1))))
+    return dict(change["ops"][0]["content"])
+
+
 def _depth(doc: LoroDoc, peer: int, counter: int, most: int) -> int:
     """Return the current depth of a tree operation's node, up to `most`; 0 for other operations."""
     changed = doc.get_changed_containers_in(ID(peer, counter), 1)
     trees = [one for one in changed if isinstance(one.container_type, ContainerType.Tree)]  # type: ignore[attr-defined]
     if not trees or not isinstance(tree := doc.get_container(trees[0]), LoroTree):
         return 0
-    (change,) = json.loads(doc.export_json_in_id_span(IdSpan(peer, CounterSpan(counter, counter + 1))))
-    at, _, by = change["ops"][0]["content"]["target"].partition("@")
+    at, _, by = str(content(doc, peer, counter)["target"]).partition("@")
     node: TreeID | None = TreeID(int(by), int(at))
     depth = 0
     while node is not None and depth < most and tree.contains(node):

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     INVALID_UPDATE = "invalid-update"  # not an update of Loro
     MISSING_DEPENDENCIES = "missing-dependencies"  # it depends on changes that the owner does not have
     HISTORY_TRIMMED = "history-trimmed"  # it depends on history that the document no longer has
+    OUTDATED = "outdated"  # merging it takes too long: the document changed much since its version
     PEER_REUSED = "peer-reused"  # the document has other content under its operation ids
     DELETED = "deleted"  # the document is deleted
     NOT_OWNER = "not-owner"  # the replying server has lost the lease, or cannot confirm it

@@ -14,13 +14,14 @@ from lorogo_protocol.errors import (
     HistoryTrimmed,
     MalformedMessage,
     OperationIdsReused,
+    TooFarBehind,
     TooLong,
     TooManyPeers,
 )
 from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.journal.records import Span
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
-from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
+from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, SlowImport, UnclearPanic, Unready
 from lorogo_protocol.messages import chunks, reasons
 from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.chunks import (
@@ -33,6 +34,7 @@ from lorogo_protocol.messages.chunks import (
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
 from lorogo_server.document.history import DatedVersion, History
+from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import StoredMessage
 
@@ -95,6 +97,17 @@ class Unvalidated:
     bounded: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Unmerged:
+    """An update that may take long: a child process tries it; `Intake.merged` continues with it."""
+
+    update: Assembled
+    time_ns: int
+    accepted: bool  # a journal has it
+    bounded: bool  # no server can have accepted it, so it may be refused because it takes too long
+    behind: bool  # the document has changes that its writer had not
+
+
 _FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
 
 _WAITING = frozenset({Reason.MISSING_DEPENDENCIES})  # told at once; it is kept all the same
@@ -120,8 +133,16 @@ class Intake:
         head: Position,
         deleted: bool,
         sandboxed: bool = False,
+        merge: Merge | None = None,
     ) -> None:
-        """`sandboxed`: `take` returns each update as Unvalidated that the sandbox has not decoded yet."""
+        """Take over a replica.
+
+        Args:
+            sandboxed: `take` returns each update as Unvalidated that the sandbox has not decoded yet.
+            merge: Runs slow merges in a child process. None: they run here.
+        """
+        self.merge = merge
+        self._slow: dict[tuple[str, str], bool] = {}  # pending updates that may take long; whether behind
         self.replica = replica
         self.history = history
         self.head = head  # of the last update that changed something
@@ -207,6 +228,7 @@ class Intake:
         self._assembler.forget_unfinished()
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
+        self._slow.clear()
         self._pending_bytes = 0
         self._in_hand = ()
         self._dropped = range(0)  # judged again
@@ -234,19 +256,19 @@ class Intake:
 
     def take(
         self, stored: StoredMessage, now: float, *, accepted: bool = False, validated: bool = False
-    ) -> list[Effect] | Unvalidated:
-        """Take one message of the WAL and say what follows from it.
+    ) -> list[Effect] | Unvalidated | Unmerged:
+        """Take one message of the WAL and return its effects.
 
         `accepted`: a journal has the update that ends with it.
-        `tasted`: the sandbox has decoded this message's data already, and nothing happened.
-        After Unvalidated, `validated` is called before anything else is taken.
+        `validated`: the sandbox has decoded this message's data already, and nothing happened.
+        After Unvalidated or Unmerged, `validated` or `merged` is called before another message is taken.
         """
         taken = self._take(stored, now, accepted, validated)
-        return taken if isinstance(taken, Unvalidated) else self._noted(taken)
+        return self._noted(taken) if isinstance(taken, list) else taken
 
     def _take(
         self, stored: StoredMessage, now: float, accepted: bool, validated: bool
-    ) -> list[Effect] | Unvalidated:
+    ) -> list[Effect] | Unvalidated | Unmerged:
         self.wal_bytes += len(stored.data)
         self.seen_bytes += len(stored.data)
         try:
@@ -272,12 +294,41 @@ class Intake:
                     return Unvalidated(update, stored.time_ns, accepted, bounded)
                 return self._apply(update, stored.time_ns, now, accepted)
 
-    def validated(self, waiting: Unvalidated, problem: CrdtError | None, now: float) -> list[Effect]:
-        """Go on with an update that the sandbox has decoded; `problem`: it must not be imported."""
+    def validated(
+        self, waiting: Unvalidated, problem: CrdtError | None, now: float
+    ) -> list[Effect] | Unmerged:
+        """Continue with an update that the sandbox has decoded; `problem`: it must not be imported."""
         update = waiting.update
         if problem is not None:
             return self._noted([_refuse(update, _reason(problem), str(problem), quarantine=True)])
-        return self._noted(self._apply(update, waiting.time_ns, now, waiting.accepted))
+        applied = self._apply(update, waiting.time_ns, now, waiting.accepted)
+        return self._noted(applied) if isinstance(applied, list) else applied
+
+    def merged(self, waiting: Unmerged, outcome: bytes | CrdtError | None, now: float) -> list[Effect]:
+        """Continue with an update that a child process has tried.
+
+        `outcome`: the document with it, or why it is refused; None: import it here.
+        """
+        update = waiting.update
+        self._forget((update.log_id, update.digest))
+        if isinstance(outcome, CrdtError):
+            return self._noted([_refuse(update, _reason(outcome), str(outcome), quarantine=True)])
+        if outcome is None:
+            applied = self._apply(update, waiting.time_ns, now, waiting.accepted, defer=False)
+            assert isinstance(applied, list)
+            return self._noted(applied)
+        ended = self.history.before_apply(waiting.time_ns, self.replica.frontiers)
+        spans = self.replica.adopt(outcome)
+        effects: list[Effect] = [self._accept(update, waiting.time_ns, now, bool(spans), spans, ended)]
+        return self._noted(effects + self._wake(now))
+
+    def next_unmerged(self) -> Unmerged | None:
+        """Return a pending update that has what it depends on, and may take long."""
+        while self._slow:
+            key, behind = self._slow.popitem()
+            if (waiting := self._pending.get(key)) is not None:
+                return Unmerged(waiting.update, waiting.time_ns, False, self._is_new(waiting.update), behind)
+        return None
 
     def settled(self) -> None:
         """What was taken last is applied and worked out, or refused."""
@@ -307,16 +358,20 @@ class Intake:
             deadlines.append(unfinished)
         return min(deadlines, default=None)
 
-    def _apply(self, update: Assembled, time_ns: int, now: float, accepted: bool) -> list[Effect]:
+    def _apply(
+        self, update: Assembled, time_ns: int, now: float, accepted: bool, *, defer: bool = True
+    ) -> list[Effect] | Unmerged:
         if (full := self._full(update)) is not None:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
-            applied = self._import(update, accepted=accepted)
+            applied = self._import(update, accepted=accepted, defer=defer)
         except UnclearPanic:
             raise
+        except SlowImport as slow:
+            return Unmerged(update, time_ns, accepted, self._is_new(update) and not accepted, slow.behind)
         except CrdtPanic as error:
-            return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
+            return [poisoned(update, error)]
         except CrdtError as error:
             return [_refuse(update, _reason(error), str(error), quarantine=True)]
         match applied:
@@ -327,11 +382,12 @@ class Intake:
                 effects: list[Effect] = [self._accept(update, time_ns, now, new, spans, ended)]
                 return effects + self._wake(now) if new and self._pending else effects
 
-    def _import(self, update: Assembled, *, accepted: bool = False) -> Applied | Unready:
+    def _import(self, update: Assembled, *, accepted: bool = False, defer: bool = True) -> Applied | Unready:
         """What a load finds, or a server publishes again, may be accepted already: the older limits count."""
         new = self._is_new(update) and not accepted
+        defer = defer and self.merge is not None
         return self.replica.apply(
-            update.payload, ORIGIN, foreign=True, accepted=accepted, new=new, settle=False
+            update.payload, ORIGIN, foreign=True, accepted=accepted, new=new, defer=defer, settle=False
         )
 
     def _is_new(self, update: Assembled) -> bool:
@@ -425,10 +481,12 @@ class Intake:
                     applied = self._import(waiting.update)
                 except UnclearPanic:
                     raise
+                except SlowImport as slow:
+                    self._slow[key] = slow.behind
+                    continue
                 except CrdtPanic as error:
                     self._forget(key)
-                    no = _refuse(waiting.update, Reason.INVALID_UPDATE, str(error), quarantine=True)
-                    return [*effects, Poisoned(no)]
+                    return [*effects, poisoned(waiting.update, error)]
                 except CrdtError as error:
                     self._forget(key)
                     effects.append(_refuse(waiting.update, _reason(error), str(error), quarantine=True))
@@ -476,6 +534,8 @@ def _reason(error: CrdtError) -> Reason:
             return Reason.HISTORY_TRIMMED
         case TooManyPeers() | TooLong():
             return Reason.TOO_LARGE
+        case TooFarBehind():
+            return Reason.OUTDATED
         case OperationIdsReused():
             return Reason.PEER_REUSED
         case _:
@@ -498,9 +558,9 @@ def _malformed(stored: StoredMessage, why: str) -> RefusedUpdate:
     )
 
 
-def poisoned(accepted: Accepted, error: CrdtPanic) -> Poisoned:
-    """The effect of an update that was imported, and made Loro panic when the state was worked out."""
-    return Poisoned(_refuse(accepted.update, Reason.INVALID_UPDATE, str(error), quarantine=True))
+def poisoned(update: Assembled, error: CrdtPanic) -> Poisoned:
+    """Return the effect of an update that makes Loro panic."""
+    return Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))
 
 
 def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> RefusedUpdate:

@@ -20,6 +20,7 @@ from lorogo_server.document.follower import WalFollower
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
 from lorogo_server.sandbox.batch_validation import BatchValidation, validate_ahead
+from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -87,6 +88,7 @@ async def load(
     accepted: Position = NOWHERE,
     validate: ValidateUpdate = skip_validation,
     batch_validation: BatchValidation | None = None,
+    merge: Merge | None = None,
     until_ns: int | None = None,
     through: int | None = None,
 ) -> Loaded:
@@ -119,6 +121,7 @@ async def load(
                 accepted=accepted,
                 validate=validate,
                 batch_validation=batch_validation,
+                merge=merge,
                 until_ns=until_ns,
                 through=through,
             )
@@ -149,6 +152,7 @@ async def _load_once(
     accepted: Position,
     validate: ValidateUpdate,
     batch_validation: BatchValidation | None,
+    merge: Merge | None,
     until_ns: int | None,
     through: int | None,
 ) -> Loaded:
@@ -171,6 +175,7 @@ async def _load_once(
         head=facts.position if facts.position.epoch == epoch else Position(epoch),  # else of a lost stream
         deleted=facts.deleted,
         sandboxed=validate is not skip_validation,
+        merge=merge,
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)

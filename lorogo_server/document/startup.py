@@ -89,6 +89,7 @@ async def _load(host: Host, *, checked: bool = False, losses: int | None = None)
             accepted=host.journal.covered.position,
             validate=context.validate,
             batch_validation=context.batch_validation,
+            merge=functools.partial(context.children.merge, host.document_id),
         )
         if losses is not None and losses != await context.data_losses():
             return False

@@ -5,6 +5,7 @@ the document, by the same code that a live owner judges it with.
 """
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -151,6 +152,7 @@ class Repair:
                     accepted=context.journal.covered(document_id).position,
                     validate=context.validate,
                     batch_validation=context.batch_validation,
+                    merge=functools.partial(context.children.merge, document_id),
                     checked=checked,
                     until_ns=until_ns,
                     through=through,

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, Protocol
 from weakref import WeakValueDictionary
 
 from lorogo_protocol.loro.crdt import CrdtPanic
@@ -37,7 +37,8 @@ log = get_logger(__name__)
 #: CPU seconds of a child
 CALL_SECONDS = 60
 EXPORT_SECONDS = 300  # of a whole document; an export cannot be split
-_CHILDREN_MAX = 2  # at once, of different documents: two for calls and two for exports
+MERGE_SECONDS = 5  # of a new update; of an accepted one as of an export
+_CHILDREN_MAX = 2  # at once, of different documents: two each for calls, exports and merges
 _REST = 2  # pause after a fork, in multiples of its duration: forks use at most a third of the loop's time
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
@@ -45,24 +46,35 @@ _TURN_SECONDS = 30  # wait for other calls; the caller's own timeout is not long
 _WRITE_SECONDS = 300  # for the parent to read the result; then the child ends
 
 Work = Callable[[], bytes]
+
+
+class Merge(Protocol):
+    """`ChildProcesses.merge` for one document."""
+
+    async def __call__(self, work: Work, *, bounded: bool) -> bytes:
+        """Return the document with an update. Raises Refused, CrdtPanic."""
+        ...
+
+
 Fork = Callable[[Callable[[], Work]], Awaitable[tuple[bytes, float]]]
 
 
 class ChildProcesses:
     """The child processes of one server.
 
-    At most two children make calls and two export, one of each kind per document: a client that opens a
-    document does not wait for calls, which may take a minute.
+    At most two children make calls, two export, and two merge; one of the first two kinds per document: a
+    client that opens a document does not wait for calls, which may take a minute.
     """
 
-    __slots__ = ("_calls", "_documents", "_exports", "_forking", "_rest_until", "_threads")
+    __slots__ = ("_calls", "_documents", "_exports", "_forking", "_merges", "_rest_until", "_threads")
 
     def __init__(self) -> None:
         self._calls = asyncio.Semaphore(_CHILDREN_MAX)
         self._exports = asyncio.Semaphore(_CHILDREN_MAX)
+        self._merges = asyncio.Semaphore(_CHILDREN_MAX)
         self._forking = asyncio.Lock()
         self._rest_until = 0.0
-        self._threads = ThreadPoolExecutor(2 * _CHILDREN_MAX, "lorogo-child")  # each waits for a child
+        self._threads = ThreadPoolExecutor(3 * _CHILDREN_MAX, "lorogo-child")  # each waits for a child
         self._documents: WeakValueDictionary[tuple[str, bool], asyncio.Lock] = WeakValueDictionary()
 
     async def run(
@@ -94,10 +106,30 @@ class ChildProcesses:
                     await stack.enter_async_context(self._exports if exports else self._calls)
             except TimeoutError:
                 raise Refused(Reason.BUSY, "other calls on large documents take long; retry") from None
-            yield partial(self._forked, document_id, exports)
+            cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
+            yield partial(self._forked, document_id, cpu_seconds, exports)
 
-    async def _forked(self, document_id: str, exports: bool, work: Callable[[], Work]) -> tuple[bytes, float]:
-        cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
+    async def merge(self, document_id: str, work: Work, *, bounded: bool) -> bytes:
+        """Return the document with an update, as the work makes it in a child.
+
+        `bounded`: no server has accepted the update, so it has few CPU seconds, and waits only for a while.
+        Raises Refused and CrdtPanic.
+        """
+        try:
+            async with asyncio.timeout(_TURN_SECONDS if bounded else None):
+                await self._merges.acquire()
+        except TimeoutError:
+            raise Refused(Reason.BUSY, "other merges take long; retry") from None
+        try:
+            cpu_seconds = MERGE_SECONDS if bounded else EXPORT_SECONDS
+            done, _ = await self._forked(document_id, cpu_seconds, False, lambda: work)
+            return done
+        finally:
+            self._merges.release()
+
+    async def _forked(
+        self, document_id: str, cpu_seconds: int, falls_back: bool, work: Callable[[], Work]
+    ) -> tuple[bytes, float]:
         async with self._forking:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(self._rest_until - loop.time())
@@ -107,7 +139,7 @@ class ChildProcesses:
                 child = _Child(todo, cpu_seconds)
             except OSError as error:  # no memory, or too many processes
                 log.warning("cannot fork", document=document_id, problem=str(error))
-                if not exports:  # in this process the work would edit the served document
+                if not falls_back:  # in this process the work would edit the served document
                     raise Refused(
                         Reason.BUSY, f"the server cannot start a process for the call: {error}; retry"
                     ) from error

@@ -157,8 +157,6 @@ def test_the_limits_of_an_update_are_those_of_the_page() -> None:
         [limits.MERGED_OPERATIONS_MAX],
         [limits.MERGED_OPERATIONS_MAX],
         [limits.RUN_BESIDE_OPERATIONS_MAX],
-        [limits.MARKS_MAX],
-        [limits.UNSTEPPED_MARKS_MAX],
         [limits.TREE_REPLAY_STEPS_MAX],
         [limits.SNAPSHOT_MERGED_OPERATIONS_MAX],
     ]

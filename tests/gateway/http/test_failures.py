@@ -82,6 +82,7 @@ STATUSES = {
     "invalid-update": 422,
     "missing-dependencies": 409,
     "history-trimmed": 409,
+    "outdated": 409,
     "peer-reused": 409,
     "deleted": 410,
     "not-owner": 503,

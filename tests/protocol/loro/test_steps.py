@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loro import ExpandType, LoroDoc, VersionVector
+from loro import LoroDoc, VersionVector
 
-from lorogo_protocol.errors import InvalidUpdate, TooLong
+from lorogo_protocol.errors import InvalidUpdate, TooFarBehind, TooLong
 from lorogo_protocol.loro import crdt, operation_ids, steps, tree_replay
 from lorogo_protocol.loro.crdt import Applied, Replica, nothing_known, vector_items
 from tests.protocol.support import everything, replica, text, typed
@@ -257,8 +257,6 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crdt, "EDITS_BESIDE_MAX", 30)
     monkeypatch.setattr(crdt, "MERGED_OPERATIONS_MAX", 100)
     monkeypatch.setattr(crdt, "RUN_BESIDE_OPERATIONS_MAX", 200)
-    monkeypatch.setattr(crdt, "MARKS_MAX", 40)
-    monkeypatch.setattr(crdt, "UNSTEPPED_MARKS_MAX", 20)
     monkeypatch.setattr(crdt, "SNAPSHOT_MERGED_OPERATIONS_MAX", 20)
     monkeypatch.setattr(crdt, "TREE_REPLAY_STEPS_MAX", 1_000)
 
@@ -267,7 +265,7 @@ def _refused(reader: Replica, update: bytes) -> bool:
     before = reader.version()
     try:
         reader.apply(update, foreign=True, new=True)
-    except TooLong:
+    except (TooFarBehind, TooLong):
         assert reader.version() == before
         assert isinstance(reader.apply(update, foreign=True), Applied)  # a load takes it
         return True
@@ -354,53 +352,6 @@ def test_a_new_update_of_many_edits_beside_others_is_bounded(kind: str, number: 
     else:
         update = _pushed(writer, kind, number)
     assert _refused(reader, update) is refused
-
-
-def _marked(writer: Replica, marks: int) -> bytes:
-    before = writer.version().vector
-    writer.doc.config_default_text_style(ExpandType.After)
-    for number in range(marks):
-        writer.doc.get_text("t").mark(0, 5, f"k{number}", number)
-    writer.doc.commit()
-    return writer.updates_since(before)
-
-
-@pytest.mark.usefixtures("small_limits")
-@pytest.mark.parametrize(
-    ("marks", "peers", "refused"), [(40, 1, False), (41, 1, True), (20, 2, False), (21, 2, True)]
-)
-def test_the_marks_of_a_new_update_are_bounded(marks: int, peers: int, refused: bool) -> None:
-    """A mark costs as much as there are ends of others in its range; those of several peers take no steps."""
-    base = typed(replica(1), "hello")
-    writer = replica(2, base)
-    before = writer.version().vector
-    if peers == 2:
-        writer.apply(_marked(replica(3, base), 1))  # the writer need not make this one
-    _marked(writer, marks)
-    reader = Replica(lazy=True)
-    reader.apply(base)
-    assert _refused(reader, writer.updates_since(before)) is refused
-
-
-def test_marks_are_worked_out_in_small_steps() -> None:
-    """Whatever the size of the update: 250 marks of a text stop after every 50."""
-    base = typed(replica(1), "hello")
-    reader = Replica(lazy=True)
-    reader.apply(base)
-    writer = replica(2, base)
-    reader.apply(_marked(writer, 250), new=True, foreign=True, settle=False)
-    assert len(list(reader.settling())) == 250 // steps.STEP_MARKS - 1  # the last is for attach
-    assert reader.value() == writer.value()
-
-
-def test_many_marks_take_smaller_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of an update with more marks has fewer of them: 250 marks of 5,000 pairs stop after every 20."""
-    monkeypatch.setattr(steps, "STEP_MARK_PAIRS", 5_000)
-    base = typed(replica(1), "hello")
-    reader = Replica(lazy=True)
-    reader.apply(base)
-    reader.apply(_marked(replica(2, base), 250), new=True, foreign=True, settle=False)
-    assert len(list(reader.settling())) == 12
 
 
 @pytest.mark.usefixtures("small_limits")

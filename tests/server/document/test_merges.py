@@ -1,0 +1,136 @@
+"""A merge that may take long runs in a child process, and is refused if it takes too long."""
+
+import random
+import string
+from dataclasses import replace
+
+import pytest
+
+from lorogo_client import State
+from lorogo_protocol.messages import subjects
+from lorogo_protocol.messages.calls import Refused
+from lorogo_protocol.messages.reasons import Reason
+from lorogo_server import Server
+from lorogo_server.sandbox.child_process import ChildProcesses, Work
+from lorogo_testing.memory_nats import MemoryNats
+from tests.client.support import DEADLINE, client_of, until_state
+from tests.server.document.test_full import served
+from tests.server.support import QUICK, Probe, Writer
+
+SETTINGS = replace(QUICK, durability="stream")
+PASTE = "".join(random.Random(1).choices(string.ascii_letters, k=80_000))
+
+
+class Merges:
+    """Counts merges in children: of new updates, and of others; `refuses` makes them fail."""
+
+    def __init__(self) -> None:
+        self.tried = self.loaded = 0
+        self.refuses = False
+
+
+@pytest.fixture
+def merges(monkeypatch: pytest.MonkeyPatch) -> Merges:
+    counted, merge = Merges(), ChildProcesses.merge
+
+    async def counting(self: ChildProcesses, document_id: str, work: Work, *, bounded: bool) -> bytes:
+        counted.tried += bounded
+        counted.loaded += not bounded
+        if counted.refuses:
+            raise Refused(Reason.TOO_LARGE, "too long")
+        return await merge(self, document_id, work, bounded=bounded)
+
+    monkeypatch.setattr(ChildProcesses, "merge", counting)
+    return counted
+
+
+async def parted(probe: Probe) -> tuple[Writer, Writer]:
+    """Return two writers with the document's first version; the first has pasted much since."""
+    one = Writer()
+    await probe.accept("doc", one.type("hello "))
+    other = Writer(one.everything())
+    await probe.accept("doc", one.type(PASTE))
+    return one, other
+
+
+async def test_an_edit_on_an_old_version_is_merged_in_a_child(merges: Merges) -> None:
+    """It is ACKed, and both writers read the same text; an edit after it is merged on the loop."""
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        late = other.type("late ", at=0)
+        await probe.accept("doc", late)
+        assert (merges.tried, merges.loaded) == (1, 0)
+        one.doc.import_(late)
+        assert await probe.value("doc") == {"body": one.text}
+        await probe.accept("doc", one.type("!"))
+        assert merges.tried == 1
+        assert await probe.value("doc") == {"body": one.text}
+
+
+async def test_a_merge_that_takes_too_long_is_refused_and_harms_nothing(merges: Merges) -> None:
+    """The refused update is kept in the stream of rejected updates; the document continues without it."""
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        merges.refuses = True
+        late = other.type("late ", at=0)
+        assert (await probe.refuse("doc", late)).reason is Reason.OUTDATED
+        await probe.accept("doc", one.type("!"))
+        assert await probe.value("doc") == {"body": one.text}
+        kept = [stored.data async for stored in probe.rejected.read(subjects.rejected("doc"))]
+        assert kept == [late]
+
+
+async def test_an_update_that_waited_for_another_is_merged_in_a_child(merges: Merges) -> None:
+    """Both are ACKed when the first one arrives."""
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        first, second = other.type("first ", at=0), other.type("second ", at=0)
+        assert (await probe.refuse("doc", second)).reason is Reason.MISSING_DEPENDENCIES
+        await probe.accept("doc", first)
+        for update in (first, second):
+            one.doc.import_(update)
+        assert await probe.value("doc") == {"body": one.text}
+        assert merges.tried == 2
+
+
+async def test_a_load_merges_in_a_child_and_refuses_nothing(merges: Merges) -> None:
+    """An accepted update is in the document after every load, however long its merge takes."""
+    world = MemoryNats()
+    async with served(world, SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        late = other.type("late ", at=0)
+        await probe.accept("doc", late)
+        one.doc.import_(late)
+    for refuses in (False, True):
+        merges.refuses, before = refuses, merges.loaded
+        async with served(world, SETTINGS) as (_, probe):
+            assert await probe.value("doc") == {"body": one.text}
+        assert merges.loaded > before
+    assert merges.tried == 1
+
+
+async def test_a_client_whose_edits_are_refused_as_outdated_makes_them_again(merges: Merges) -> None:
+    """The SDK makes them on the current state: both texts are saved."""
+    world = MemoryNats()
+    cut_off = world.connect("second")
+    async with (
+        world.connect("server") as transport,
+        Server(transport, SETTINGS),
+        client_of(world, transport=world.connect("first")) as first,
+        client_of(world, transport=cut_off, seed=2) as second,
+        first.open("doc") as one,
+        second.open("doc") as two,
+    ):
+        for session in (one, two):
+            await until_state(session, State.SAVED)
+        cut_off.cut()
+        one.doc.get_text("body").insert(0, PASTE)
+        one.commit()
+        await one.flush(DEADLINE)
+        two.doc.get_text("body").insert(0, "late")
+        two.commit()
+        merges.refuses = True
+        cut_off.heal()
+        await two.flush(DEADLINE)
+        assert merges.tried == 1
+        assert sorted(str(two.doc.get_text("body").to_string())) == sorted(PASTE + "late")
