@@ -29,8 +29,7 @@ from lorogo_gateway.http.operations import Operation
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import limits
-from lorogo_protocol.access import grants
-from lorogo_protocol.messages import calls, headers, reasons, subjects
+from lorogo_protocol.messages import headers, reasons, subjects
 from lorogo_testing.memory_nats import MemoryNats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,28 +41,27 @@ _HTTP_HEAD = f"""\
 
 {_MADE}
 
-Every request below `/v1`; a running gateway serves the same as OpenAPI, at `/v1/openapi.json`.
+Every request below `/v1`, as in the OpenAPI 3.1 document of a gateway, `/v1/openapi.json`.
 [The gateway](../GATEWAY.md#http) has the rules of all requests. Rights are on the document, and apply only
 where the gateway requires [tokens](security.md). Values are JSON unless a media type is named. `{{id}}` is a
-[document id](../PROTOCOL.md#names). `?`: may be absent. An `ETag` is the version, in quotes.""".splitlines()
+[document id](../PROTOCOL.md#names). `?`: may be absent.""".splitlines()
 _WIRE_HEAD = f"""\
 # Wire reference
 
 {_MADE}
 
-Names and numbers of the protocol, from `lorogo_protocol`. [The wire](../PROTOCOL.md) specifies their use,
-and has the headers, the streams and the buckets.""".splitlines()
+Codes and subjects of the protocol. [The wire](../PROTOCOL.md) specifies their use,
+[rights on NATS](../NATS_RIGHTS.md) who may use them.""".splitlines()
 _REASONS_HEAD = f"""\
-The codes of `{headers.REASON}`. `*`: retriable; the same bytes, resent, may be accepted, and clients
-resend them automatically.""".splitlines()
-_CALLS_HEAD = f"""\
-The grant that each method of `{subjects.call("{verb}", "{id}")}` requires. `fork` also needs `write` on the
-target, `delete` with `purge` needs `admin`.""".splitlines()
+The codes of `{headers.REASON}`. `*`: the same bytes, resent, may be accepted;
+clients resend them.""".splitlines()
 _LIMITS_HEAD = """\
-Defaults of `lorogo_protocol.limits`. [The wire](../PROTOCOL.md#updates-chunks-into-the-wal) has the limits
-of an update, [Limits](../LIMITS.md) those that an operator can change.""".splitlines()
-_OTHER_PAGES = (  # limits in docs/PROTOCOL.md and docs/LIMITS.md, whose tests compare them with the code
+Those that neither [the wire](../PROTOCOL.md) nor [Limits](../LIMITS.md) has.""".splitlines()
+_OTHER_PAGES = (  # limits in PROTOCOL.md, LIMITS.md and SECURITY.md, whose tests compare them with the code
     *("UPDATE_", "LOOP_", "UNSTEPPED_", "TREE_", "EDITS_", "MERGED_", "RUN_", "SNAPSHOT_", "MARKS_"),
+    *("DOCUMENT_ID_", "LOG_ID_", "CHUNK_", "ACCEPTED_", "AWARENESS_", "KEPT_PRESENCE_", "WINDOW_", "INGEST_"),
+    *("RENEW_", "LEASE_", "STALE_", "REPLY_", "RESTART_", "REMEMBER_ACKED_SECONDS", "PRESENCE_", "REJECTED_"),
+    *("HISTORY_", "RETRIES_", "REVOKED_", "TOKEN_SUBJECT_"),
     *(
         "PATCH_",
         "DOCUMENT_BYTES_MAX",
@@ -72,7 +70,7 @@ _OTHER_PAGES = (  # limits in docs/PROTOCOL.md and docs/LIMITS.md, whose tests c
         "TOKEN_DOCUMENTS_MAX",
         "GRANTS_",
     ),
-    *("UNFINISHED_", "PENDING_SECONDS", "WAL_FITTED_"),
+    *("UNFINISHED_", "PENDING_", "WAL_FITTED_"),
 )
 _DOCUMENT_ID = "document id"
 _GROUPS = {
@@ -80,7 +78,6 @@ _GROUPS = {
     "feed": "The feed",
     "session": "Signing in",
     "operations": "For operators",
-    "about": "About",
 }
 
 
@@ -111,13 +108,14 @@ def http_page() -> str:
     problems = _Problems.of(described)
     lines = [*_HTTP_HEAD, *problems.section()]
     groups = dict.fromkeys([*_GROUPS, *(one.group for one in known)])
+    groups.pop("about")  # the description itself, which the head names
     for group in groups:
         mine = [one for one in known if one.group == group]
         if mine:
             lines += ["", f"## {_GROUPS.get(group, group.capitalize())}"]
         for one in mine:
             lines += _operation(one, described["paths"][one.path][one.method.lower()], problems)
-    lines += ["", "## Shapes", "", "The types of the responses and bodies above."]
+    lines += ["", "## Shapes"]
     schemas = described["components"]["schemas"]
     for name, schema in schemas.items():
         if name != "Problem":
@@ -164,7 +162,7 @@ class _Problems:
         yield f"- those with a body: {', '.join(sorted(self.with_body))}."
         yield from ("", "| status | meaning |", "|---|---|")
         for status, words in self.words.items():
-            if words != HTTPStatus(int(status)).phrase:
+            if words.rstrip(".") != HTTPStatus(int(status)).phrase:
                 yield f"| {status} | {_cell(words)} |"
 
 
@@ -198,7 +196,9 @@ def _operation(one: Operation, described: Mapping[str, Any], problems: _Problems
     refused = _refused(described)
     for status, answer in described["responses"].items():
         if status not in refused:
-            yield f"- {status}: {_cell(answer['description'])}{_returned(answer)}"
+            returned = _returned(answer)
+            words = "" if status == "200" and "](#" in returned else f" {_cell(answer['description'])}"
+            yield f"- {status}:{words}{returned}"
     if others := problems.others(described):
         yield f"- Problems: {', '.join(others)}."
 
@@ -281,17 +281,12 @@ def _type(schema: Mapping[str, Any], *, inside: bool = False) -> str:
 
 def wire_page() -> str:
     """Return the page about the names on NATS."""
-    by_access: dict[str, list[str]] = {}
-    for verb in calls.VERBS:
-        by_access.setdefault(grants.VERBS[verb].word, []).append(f"`{verb}`")
     lines = [
         *_WIRE_HEAD,
         *("", "## Reasons", "", *_REASONS_HEAD, "", "| reason | meaning |", "|---|---|"),
         *_reasons(),
         *("", "## Subjects", "", "| subject | meaning |", "|---|---|"),
         *(f"| `{subject}` | {_cell(what)} |" for subject, what in _subjects()),
-        *("", "## Calls", "", *_CALLS_HEAD, "", "| grant | methods |", "|---|---|"),
-        *(f"| `{word}` | {', '.join(verbs)} |" for word, verbs in by_access.items()),
         *("", "## Limits", "", *_LIMITS_HEAD, "", "| limit | value | meaning |", "|---|---|---|"),
         *_limits(),
     ]
@@ -305,14 +300,17 @@ def _reasons() -> Iterator[str]:
 
 
 def _subjects() -> Iterator[tuple[str, str]]:
-    """Yield each subject, with its parameters in braces, and its description."""
+    """Yield each subject with a parameter, which stands in braces, and its description."""
     for name, function in vars(subjects).items():
-        if inspect.isfunction(function) and name != "document_of":
+        if inspect.isfunction(function) and name not in (
+            "document_of",
+            "calls",
+            "user_inbox",
+            "user_inboxes",
+        ):
             names = inspect.signature(function).parameters
             given = ["{id}" if one == "document_id" else f"{{{one}}}" for one in names]
             yield function(*given), (function.__doc__ or "").strip()
-    about = comments(subjects)
-    yield from ((value, about[name]) for name, value in constants(subjects, str) if name in about)
 
 
 def _limits() -> Iterator[str]:

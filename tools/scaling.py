@@ -20,20 +20,22 @@ _KIB, _GIB = 1024, 1 << 30
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs measured on 2 cores of one machine; the page has the commands."""
+    """Costs measured on 2 cores of one machine, with durability journal; in brackets the command."""
 
-    update_us: float = 161.0  # CPU of the server for an update, journalled, with 1,000 documents open
-    open_us: float = 1012.0  # CPU of the server for an open
-    move_us: float = 166.0  # CPU of the server for a cursor move, one connection per editor
-    lease_us: float = 13.1  # CPU of the server per second of an open document without edits
-    document_bytes: float = 60.6 * _KIB  # of server memory for a small open document
+    update_us: float = 161.0  # CPU of the server for an update, 1,000 documents open [lorogo bench growth]
+    open_us: float = 1012.0  # CPU of the server for an open [600 opens, 64 at once, on a busy machine]
+    move_us: float = 166.0  # CPU of the server for a cursor move [lorogo bench presence, a connection each]
+    lease_us: float = 13.1  # CPU of the server per second of an idle document [lorogo bench many-documents]
+    document_bytes: float = 60.6 * _KIB  # of server memory for a small open document [the same]
     nats_update_us: float = 27.0  # CPU of nats-server: stored, republished, announced to one reader, ACKed
-    nats_lease_us: float = 9.39  # CPU of nats-server per second of an open document without edits
+    # [lorogo bench throughput]
+    nats_lease_us: float = 9.39  # CPU of nats-server per second of an idle document [many-documents]
     nats_delivery_us: float = 4.8  # at most: 2 cores made 418,202 deliveries, and the readers used them, too
-    nats_document_bytes: float = 12.75 * _KIB  # at most: memory of nats-server for an open document
-    wal_bytes: float = 369.0  # of a keystroke in the WAL
-    journal_bytes: float = 191.0  # of a keystroke in the journal
-    stream_updates: float = 69_503.0  # of one stream, per second
+    # [lorogo bench fan-out, its limit]
+    nats_document_bytes: float = 12.75 * _KIB  # at most, for an open document [lorogo bench many-documents]
+    wal_bytes: float = 369.0  # of a keystroke in the WAL [lorogo bench cold-open]
+    journal_bytes: float = 191.0  # of a keystroke in the journal [5,000 records of one character]
+    stream_updates: float = 69_503.0  # of one stream, per second [lorogo bench throughput, its limit]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """`make settings`: write the tables of docs/SETTINGS.md, and deploy/lorogo.toml, from the code."""
 
-import re
 from pathlib import Path
 
 from lorogo_cli.config import pages
@@ -9,19 +8,13 @@ ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- made by `make settings` -->\n", "<!-- end -->\n"
 
 
-def limits() -> set[str]:
-    """Return the gateway's settings that have a row in docs/LIMITS.md: `gateway.rooms_max`."""
-    table = (ROOT / "docs" / "LIMITS.md").read_text(encoding="utf-8")
-    return {f"gateway.{name}" for name in re.findall(r"`G\.(\w+)`", table)}
-
-
 def page(text: str) -> str:
     """Return the page with current tables."""
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert found
     assert end
-    return f"{before}{BEGIN}\n{pages.tables(limits())}\n{END}{after}"
+    return f"{before}{BEGIN}\n{pages.tables(short=True)}\n{END}{after}"
 
 
 def main() -> None:

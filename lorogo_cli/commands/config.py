@@ -78,7 +78,7 @@ def example() -> None:
 
 @app.command(hidden=True)
 def table() -> None:
-    """Print the tables of docs/SETTINGS.md."""
+    """Print the tables of all settings, in Markdown."""
     from lorogo_cli.config import pages
 
     typer.echo(pages.tables(), nl=False)

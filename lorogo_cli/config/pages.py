@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lorogo_cli.config.entries import PREFIX, SECTIONS, TOP, CommandSetting, entries
@@ -29,7 +29,7 @@ _HEADINGS: Final = {
     ("gateway", "sample_seconds"): "Metrics and shutdown",
 }
 _ABOUT: Final = {
-    TOP: "For all commands. They stand before the first section.",
+    TOP: "For all commands.",
     "serve": "Document servers.",
     "gateway": "The HTTP and WebSocket gateway.",
     "auth": "The auth service: admits clients with tokens to NATS.",
@@ -46,9 +46,9 @@ _HEAD: Final = """\
 """
 
 
-def tables(limits: Container[str] = ()) -> str:
-    """Return the tables in Markdown, without rows for `limits`: docs/LIMITS.md has them."""
-    return "\n".join(_tables(limits)) + "\n"
+def tables(*, short: bool = False) -> str:
+    """Return the tables in Markdown; `short`: without settings that have neither a flag nor a secret."""
+    return "\n".join(_tables(short)) + "\n"
 
 
 def example() -> str:
@@ -56,27 +56,19 @@ def example() -> str:
     return _HEAD + "".join(_example())
 
 
-def _tables(limits: Container[str]) -> Iterator[str]:
+def _tables(short: bool) -> Iterator[str]:
     for section in (TOP, *SECTIONS):
         yield f"## {f'[{section}]' if section else 'Before the sections'}"
         yield ""
         yield _ABOUT[section]
         for heading, several in _groups(section):
-            yield ""
-            if heading:
-                yield f"### {heading}"
-                yield ""
-            limited = [one for one in several if f"{section}.{one.key}" in limits and _is_plain(one)]
-            rows = [_row(one) for one in several if one not in limited]
-            if limited:
-                names = ", ".join(f"`{one.key}`" for one in limited)
-                yield f"{'Also' if rows else 'In'} [Limits](LIMITS.md): {names}."
-            if limited and rows:
-                yield ""
+            rows = [_row(one) for one in several if one.flag or one.secret or not short]
             if rows:
-                yield "| key, flag | default | description |"
+                yield ""
+                yield from (f"### {heading}", "") if heading else ()
+                yield "| key | default | description |"
                 yield "|---|---|---|"
-            yield from rows
+                yield from rows
         yield ""
     yield "## Other variables"
     yield ""
@@ -84,12 +76,10 @@ def _tables(limits: Container[str]) -> Iterator[str]:
     yield ""
     yield "| variable | description |"
     yield "|---|---|"
-    yield from (f"| `{name}` | {words} |" for name, words in sorted(OTHERS.items()))
-
-
-def _is_plain(entry: CommandSetting) -> bool:
-    """Return whether a table of limits tells all: no flag, no range of values."""
-    return not entry.flag and not _values(entry.setting)
+    alike: dict[str, list[str]] = {}
+    for name, words in sorted(OTHERS.items()):
+        alike.setdefault(words, []).append(f"`{name}`")
+    yield from (f"| {', '.join(names)} | {words} |" for words, names in alike.items())
 
 
 def _row(entry: CommandSetting) -> str:
@@ -101,7 +91,8 @@ def _row(entry: CommandSetting) -> str:
     derived = "_".join(filter(None, (PREFIX.strip("_"), "" if entry.shared else entry.section, entry.key)))
     if entry.variables != (derived.upper(),):
         words += f" Variables: `{'`, `'.join(entry.variables)}`."
-    names = f"`{entry.key}`" + (f" `{entry.flag}`" if entry.flag else "")
+    derived_flag = "--" + entry.key.replace("_", "-")
+    names = f"`{entry.key}`" + (f" `{entry.flag}`" if entry.flag not in ("", derived_flag) else "")
     return "| " + " | ".join(one.replace("|", "\\|") for one in (names, _default(entry), words)) + " |"
 
 
@@ -117,7 +108,7 @@ def _default(entry: CommandSetting) -> str:
 
 def _example() -> Iterator[str]:
     for section in (TOP, *SECTIONS):
-        yield f"\n# --- {_ABOUT[section].partition('. They')[0].rstrip('.')} {'-' * 20}\n"
+        yield f"\n# --- {_ABOUT[section].rstrip('.')} {'-' * 20}\n"
         if section:
             yield f"[{section}]\n"
         for heading, several in _groups(section):

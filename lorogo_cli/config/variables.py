@@ -12,14 +12,15 @@ from lorogo_cli.config.value_parser import InvalidValue, from_text
 #: the text of the settings file, for workers of `lorogo serve`: the file may have changed meanwhile
 HANDED: Final = "LOROGO_CONFIG_HANDED"
 
+_SEED_WORDS: Final = "seeds of `lorogo auth`, if `seeds` is unset; also `_FILE`"
 #: variables that are not settings of a service, and their use
 OTHERS: Final = {
     CONFIG_ENVIRONMENT: "`--config`",
     "LOROGO_TOKEN": "token for commands; also `_FILE`",
-    "LOROGO_ISSUER_SEED": "issuer.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
-    "LOROGO_AUTH_SEED": "auth.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
-    "LOROGO_AUTH_LIST_SEED": "auth-list.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
-    "LOROGO_SYSTEM_SEED": "system.seed of `lorogo auth`, if `seeds` is unset; also `_FILE`",
+    "LOROGO_ISSUER_SEED": _SEED_WORDS,
+    "LOROGO_AUTH_SEED": _SEED_WORDS,
+    "LOROGO_AUTH_LIST_SEED": _SEED_WORDS,
+    "LOROGO_SYSTEM_SEED": _SEED_WORDS,
     "LOROGO_DEV_ROUTE_PASSWORD": "password between the nats-servers of docker-compose.yml",
     "LOROGO_LAKE": "`--lake` of `lorogo pipeline`",
     "LOROGO_LOG_SECRET": "secret of replicas for `lorogo log repair --from`",

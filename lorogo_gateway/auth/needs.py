@@ -76,7 +76,7 @@ def words(need: Need) -> str:
         case AnyToken():
             return "a token"
         case SomeDocument():
-            return "`read` on some document; the response has only what the token may read"
+            return "`read` on some document; the response covers readable documents only"
         case OnDocument():
             more = [f"`{access.word}` with `{flag}`" for flag, access in need.flags.items()]
             more += [f"`{access.word}` on `{name}`" for name, access in need.others.items()]

@@ -60,6 +60,24 @@ def test_streams_and_buckets() -> None:
     assert f"`{subjects.INIT_QUEUE}`" in PROTOCOL
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SERVICE",
+        "SERVER_STARTED",
+        "SERVER_RECOVER",
+        "INIT_QUEUE",
+        "TAKEN",
+        "SERVER_INBOX",
+        "GATEWAY_INBOX",
+        "OPERATOR_INBOX",
+    ],
+)
+def test_the_page_has_the_names_without_a_document(name: str) -> None:
+    """The wire reference has the subjects of documents; PROTOCOL.md has the others."""
+    assert getattr(subjects, name) in PROTOCOL
+
+
 def test_the_page_names_every_header() -> None:
     """PROTOCOL.md and the code know the same headers."""
     ours = {value for name, value in vars(headers).items() if name.isupper()}
@@ -136,6 +154,19 @@ def test_the_limits_are_those_of_the_page() -> None:
     assert limits.UNFINISHED_SECONDS == 60 and "expire after 60 s" in PROTOCOL
     assert limits.REMEMBER_ACKED_SECONDS == 600 and "at least 10 minutes" in PROTOCOL
     assert limits.RETRIES_MAX == 3 and "above 3" in PROTOCOL
+    assert limits.DOCUMENT_ID_CHARS_MAX == 128 and "is 1 to 128 characters" in PROTOCOL
+    assert limits.LOG_ID_CHARS_MAX == 64 and "are 1 to 64 characters" in PROTOCOL
+    assert limits.CHUNK_HEADER_BYTES_RESERVED == 2 * limits.KIB and "minus 2 KiB" in PROTOCOL
+    assert limits.AWARENESS_BYTES_MAX == 64 * limits.KIB and "at most 64 KiB in a message" in PROTOCOL
+    assert limits.KEPT_PRESENCE_BYTES_MAX == 128 * limits.MIB and "128 MiB by default" in PROTOCOL
+    assert limits.REVOKED_BYTES_MAX == 64 * limits.MIB and "history 1, 64 MiB" in PROTOCOL
+    assert limits.WINDOW_BYTES == 4 * limits.MIB and "every 4 MiB" in PROTOCOL
+    assert limits.INGEST_BYTES_MAX == 4 * limits.MIB and "max_buffered_size: 4MB" in PROTOCOL
+    assert limits.REPLY_SECONDS == 5 and "no answer after 5 s" in PROTOCOL
+    assert limits.RESTART_SECONDS == 1 and limits.RESTART_SECONDS_MAX == 60
+    assert "waits 1 s (doubled each time, 60 s at most)" in PROTOCOL
+    assert limits.PRESENCE_SECONDS == 30 and "expire after 30 s" in PROTOCOL
+    assert limits.REJECTED_KEEP_SECONDS == 7 * 24 * 3600 and "kept 7 days" in PROTOCOL
 
 
 def test_the_limits_of_an_update_are_those_of_the_page() -> None:
