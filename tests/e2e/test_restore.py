@@ -56,13 +56,14 @@ async def empty_nats(folder: Path) -> AsyncIterator[EmbeddedNats]:
 
 
 async def write(client: Client, document_id: str, words: list[str]) -> None:
-    """Each word in a commit of its own, ACKed."""
+    """Write each word in a commit of its own, ACKed, in a millisecond of its own."""
     async with client.open(document_id) as session:
         for word in words:
             body = session.doc.get_text("body")
             body.insert(len(body), word)
             session.commit()
             await session.flush(timeout=60)
+            await asyncio.sleep(0.002)
 
 
 async def text_of(client: Client, document_id: str) -> str:

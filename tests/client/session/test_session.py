@@ -189,13 +189,13 @@ async def test_a_long_change_that_is_refused_is_sent_in_parts(world: MemoryNats,
     """An owner takes 20,000 tree operations, but 2,000 beside an edit that came first: no client can know."""
     async with client_of(world) as client, client.open("doc") as session:
         owner.nacks.append(Reason.TOO_LARGE)
-        for _ in range(600):
+        for _ in range(2500):
             session.doc.get_tree("tree").create()
         session.commit()
         await session.flush(DEADLINE)
         assert session.problem is None
-        assert len(owner.received) == 1 + 3
-        assert len(owner.replica.doc.get_tree("tree").nodes()) == 600
+        assert len(owner.received) == 1 + 4
+        assert len(owner.replica.doc.get_tree("tree").nodes()) == 2500
 
 
 async def test_a_long_change_that_is_refused_in_parts_fails(world: MemoryNats, owner: FakeOwner) -> None:
@@ -204,7 +204,7 @@ async def test_a_long_change_that_is_refused_in_parts_fails(world: MemoryNats, o
         with pytest.raises(Unsaved):  # noqa: PT012 - leaving is what raises
             async with client.open("doc") as session:
                 owner.nacks.extend([Reason.TOO_LARGE] * 4)
-                for _ in range(600):
+                for _ in range(2500):
                     session.doc.get_tree("tree").create()
                 session.commit()
                 with pytest.raises(TooLargeUpdate):
