@@ -49,28 +49,59 @@ def shaped(shape: str, count: int) -> bytes:
 
 
 def deadly_and_large() -> bytes:
-    """Ends the sandbox's worker, and is above what is validated in portions."""
-    return deadly() + bytes(16 * 1024)
+    """Return an update that ends the sandbox's worker, above the size that is validated in batches."""
+    return deadly() + bytes(64 * 1024)
+
+
+def late_letters(paste: int, count: int) -> list[bytes]:
+    """Return a paste, and letters of a writer who does not import it."""
+    doc, rng = LoroDoc(), random.Random(1)
+    doc.peer_id = 8
+    doc.get_text("text").insert(0, "hello")
+    doc.commit()
+    updates, late = [bytes(doc.export(ExportMode.Updates(VersionVector())))], doc.fork()
+    late.peer_id = 7
+    before = doc.oplog_vv
+    doc.get_text("text").insert(5, "".join(rng.choices(string.ascii_letters, k=paste)))
+    doc.commit()
+    updates.append(bytes(doc.export(ExportMode.Updates(before))))
+    for _ in range(count):
+        at = late.oplog_vv
+        late.get_text("text").insert(2, "x")
+        late.commit()
+        updates.append(bytes(late.export(ExportMode.Updates(at))))
+    return updates
+
+
+def meshed() -> bytes:
+    """Return an update of 500 peers, each of whose second edits depends on all first ones."""
+    doc = LoroDoc()
+    SHAPES["mesh"](doc, 100_000)
+    return bytes(doc.export(ExportMode.Updates(VersionVector())))
 
 
 def pasted() -> bytes:
-    """Honest, and above what is validated in portions: quick to decode, and taken."""
+    """Return an honest update above the size that is validated in batches: quick to decode, and accepted."""
     doc, rng = LoroDoc(), random.Random(1)
-    doc.get_text("text").insert(0, "".join(rng.choices(string.ascii_letters, k=64 * 1024)))
+    doc.get_text("text").insert(0, "".join(rng.choices(string.ascii_letters, k=80 * 1024)))
     doc.commit()
     return bytes(doc.export(ExportMode.Updates(VersionVector())))
 
 
-#: name: (what is sent, into how many documents, how often into each: the next goes when the last is answered)
-ATTACKS: dict[str, tuple[Callable[[], bytes], int, int]] = {
+#: name: (update, or several in turn; number of documents; updates into each, one after another)
+ATTACKS: dict[str, tuple[Callable[[], bytes | list[bytes]], int, int]] = {
     "nothing": (lambda: b"", 0, 0),
-    "honest, 64 KiB, 8 documents": (pasted, 8, 5),
+    "honest, 80 KiB, 8 documents": (pasted, 8, 5),
     "500,000 pushes": (lambda: shaped("pushes", 500_000), 1, 1),
     "500,000 pushes, 4 documents": (lambda: shaped("pushes", 500_000), 4, 1),
     "deep tree of 6,000": (lambda: shaped("deep tree", 6_000), 1, 1),
     "wide tree of 400,000": (lambda: shaped("wide tree", 400_000), 4, 1),
     "too long to decode, 8 documents": (lambda: shaped("wide tree", 1_000_000), 8, 5),
     "forged, 8 documents": (deadly_and_large, 8, 5),
+    "20 letters behind 500 kB, 4 documents": (lambda: late_letters(500_000, 20), 4, 22),
+    "2 letters behind 2 MB, 4 documents": (lambda: late_letters(2_000_000, 2), 4, 4),
+    "500 peers, 4 documents": (meshed, 4, 1),
+    "10,000 marks, 4 documents": (lambda: shaped("marks", 100_000), 4, 1),
 }
 
 
@@ -103,16 +134,16 @@ def shown(seconds: list[float]) -> str:
     return f"{len(took):4} ACKs p50 {1e3 * p50:4.0f} p99 {1e3 * p99:5.0f} max {1e3 * took[-1]:5.0f} ms"
 
 
-async def attack(url: str, name: str, update: bytes, documents: int, times: int) -> Counter[str]:
-    """Send it into new documents at once, and wait for the answers."""
+async def attack(url: str, name: str, updates: list[bytes], documents: int, times: int) -> Counter[str]:
+    """Send the updates in turn into new documents, all at once; return the number of each answer."""
     said: Counter[str] = Counter()
 
     async def one(number: int) -> None:
         async with await connect(url) as transport, Probe(transport) as probe:
             document = f"attack-{abs(hash(name))}-{number}"
             await probe.start(document)
-            for _ in range(times):
-                await probe.put(document, probe.split(update))
+            for turn in range(times):
+                await probe.put(document, probe.split(updates[turn % len(updates)]))
                 try:
                     async with asyncio.timeout(_ATTACK_SECONDS):
                         match await probe.replies.get():
@@ -151,13 +182,14 @@ async def run(options: argparse.Namespace) -> int:
         for name, (made, documents, times) in ATTACKS.items():
             if documents and not any(only in name for only in options.only):
                 continue
-            update = await asyncio.to_thread(made)
+            written = await asyncio.to_thread(made)
+            updates = written if isinstance(written, list) else [written]
             before = {document: (await probe.status(document)).trace for document, probe in probes.items()}
             stop = asyncio.Event()
             for neighbour in neighbours:
                 neighbour.seconds.clear()
             editing = [asyncio.create_task(neighbour.run(stop)) for neighbour in neighbours]
-            said = await attack(nats.url, name, update, documents, times)
+            said = await attack(nats.url, name, updates, documents, times)
             await asyncio.sleep(1.0)
             stop.set()
             async with asyncio.timeout(_ATTACK_SECONDS):
@@ -170,7 +202,7 @@ async def run(options: argparse.Namespace) -> int:
             answers = ", ".join(f"{count} {what}" for what, count in said.items()) or "-"
             small, large = (shown(neighbour.seconds) for neighbour in neighbours)
             print(
-                f"{name:31} {len(update):>9} bytes | {small} | 10 KiB: {large} | {answers}"
+                f"{name:37} {max(map(len, updates)):>9} bytes | {small} | 10 KiB: {large} | {answers}"
                 f"{' | OWNER LOST' if lost else ''}",
                 flush=True,
             )

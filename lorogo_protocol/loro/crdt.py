@@ -16,11 +16,17 @@ from dataclasses import dataclass, field
 
 import xxhash
 from loro import (
+    ContainerID,
     EncodedBlobMode,
     ExportMode,
     Frontiers,
     ImportBlobMetadata,
     LoroDoc,
+    LoroList,
+    LoroMap,
+    LoroMovableList,
+    LoroText,
+    LoroTree,
     VersionVector,
 )
 
@@ -219,7 +225,7 @@ class Replica:
             return Unready()  # before the ids are compared: a missing dependency may have them
         if foreign and not accepted and self._is_repetition(update, needs):
             return Applied(False)
-        if self.lazy:
+        if self.lazy or defer:
             contents = blocks.contents(update)
             length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
             large = len(update) >= _UNSETTLED_BYTES_MAX or length > steps.STEP_OPERATIONS
@@ -228,9 +234,10 @@ class Replica:
                 if large:
                     self._check_time(needs, contents)
             if defer and self._is_slow(update, needs, contents):
-                raise SlowImport(behind=needs.start_frontiers.encode() != doc.oplog_frontiers.encode())
+                raise SlowImport(behind=not merge_cost.is_on_heads(doc, needs))
             self._edits, self._marks = self._edits + contents.edits, self._marks + contents.marks
-            self._prepare(needs, len(update), contents, large=large)
+            if self.lazy:
+                self._prepare(needs, len(update), contents, large=large)
             if self.doc.is_detached():
                 self._unsettled_edits += contents.edits
         status = doc.import_with(update, origin) if origin else doc.import_(update)
@@ -354,9 +361,10 @@ class Replica:
                 )
         if blocks.TREE not in contents.kinds or have.includes_vv(needs.partial_end_vv):
             return
-        if needs.start_frontiers.encode() == self.doc.oplog_frontiers.encode():
+        if merge_cost.is_on_heads(self.doc, needs):
             return
-        begins = self.doc.frontiers_to_vv(needs.start_frontiers)
+        one = len(needs.partial_end_vv.sub_iter(needs.partial_start_vv)) == 1
+        begins = self.doc.frontiers_to_vv(needs.start_frontiers) if one else VersionVector()
         most = TREE_REPLAY_STEPS_MAX
         if begins is not None and tree_replay.replay_steps(self.doc, begins, most) > most:
             raise TooFarBehind(
@@ -376,7 +384,7 @@ class Replica:
             )
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
         length = steps.operations(missing)
-        begins = self.doc.frontiers_to_vv(needs.start_frontiers)
+        begins = self.doc.frontiers_to_vv(needs.start_frontiers) if len(missing) == 1 else VersionVector()
         beside = 0 if begins is None else steps.operations(have.sub_iter(begins))
         if not contents.kinds.isdisjoint(_UNSTEPPED):
             merges = beside and blocks.TREE in contents.kinds  # Loro takes the square of the depth
@@ -491,6 +499,29 @@ class Replica:
         with reading():
             meta = LoroDoc.decode_import_blob_meta(update, True)  # True: also verify its checksum
             return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
+
+    def edited_roots(self, peer: int) -> bytes:
+        """Edit each root container as the peer, and return the update. For a copy that is thrown away."""
+        with guard():
+            doc, before = self.settled(), self.doc.oplog_vv
+            doc.peer_id = peer
+            roots = doc.get_value()
+            assert isinstance(roots, dict)
+            for root in roots.values():
+                match doc.get_container(root) if isinstance(root, ContainerID) else None:
+                    case LoroText() as text:
+                        text.insert(0, "x")
+                    case LoroList() | LoroMovableList() as items:
+                        items.insert(0, 0)
+                    case LoroTree() as tree:
+                        tree.create()
+                    case LoroMap() as entries:
+                        entries.insert("", 0)
+                    case _:
+                        pass
+            doc.get_map("edited").insert("", 0)
+            doc.commit()
+            return doc.export(ExportMode.Updates(before))
 
     def version(self) -> Version:
         """Return the version, including uncommitted edits."""

@@ -15,7 +15,12 @@ from lorogo_protocol.loro.tree_replay import SAMPLES, content, sampled
 PIECES_MAX = 1_500  # about 0.1 s
 _OPERATIONS_A_PIECE = 50  # 75,000 single deletions, or characters of one run, take as long
 _MARK_ENDS_MAX = 6_000  # of 3,000 marks
-_PEERS_MAX = 64  # of concurrent changes; above it, the update counts as slow
+_MOVABLE_OPERATIONS_MAX = (
+    50_000  # of a document whose movable list the update changes: Loro reads its history
+)
+_EDITS_MAX = 50_000  # imported since the document was encoded: the first merge after them takes as long
+_BESIDE_MAX = 64  # peers with concurrent changes, and their number times the length of the version vector:
+_VECTOR_BYTES_MAX = 200_000  # above them, the update counts as slow
 _DEPENDENCY_BYTES = 8  # at least, in an update
 _ENTRIES_MAX = 4_000_000  # an update's dependencies times its peers: about 0.1 s
 
@@ -36,12 +41,18 @@ def is_slow(
     own = steps.operations(update.partial_end_vv.sub_iter(update.partial_start_vv))
     if (everything := doc.len_ops + own) <= PIECES_MAX:
         return False
-    if update.start_frontiers.encode() == doc.oplog_frontiers.encode():
-        return update.mode != EncodedBlobMode.Updates  # its first version is known after the import only
+    if is_on_heads(doc, update):
+        return False
     apart = edits + doc.len_changes
     if _pieces(everything, apart) <= PIECES_MAX and everything <= _MARK_ENDS_MAX:
         return False
-    if update.mode != EncodedBlobMode.Updates or (replayed := _replayed(doc, update.start_frontiers)) is None:
+    if (
+        edits > _EDITS_MAX
+        or not _has_one_start(update)
+        or (replayed := _replayed(doc, update.start_frontiers)) is None
+    ):
+        return True
+    if blocks.MOVABLE_LIST in contents.kinds and everything > _MOVABLE_OPERATIONS_MAX:
         return True
     length = sum(end - first for _, first, end in replayed)
     if _pieces(length + own, apart) > PIECES_MAX:
@@ -50,6 +61,19 @@ def is_slow(
         return False
     ends = sum(_is_mark_end(doc, peer, counter) for peer, counter in sampled(doc, replayed))
     return ends * length > _MARK_ENDS_MAX * SAMPLES
+
+
+def is_on_heads(doc: LoroDoc, update: ImportBlobMetadata) -> bool:
+    """Return True if every change of the update was made on the document's version."""
+    if not doc.len_ops:
+        return True
+    return _has_one_start(update) and update.start_frontiers.encode() == doc.oplog_frontiers.encode()
+
+
+def _has_one_start(update: ImportBlobMetadata) -> bool:
+    """Return True if all changes include `start_frontiers`: heads hide the older start of another peer."""
+    peers = len(update.partial_end_vv.sub_iter(update.partial_start_vv))
+    return update.mode == EncodedBlobMode.Updates and peers <= 1
 
 
 def _dependencies(update: ImportBlobMetadata, size: int) -> int:
@@ -72,7 +96,7 @@ def _replayed(doc: LoroDoc, start: Frontiers) -> _Spans | None:
     if begins is None:
         return None  # trimmed
     beside = have.sub_iter(begins)
-    if len(beside) > _PEERS_MAX:
+    if len(beside) > _BESIDE_MAX or len(beside) * len(have.encode()) > _VECTOR_BYTES_MAX:
         return None
     first: dict[int, int] = {}
     ends: dict[int, int] = {}

@@ -21,6 +21,7 @@ _TURN_DOCUMENTS = 500  # documents checked in one second,
 _TURNS_MAX = 10  # or a tenth of them, if more: checking 10,000 each second took a tenth of a core
 _COMPACTIONS_MAX = 2
 _RELIEF_SECONDS = 10.0  # between two compactions of a document because the WAL is nearly full
+_MERGE_SECONDS_MAX = 10.0  # CPU of slow imports that a load would repeat
 _SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that shorten the next load
 
 
@@ -98,6 +99,8 @@ class CompactionSchedule:
                 return
         if now >= due.again_at(settings.compact_every_seconds) and wal_bytes:
             due.want("daily")
+        elif wal_bytes and intake.merge_seconds >= _MERGE_SECONDS_MAX:
+            due.want("a load would take long")
         if due.why and host not in self._compacting:
             self._compacting.add(host)
             host.spawn(self._compact(host))

@@ -5,7 +5,10 @@ journal and published, and ACKed when its record is on the disk (docs/decisions/
 """
 
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
 from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.journal.disk_journal import JournalStopped
@@ -43,7 +46,9 @@ async def execute(host: Host, effect: Effect, *, announce: bool = True) -> None:
                 keeps = host.refused.keeps(effect)
                 if keeps:
                     host.loaded.intake.leave(effect.sequences)
-                if host.refused.add(effect):
+                if effect.reason is Reason.OUTDATED:
+                    effect = await _moved(host, effect)
+                elif host.refused.add(effect):
                     host.spawn(host.refused.move(effect, host.epoch))
                 await acks.nack(effect, final=not keeps)
             case Poisoned():
@@ -53,6 +58,22 @@ async def execute(host: Host, effect: Effect, *, announce: bool = True) -> None:
     except TransportError as error:
         # The sender repeats its update, and a client sees the gap: an unsent message loses nothing.
         host.log.info("reply not sent", problem=str(error))
+
+
+async def _moved(host: Host, no: RefusedUpdate) -> RefusedUpdate:
+    """Move the update out of the WAL before its NACK; return the refusal, or a retriable one if that failed.
+
+    Its client makes the edit again, and a load, which refuses nothing for its time, would apply both.
+    """
+    host.refused.add(no)
+    try:
+        for copy in host.refused.copies(no):
+            await host.refused.move(copy, host.epoch)
+    except LorogoError as error:
+        host.log.warning("refused update not moved", log_id=no.log_id, problem=str(error))
+    if not host.refused.copies(no):
+        return no
+    return replace(no, reason=Reason.BUSY, message="the refused update is still in the WAL; retry")
 
 
 async def execute_all(host: Host, effects: Iterable[Effect]) -> None:

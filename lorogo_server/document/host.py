@@ -283,6 +283,7 @@ class Host:
         intake = self.loaded.intake
         intake.wal_bytes = max(0, intake.wal_bytes - wal_bytes)
         intake.stored_bytes, intake.new_bytes = head.size, max(0, intake.new_bytes - new_bytes)
+        intake.merge_seconds = 0.0
         self.due.tried(self.context.clock.now())
         if holds_all:
             self.state.memory_is_only_copy = False

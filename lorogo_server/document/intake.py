@@ -111,6 +111,8 @@ class Unmerged:
 _FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
 
 _WAITING = frozenset({Reason.MISSING_DEPENDENCIES})  # told at once; it is kept all the same
+_OUTDATED_MAX = 1024
+_WOKEN_BYTES_MAX = 256 * 1024  # of waiting updates that one update makes ready
 _COPIES_MAX = 1024  # messages of one update that waits, of all its copies together
 
 
@@ -142,7 +144,8 @@ class Intake:
             merge: Runs slow merges in a child process. None: they run here.
         """
         self.merge = merge
-        self._slow: dict[tuple[str, str], bool] = {}  # pending updates that may take long; whether behind
+        self.merge_seconds = 0.0  # CPU of children since the last compaction: a load repeats their work
+        self._outdated: OrderedDict[str, None] = OrderedDict()  # digests; clients make these edits again
         self.replica = replica
         self.history = history
         self.head = head  # of the last update that changed something
@@ -166,6 +169,7 @@ class Intake:
         )
         self._pending: OrderedDict[tuple[str, str], _Pending] = OrderedDict()
         self._pending_bytes = 0
+        self._ready = False  # pending updates have what they depend on, and were not tried
         # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
         self._dropped = range(0)
         self._live = False
@@ -228,8 +232,8 @@ class Intake:
         self._assembler.forget_unfinished()
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
-        self._slow.clear()
         self._pending_bytes = 0
+        self._ready = False
         self._in_hand = ()
         self._dropped = range(0)  # judged again
         self.head, self.tail = Position(epoch), 0
@@ -307,12 +311,18 @@ class Intake:
     def merged(self, waiting: Unmerged, outcome: bytes | CrdtError | None, now: float) -> list[Effect]:
         """Continue with an update that a child process has tried.
 
-        `outcome`: the document with it, or why it is refused; None: import it here.
+        `outcome`: the document with it, or why it is refused; None: no child was available.
         """
         update = waiting.update
         self._forget((update.log_id, update.digest))
         if isinstance(outcome, CrdtError):
+            if isinstance(outcome, TooFarBehind):
+                self._outdated[update.digest] = None
+                if len(self._outdated) > _OUTDATED_MAX:
+                    self._outdated.popitem(last=False)
             return self._noted([_refuse(update, _reason(outcome), str(outcome), quarantine=True)])
+        if outcome is None and waiting.bounded:
+            return self._noted([_busy(update)])
         if outcome is None:
             applied = self._apply(update, waiting.time_ns, now, waiting.accepted, defer=False)
             assert isinstance(applied, list)
@@ -321,14 +331,6 @@ class Intake:
         spans = self.replica.adopt(outcome)
         effects: list[Effect] = [self._accept(update, waiting.time_ns, now, bool(spans), spans, ended)]
         return self._noted(effects + self._wake(now))
-
-    def next_unmerged(self) -> Unmerged | None:
-        """Return a pending update that has what it depends on, and may take long."""
-        while self._slow:
-            key, behind = self._slow.popitem()
-            if (waiting := self._pending.get(key)) is not None:
-                return Unmerged(waiting.update, waiting.time_ns, False, self._is_new(waiting.update), behind)
-        return None
 
     def settled(self) -> None:
         """What was taken last is applied and worked out, or refused."""
@@ -341,18 +343,20 @@ class Intake:
         """
         late = self._assembler.expire(now, span_bytes_max=span_bytes_max)
         effects: list[Effect] = [_not_whole(no) for no in late]
-        if any(waiting.deadline <= now for waiting in self._pending.values()):
+        if self._ready or any(waiting.deadline <= now for waiting in self._pending.values()):
             effects += self._wake(now)  # a compaction may have merged a snapshot with what they need
         # All are looked at: one that was read counts from when it was stored, before others that were heard.
         for key, waiting in list(self._pending.items()):
-            if waiting.deadline <= now:
+            if waiting.deadline <= now and not self._ready:
                 self._forget(key)
                 why = "what it builds on did not come in time"
                 effects.append(_given_up(waiting.update, why))
         return self._noted(effects)
 
     def next_deadline(self) -> float | None:
-        """When `tick()` next has something to do."""
+        """Return the time at which `tick()` next has work."""
+        if self._ready:
+            return 0.0
         deadlines = [waiting.deadline for waiting in self._pending.values()]
         if (unfinished := self._assembler.next_deadline()) is not None:
             deadlines.append(unfinished)
@@ -363,6 +367,8 @@ class Intake:
     ) -> list[Effect] | Unmerged:
         if (full := self._full(update)) is not None:
             return [full]
+        if update.digest in self._outdated and self._is_new(update) and not accepted:
+            return [_refuse(update, Reason.OUTDATED, "it was refused before", quarantine=True)]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
             applied = self._import(update, accepted=accepted, defer=defer)
@@ -467,22 +473,30 @@ class Intake:
         return effects
 
     def _wake(self, now: float) -> list[Effect]:
-        """Apply waiting updates whose dependencies have come."""
+        """Apply waiting updates whose dependencies have come.
+
+        While the document is served: a few at a time, the rest in the next `tick`; a slow one is refused as
+        busy, and its client sends it again.
+        """
         effects: list[Effect] = []
-        progress = True
+        progress, woken_bytes, self._ready = True, 0, False
         while progress:
             progress = False
             for key, waiting in list(self._pending.items()):
+                if self._live and woken_bytes > _WOKEN_BYTES_MAX:
+                    self._ready = True
+                    return effects
                 if (full := self._full(waiting.update)) is not None:
                     self._forget(key)
                     effects.append(replace(full, inbox=""))  # it was told when it began to wait
                     continue
                 try:
-                    applied = self._import(waiting.update)
+                    applied = self._import(waiting.update, defer=self._live)
                 except UnclearPanic:
                     raise
-                except SlowImport as slow:
-                    self._slow[key] = slow.behind
+                except SlowImport:
+                    self._forget(key)
+                    effects.append(_busy(waiting.update))
                     continue
                 except CrdtPanic as error:
                     self._forget(key)
@@ -493,6 +507,7 @@ class Intake:
                     continue
                 if isinstance(applied, Applied):
                     self._forget(key)
+                    woken_bytes += len(waiting.update.payload)
                     effects.append(
                         self._accept(waiting.update, waiting.time_ns, now, applied.new, applied.spans)
                     )
@@ -567,6 +582,11 @@ def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool
     return RefusedUpdate(
         update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
     )
+
+
+def _busy(update: Assembled) -> RefusedUpdate:
+    why = "importing the update may take long, and the server cannot start a process for it now; retry"
+    return _refuse(update, Reason.BUSY, why, quarantine=False)
 
 
 def _given_up(update: Assembled, message: str) -> RefusedUpdate:

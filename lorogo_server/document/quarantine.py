@@ -135,6 +135,10 @@ class DocumentQuarantine:
         self.to_move[min(no.sequences)] = no
         return True
 
+    def copies(self, no: RefusedUpdate) -> list[RefusedUpdate]:
+        """Return every copy of the update that is not moved yet."""
+        return [one for one in self.to_move.values() if one.digest == no.digest]
+
     def trim_stored(self) -> bool:
         """Note that the trim line is stored; return True if the caller must `move_all` the kept updates."""
         self.trim_unstored = False

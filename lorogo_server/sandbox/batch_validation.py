@@ -19,8 +19,8 @@ from lorogo_transport.light import Event
 from lorogo_transport.ports import StoredMessage
 
 _SECONDS = 2.0  # for one portion: a lease is longer
-_UPDATE_BYTES_MAX = 8 * 1024  # a larger update is validated alone
-_BATCH_BYTES_MAX = 32 * 1024  # with the lengths below a pipe's capacity: a write never blocks the loop
+_UPDATE_BYTES_MAX = 56 * 1024  # a larger update is validated alone
+_BATCH_BYTES_MAX = 56 * 1024  # with the lengths below a pipe's capacity: a write never blocks the loop
 _BATCH_UPDATES_MAX = 512
 _AHEAD_UPDATES_MAX = 512  # that a load reads before it processes the first
 _AHEAD_BYTES_MAX = 256 * 1024

@@ -38,7 +38,7 @@ log = get_logger(__name__)
 CALL_SECONDS = 60
 EXPORT_SECONDS = 300  # of a whole document; an export cannot be split
 MERGE_SECONDS = 5  # of a new update; of an accepted one as of an export
-_CHILDREN_MAX = 2  # at once, of different documents: two each for calls, exports and merges
+_CHILDREN_MAX = 2  # at once, of different documents: two each for calls, exports, new merges, merges of loads
 _REST = 2  # pause after a fork, in multiples of its duration: forks use at most a third of the loop's time
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
@@ -51,8 +51,8 @@ Work = Callable[[], bytes]
 class Merge(Protocol):
     """`ChildProcesses.merge` for one document."""
 
-    async def __call__(self, work: Work, *, bounded: bool) -> bytes:
-        """Return the document with an update. Raises Refused, CrdtPanic."""
+    async def __call__(self, work: Work, *, bounded: bool) -> tuple[bytes, float]:
+        """Return the document with an update, and the CPU seconds. Raises Refused, CrdtPanic."""
         ...
 
 
@@ -66,15 +66,25 @@ class ChildProcesses:
     client that opens a document does not wait for calls, which may take a minute.
     """
 
-    __slots__ = ("_calls", "_documents", "_exports", "_forking", "_merges", "_rest_until", "_threads")
+    __slots__ = (
+        "_calls",
+        "_documents",
+        "_exports",
+        "_forking",
+        "_merges",
+        "_reloads",
+        "_rest_until",
+        "_threads",
+    )
 
     def __init__(self) -> None:
         self._calls = asyncio.Semaphore(_CHILDREN_MAX)
         self._exports = asyncio.Semaphore(_CHILDREN_MAX)
         self._merges = asyncio.Semaphore(_CHILDREN_MAX)
+        self._reloads = asyncio.Semaphore(_CHILDREN_MAX)
         self._forking = asyncio.Lock()
         self._rest_until = 0.0
-        self._threads = ThreadPoolExecutor(3 * _CHILDREN_MAX, "lorogo-child")  # each waits for a child
+        self._threads = ThreadPoolExecutor(4 * _CHILDREN_MAX, "lorogo-child")  # each waits for a child
         self._documents: WeakValueDictionary[tuple[str, bool], asyncio.Lock] = WeakValueDictionary()
 
     async def run(
@@ -109,23 +119,23 @@ class ChildProcesses:
             cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
             yield partial(self._forked, document_id, cpu_seconds, exports)
 
-    async def merge(self, document_id: str, work: Work, *, bounded: bool) -> bytes:
-        """Return the document with an update, as the work makes it in a child.
+    async def merge(self, document_id: str, work: Work, *, bounded: bool) -> tuple[bytes, float]:
+        """Return the document with an update, as the work makes it in a child, and the CPU seconds.
 
         `bounded`: no server has accepted the update, so it has few CPU seconds, and waits only for a while.
-        Raises Refused and CrdtPanic.
+        Raises CrdtPanic, and Refused: TOO_LARGE for good, any other reason for now.
         """
+        slots = self._merges if bounded else self._reloads
         try:
             async with asyncio.timeout(_TURN_SECONDS if bounded else None):
-                await self._merges.acquire()
+                await slots.acquire()
         except TimeoutError:
             raise Refused(Reason.BUSY, "other merges take long; retry") from None
         try:
             cpu_seconds = MERGE_SECONDS if bounded else EXPORT_SECONDS
-            done, _ = await self._forked(document_id, cpu_seconds, False, lambda: work)
-            return done
+            return await self._forked(document_id, cpu_seconds, False, lambda: work)
         finally:
-            self._merges.release()
+            slots.release()
 
     async def _forked(
         self, document_id: str, cpu_seconds: int, falls_back: bool, work: Callable[[], Work]

@@ -203,7 +203,7 @@ async def test_other_documents_are_served_while_a_large_update_is_validated(tmp_
     async with Probe(nats.connect("probe")) as probe, serving:
         await probe.start("large")
         await probe.start("other")
-        large = probe.split(Writer().type("x" * 10_000))
+        large = probe.split(Writer().type("x" * 60_000))
         await probe.put("large", large)
         assert await asyncio.to_thread(sandbox.asked.wait, 60.0)
         accepted = await probe.accept("other", Writer().type("small"))

@@ -7,15 +7,18 @@ from dataclasses import replace
 import pytest
 
 from lorogo_client import State
+from lorogo_protocol.loro.crdt import CrdtPanic, Replica
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server
+from lorogo_server.document import admission
+from lorogo_server.document.quarantine import Quarantine
 from lorogo_server.sandbox.child_process import ChildProcesses, Work
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, client_of, until_state
 from tests.server.document.test_full import served
-from tests.server.support import QUICK, Probe, Writer
+from tests.server.support import QUICK, Probe, Writer, so, until
 
 SETTINGS = replace(QUICK, durability="stream")
 PASTE = "".join(random.Random(1).choices(string.ascii_letters, k=80_000))
@@ -26,18 +29,20 @@ class Merges:
 
     def __init__(self) -> None:
         self.tried = self.loaded = 0
-        self.refuses = False
+        self.refuses: Reason | None = None
 
 
 @pytest.fixture
 def merges(monkeypatch: pytest.MonkeyPatch) -> Merges:
     counted, merge = Merges(), ChildProcesses.merge
 
-    async def counting(self: ChildProcesses, document_id: str, work: Work, *, bounded: bool) -> bytes:
+    async def counting(
+        self: ChildProcesses, document_id: str, work: Work, *, bounded: bool
+    ) -> tuple[bytes, float]:
         counted.tried += bounded
         counted.loaded += not bounded
-        if counted.refuses:
-            raise Refused(Reason.TOO_LARGE, "too long")
+        if counted.refuses is not None:
+            raise Refused(counted.refuses, "no")
         return await merge(self, document_id, work, bounded=bounded)
 
     monkeypatch.setattr(ChildProcesses, "merge", counting)
@@ -71,7 +76,7 @@ async def test_a_merge_that_takes_too_long_is_refused_and_harms_nothing(merges: 
     """The refused update is kept in the stream of rejected updates; the document continues without it."""
     async with served(MemoryNats(), SETTINGS) as (_, probe):
         one, other = await parted(probe)
-        merges.refuses = True
+        merges.refuses = Reason.TOO_LARGE
         late = other.type("late ", at=0)
         assert (await probe.refuse("doc", late)).reason is Reason.OUTDATED
         await probe.accept("doc", one.type("!"))
@@ -80,17 +85,78 @@ async def test_a_merge_that_takes_too_long_is_refused_and_harms_nothing(merges: 
         assert kept == [late]
 
 
-async def test_an_update_that_waited_for_another_is_merged_in_a_child(merges: Merges) -> None:
-    """Both are ACKed when the first one arrives."""
+async def test_a_server_that_cannot_start_a_child_asks_for_a_retry(merges: Merges) -> None:
+    """Nothing is refused for good because the server is busy."""
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        merges.refuses = Reason.BUSY
+        late = other.type("late ", at=0)
+        assert (await probe.refuse("doc", late)).reason is Reason.BUSY
+        merges.refuses = None
+        await probe.accept("doc", late)
+        one.doc.import_(late)
+        assert await probe.value("doc") == {"body": one.text}
+
+
+async def test_a_slow_update_that_waited_for_another_is_sent_again(merges: Merges) -> None:
+    """Only one at a time holds the document: the one that is ready later is answered `busy`."""
     async with served(MemoryNats(), SETTINGS) as (_, probe):
         one, other = await parted(probe)
         first, second = other.type("first ", at=0), other.type("second ", at=0)
         assert (await probe.refuse("doc", second)).reason is Reason.MISSING_DEPENDENCIES
-        await probe.accept("doc", first)
+        parts = probe.split(first)
+        await probe.put("doc", parts)
+        answers = [await probe.answer(), await probe.answer()]
+        assert {getattr(answer, "reason", None) for answer in answers} == {None, Reason.BUSY}
+        await probe.accept("doc", second)
         for update in (first, second):
             one.doc.import_(update)
         assert await probe.value("doc") == {"body": one.text}
         assert merges.tried == 2
+
+
+async def test_an_outdated_update_leaves_the_wal_before_its_nack(
+    merges: Merges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client makes the edit again, and a load would apply both. If the move fails: `busy`."""
+
+    async def stays(*_: object) -> bool:
+        return False
+
+    world = MemoryNats()
+    async with served(world, SETTINGS) as (_, probe):
+        _, other = await parted(probe)
+        merges.refuses = Reason.TOO_LARGE
+        late = other.type("late ", at=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(Quarantine, "move", stays)
+            assert (await probe.refuse("doc", late)).reason is Reason.BUSY
+        merges.refuses = None
+        assert (await probe.refuse("doc", late)).reason is Reason.OUTDATED  # known: not tried again
+        assert merges.tried == 1
+        before = await probe.value("doc")
+    async with served(world, SETTINGS) as (_, probe):
+        assert await probe.value("doc") == before
+
+
+async def test_an_older_forged_update_is_not_blamed_on_a_slow_one(
+    merges: Merges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loro panics in the child over one of two updates: a load that tries each of them finds which."""
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        late = other.type("late ", at=0)
+
+        def panics(_: Replica) -> bytes:
+            raise CrdtPanic("an older update")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(admission, "_imported", lambda replica, payload: panics(replica))
+            await probe.put("doc", probe.split(late))
+            await until(lambda: so(merges.tried == 1))
+        await probe.accept("doc", late)
+        one.doc.import_(late)
+        assert await probe.value("doc") == {"body": one.text}
 
 
 async def test_a_load_merges_in_a_child_and_refuses_nothing(merges: Merges) -> None:
@@ -101,7 +167,7 @@ async def test_a_load_merges_in_a_child_and_refuses_nothing(merges: Merges) -> N
         late = other.type("late ", at=0)
         await probe.accept("doc", late)
         one.doc.import_(late)
-    for refuses in (False, True):
+    for refuses in (None, Reason.TOO_LARGE):
         merges.refuses, before = refuses, merges.loaded
         async with served(world, SETTINGS) as (_, probe):
             assert await probe.value("doc") == {"body": one.text}
@@ -129,7 +195,7 @@ async def test_a_client_whose_edits_are_refused_as_outdated_makes_them_again(mer
         await one.flush(DEADLINE)
         two.doc.get_text("body").insert(0, "late")
         two.commit()
-        merges.refuses = True
+        merges.refuses = Reason.TOO_LARGE
         cut_off.heal()
         await two.flush(DEADLINE)
         assert merges.tried == 1

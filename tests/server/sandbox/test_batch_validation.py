@@ -135,10 +135,10 @@ async def test_who_does_not_answer_is_replaced(
 async def test_some_are_not_tasted_ahead(sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large one; what comes while very many wait; and any, where no process runs."""
     tasting = Tasting(sandbox)
-    assert tasting.ahead.add(bytes(10_000), tasting.woken.set) is None
+    assert tasting.ahead.add(bytes(57_345), tasting.woken.set) is None
     monkeypatch.setattr(batch_validation, "_BATCHES_MAX", 1)
-    tasting.add(bytes(8000), bytes(8000), bytes(8000), bytes(8000))
-    assert tasting.ahead.add(bytes(8000), tasting.woken.set) is None
+    tasting.add(bytes(28_000), bytes(28_000))
+    assert tasting.ahead.add(bytes(28_000), tasting.woken.set) is None
     tasting.ahead.close()
     assert BatchValidation(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
 
