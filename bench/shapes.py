@@ -38,9 +38,9 @@ from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import chunks
 from lorogo_protocol.messages.chunks import MemoryBudget
 from lorogo_protocol.position import Position
-from lorogo_server.document.admission import admit
-from lorogo_server.document.history import History
-from lorogo_server.document.intake import Intake, RefusedUpdate
+from lorogo_server.intake.admission import admit
+from lorogo_server.intake.history import History
+from lorogo_server.intake.intake import Intake, RefusedUpdate
 from lorogo_server.sandbox.child_process import ChildProcesses
 from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS, skip_validation
 from lorogo_server.settings import ServerSettings

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from lorogo_cli.commands import config, health, pipeline, recovery, trials
+from lorogo_cli.commands import config, health, recovery
 from lorogo_cli.config.flags import handing, service, settings_of
 from lorogo_cli.config.use import nats_of, start_logs
 from lorogo_cli.connect.options import (
@@ -26,9 +26,11 @@ from lorogo_cli.connect.shared_options import connection, taking
 from lorogo_cli.doc import doc
 from lorogo_cli.errors import INTERRUPTED, one_line
 from lorogo_cli.log import log
+from lorogo_cli.pipeline import pipeline
 from lorogo_cli.render.logs import ENVIRONMENT
 from lorogo_cli.services import auth
 from lorogo_cli.tokens import token
+from lorogo_cli.trials import trials
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import misplaced_secret, redacted
 

@@ -32,7 +32,7 @@ SENTENCE_END = re.compile(r"[.!?:;](?=[\s\"')*]|$)|\n\s*\n|\n\s*(?:[-*|#>]|\d+\.
 
 # Rebuilt by the issues "A smaller core" and "Smaller around the core", with new names and prose.
 REBUILT_NEXT = (
-    "lorogo_server/document/intake.py",
+    "lorogo_server/intake/intake.py",
     "lorogo_server/document/loading.py",
     "lorogo_server/recovery/*.py",
     "lorogo_gateway/relay/*.py",

@@ -14,9 +14,10 @@ from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.position import Position
-from lorogo_server.document import history, startup
+from lorogo_server.document import startup
 from lorogo_server.document.host import Host
 from lorogo_server.document.wal_bounds import first_needed
+from lorogo_server.intake import history
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
 from lorogo_server.sandbox.child_process import Fork, Work

@@ -11,8 +11,9 @@ from lorogo_protocol.messages import reasons, subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.compaction.compaction import child_if_needed, purge
-from lorogo_server.document import history, startup, wal_reader
+from lorogo_server.document import startup, wal_reader
 from lorogo_server.document.host import Host
+from lorogo_server.intake import history
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
 from lorogo_server.snapshot_metadata import SnapshotMetadata

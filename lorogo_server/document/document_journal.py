@@ -19,8 +19,8 @@ from lorogo_protocol.loro.crdt import Version
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.position import Position
 from lorogo_server.context import ServerContext
-from lorogo_server.document.intake import Accepted
 from lorogo_server.document.loading import Base, Loaded
+from lorogo_server.intake.intake import Accepted
 from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease

@@ -16,12 +16,12 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_server.context import ServerContext
 from lorogo_server.document import wal_bounds
 from lorogo_server.document.ack_queue import AckQueue
-from lorogo_server.document.backlog import Backlog
 from lorogo_server.document.compaction_request import CompactionRequest
 from lorogo_server.document.document_journal import DocumentJournal
 from lorogo_server.document.document_state import DocumentState, Phase
 from lorogo_server.document.loading import Loaded
 from lorogo_server.document.quarantine import DocumentQuarantine
+from lorogo_server.intake.backlog import Backlog
 from lorogo_server.journal.disk_journal import JournalStopped, safe
 from lorogo_server.ownership.lease import Lease, LeaseLost
 from lorogo_server.rpc.endpoint import DocumentEndpoint

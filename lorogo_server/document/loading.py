@@ -14,11 +14,11 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import NOWHERE, Position
-from lorogo_server.document import history
-from lorogo_server.document.admission import admit
-from lorogo_server.document.follower import WalFollower
-from lorogo_server.document.history import History
-from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
+from lorogo_server.intake import history
+from lorogo_server.intake.admission import admit
+from lorogo_server.intake.follower import WalFollower
+from lorogo_server.intake.history import History
+from lorogo_server.intake.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
 from lorogo_server.sandbox.batch_validation import BatchValidation, validate_ahead
 from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation

@@ -6,9 +6,9 @@ Messages that a later load could still turn into an accepted update limit both.
 from dataclasses import replace
 
 from lorogo_protocol.position import Position
-from lorogo_server.document.intake import RefusedUpdate
 from lorogo_server.document.loading import Loaded
 from lorogo_server.document.quarantine import DocumentQuarantine
+from lorogo_server.intake.intake import RefusedUpdate
 
 
 def first_needed(loaded: Loaded, refused: DocumentQuarantine) -> int:

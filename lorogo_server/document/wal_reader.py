@@ -10,12 +10,12 @@ import functools
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.loro.crdt import CrdtPanic
 from lorogo_protocol.messages import subjects
-from lorogo_server.document.admission import admit
-from lorogo_server.document.backlog import QueuedMessage
 from lorogo_server.document.effects import execute, execute_read
-from lorogo_server.document.follower import AlreadyRead, MessageGap, NextMessage, UnclearPosition
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import read_on
+from lorogo_server.intake.admission import admit
+from lorogo_server.intake.backlog import QueuedMessage
+from lorogo_server.intake.follower import AlreadyRead, MessageGap, NextMessage, UnclearPosition
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message

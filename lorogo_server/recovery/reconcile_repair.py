@@ -21,9 +21,9 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
 from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.context import ServerContext
-from lorogo_server.document.admission import admit
-from lorogo_server.document.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
+from lorogo_server.intake.admission import admit
+from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.reconcile_publish import Publisher
 from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes

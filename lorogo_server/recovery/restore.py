@@ -21,8 +21,8 @@ from lorogo_protocol.journal.records import (
 )
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.messages.digest import digest
-from lorogo_server.document import history
-from lorogo_server.document.history import History
+from lorogo_server.intake import history
+from lorogo_server.intake.history import History
 
 MISSING = "it builds on changes that are in none of these journals"
 TRIMMED = "it builds on history that was trimmed, and no journal here has it"

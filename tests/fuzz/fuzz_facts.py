@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 
 from lorogo_protocol.errors import LorogoError
-from lorogo_server.document import history
+from lorogo_server.intake import history
 from lorogo_server.snapshot_metadata import FORMAT, SnapshotMetadata
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lorogo_cli.commands import pipeline_jobs
-from lorogo_cli.commands.pipeline import JobOptions
+from lorogo_cli.pipeline import pipeline_jobs
+from lorogo_cli.pipeline.pipeline import JobOptions
 from lorogo_pipeline.errors import LakeBusy
 from lorogo_pipeline.jobs.ingest import IngestReport
 from lorogo_pipeline.jobs.live_ingest import follow_stream

@@ -21,10 +21,10 @@ from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.position import Position
 from lorogo_protocol.status import Starting, Status, Up
 from lorogo_server import ServerSettings
-from lorogo_server.document.follower import WalFollower
-from lorogo_server.document.history import History
-from lorogo_server.document.intake import Intake
 from lorogo_server.document.loading import Loaded
+from lorogo_server.intake.follower import WalFollower
+from lorogo_server.intake.history import History
+from lorogo_server.intake.intake import Intake
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.ports import Message, StoredMessage
 from tests.simulation.checks import Violation, all_checkers

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from lorogo_cli.commands.pipeline_session import _ended_in_order
+from lorogo_cli.pipeline.pipeline_session import _ended_in_order
 
 
 def test_a_terminated_job_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lorogo_cli.commands.pipeline_jobs import _json
+from lorogo_cli.pipeline.pipeline_jobs import _json
 
 pytest.importorskip("pyspark")
 

@@ -250,3 +250,36 @@ def test_a_concurrent_edit_of_a_long_movable_list_is_slow() -> None:
     assert is_slow(replica, update_of(other, at), -1_000_000)
     replica.apply(update_of(other, at))
     assert not is_slow(replica, typed(other, "y"), -1_000_000)
+
+
+def test_edited_roots_edit_each_kind_of_container() -> None:
+    """An owner measures with it how soon an adopted document can be edited."""
+    doc = LoroDoc()
+    doc.get_text("text").insert(0, "hello")
+    doc.get_list("list").push(1)
+    doc.get_movable_list("cards").push(1)
+    doc.get_tree("tree").create()
+    doc.get_map("map").insert("key", 1)
+    doc.get_counter("counter").increment(1)
+    doc.commit()
+    copy = Replica(doc.fork())
+    edit = copy.edited_roots(7)
+    assert [
+        (span.peer, span.counter.start) for span in meta_of(edit).partial_end_vv.sub_iter(doc.oplog_vv)
+    ] == [(7, 0)]
+    replica = Replica(doc)
+    assert isinstance(replica.apply(edit), Applied)
+    value = replica.value()
+    assert isinstance(value, dict)
+    assert (value["text"], value["list"], value["cards"]) == ("xhello", [0, 1], [0, 1])
+    assert len(value["tree"]) == 2
+    assert value["map"] == {"": 0, "key": 1}
+
+
+def test_a_trimmed_start_counts_as_slow() -> None:
+    """The version before it is unknown."""
+    one, other, _ = pair()
+    typed(one, "x" * _LONG)
+    shallow = LoroDoc()
+    shallow.import_(one.export(ExportMode.ShallowSnapshot(one.oplog_frontiers)))
+    assert merge_cost._replayed(shallow, meta_of(typed(other, "y")).start_frontiers) is None

@@ -12,8 +12,8 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
-from lorogo_server.document.history import DatedVersion, History, decode, encode
-from lorogo_server.document.intake import Accepted, Intake, RefusedUpdate
+from lorogo_server.intake.history import DatedVersion, History, decode, encode
+from lorogo_server.intake.intake import Accepted, Intake, RefusedUpdate
 from lorogo_server.rpc import methods
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.headers import encode_headers

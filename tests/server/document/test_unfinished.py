@@ -14,8 +14,9 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server import ServerSettings
 from lorogo_server.compaction.wal_usage import WalUsage
-from lorogo_server.document import backlog, host_loop, wal_reader
+from lorogo_server.document import host_loop, wal_reader
 from lorogo_server.document.host import Host
+from lorogo_server.intake import backlog
 from lorogo_transport.nats.wire import Handler
 from lorogo_transport.ports import StreamState, Subscription
 from tests.server.support import QUICK, Probe, Serve, Writer, until

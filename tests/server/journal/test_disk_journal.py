@@ -32,7 +32,7 @@ from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.position import Position
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
-from lorogo_server.document import intake as intake_module
+from lorogo_server.intake import intake as intake_module
 from lorogo_server.journal import coverage, journal_scan
 from lorogo_server.journal.coverage import NOTHING, CoverageEntry
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, reason

@@ -18,7 +18,7 @@ from lorogo_protocol.journal.records import (
 )
 from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages.digest import digest
-from lorogo_server.document import history
+from lorogo_server.intake import history
 from lorogo_server.recovery.restore import (
     DAMAGED,
     MISSING,

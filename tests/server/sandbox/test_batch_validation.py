@@ -12,9 +12,9 @@ from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import chunks
 from lorogo_protocol.position import Position
 from lorogo_server import ServerSettings
-from lorogo_server.document.admission import admit
-from lorogo_server.document.history import History
-from lorogo_server.document.intake import Accepted, Intake
+from lorogo_server.intake.admission import admit
+from lorogo_server.intake.history import History
+from lorogo_server.intake.intake import Accepted, Intake
 from lorogo_server.sandbox import batch_validation
 from lorogo_server.sandbox.batch_validation import BatchedUpdate, BatchValidation
 from lorogo_server.sandbox.decode_sandbox import (

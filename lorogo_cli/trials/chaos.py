@@ -21,7 +21,7 @@ from lorogo_transport.nats.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.release import release
 
 if TYPE_CHECKING:
-    from lorogo_cli.commands.trials import ChaosOptions
+    from lorogo_cli.trials.trials import ChaosOptions
 
 _WORDS_WIDTH = 27  # of 80 columns: 16 are for the name, 4 between them
 _POSSIBLE_WIDTH = 33

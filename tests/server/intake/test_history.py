@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_protocol.errors import MalformedMessage
-from lorogo_server.document import history
-from lorogo_server.document.history import FINEST_NS, DatedVersion, History
+from lorogo_server.intake import history
+from lorogo_server.intake.history import FINEST_NS, DatedVersion, History
 
 _SECOND = 1_000_000_000
 _DAY = 24 * 3600 * _SECOND

@@ -19,7 +19,7 @@ from lorogo_client.errors import InvalidMoment
 from lorogo_client.versions import parse_time
 
 if TYPE_CHECKING:
-    from lorogo_cli.commands.pipeline import JobOptions
+    from lorogo_cli.pipeline.pipeline import JobOptions
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"

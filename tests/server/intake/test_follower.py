@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_protocol.position import Position
-from lorogo_server.document.follower import (
+from lorogo_server.intake.follower import (
     AlreadyRead,
     MessageGap,
     NextMessage,

@@ -94,7 +94,7 @@ def chaos(context: typer.Context) -> int:
     Exit code 1: an ACKed edit is lost, a document is in the state ERROR, or the result could not be verified.
     docs/FAULTS.md explains every line.
     """
-    from lorogo_cli.commands import chaos as work
+    from lorogo_cli.trials import chaos as work
 
     options: ChaosOptions = context.obj
     if options.show_list:
@@ -115,7 +115,7 @@ def bench(
     Starts its own nats-server, servers and clients on loopback, and stops them at the end. Exit code 1: a
     result is wrong. A missed goal is reported, but is not an error.
     """
-    from lorogo_cli.commands import bench as work
+    from lorogo_cli.trials import bench as work
 
     if not names:
         work.show_list()

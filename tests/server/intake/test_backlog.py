@@ -2,8 +2,8 @@
 
 import pytest
 
-from lorogo_server.document import backlog
-from lorogo_server.document.backlog import Backlog, QueuedMessage
+from lorogo_server.intake import backlog
+from lorogo_server.intake.backlog import Backlog, QueuedMessage
 from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.republish import Republished
 

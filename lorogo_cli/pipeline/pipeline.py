@@ -124,7 +124,7 @@ def ingest(
     ] = 10.0,
 ) -> bool:
     """Read journals into the tables updates, events and answers: only new records, each once."""
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     pause = every if follow else None
     return jobs.ingest(context.obj, journal or [], damaged=damaged, buckets=buckets, every_seconds=pause)
@@ -140,7 +140,7 @@ def materialise(
     ] = None,
 ) -> bool:
     """Fold updates into the tables documents and changes; unchanged documents are not folded again."""
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.materialise(context.obj, as_of=as_of, documents=document, tables=table)
 
@@ -156,7 +156,7 @@ def report(
 
     With --journal, new records are ingested first; without --lake, into a temporary lake.
     """
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.report(context.obj, journal or [], out, tz)
 
@@ -172,7 +172,7 @@ def nightly(
 
     Made for cron: a problem in one job (exit code 1) does not stop the other jobs.
     """
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.nightly(context.obj, journal or [], out, tz)
 
@@ -190,7 +190,7 @@ def audit(
     scratch: Scratch = None,
 ) -> bool:
     """Replay the journals, and compare every document with the served one. Exit code 1: a difference."""
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.audit(context.obj, journal or [], through_servers=through_servers, scratch=scratch)
 
@@ -217,7 +217,7 @@ def compact(
 
     On a closed NATS the job needs a server's seed and the keys that verify tokens, like `lorogo serve`.
     """
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.compact(context.obj, data, cold, document or [], keys=keys, batch=batch, dry_run=dry_run)
 
@@ -241,7 +241,7 @@ def erase(
 
     Permanent: no ingest adds an erased document to this lake again.
     """
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.erase(context.obj, document or [], unknown=unknown, yes=yes)
 
@@ -257,7 +257,7 @@ def export(
     document: Documents = None,
 ) -> bool:
     """Write documents as JSON lines, Markdown or Parquet; new updates are folded first."""
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     return jobs.export(context.obj, out, format, as_of=as_of, documents=document)
 
@@ -271,7 +271,7 @@ def sql(
     ] = 100,
 ) -> None:
     """Query the tables updates, events, changes, documents, documents_as_of and answers."""
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     jobs.sql(context.obj, query, rows)
 
@@ -279,6 +279,6 @@ def sql(
 @app.command(cls=taking(LogOptions))
 def prepare() -> None:
     """Halve the start time of Spark on this machine. Run it once: it takes up to a minute and 190 MB."""
-    from lorogo_cli.commands import pipeline_jobs as jobs
+    from lorogo_cli.pipeline import pipeline_jobs as jobs
 
     jobs.prepare()

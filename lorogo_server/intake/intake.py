@@ -33,7 +33,7 @@ from lorogo_protocol.messages.chunks import (
 )
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
-from lorogo_server.document.history import DatedVersion, History
+from lorogo_server.intake.history import DatedVersion, History
 from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import StoredMessage

@@ -17,7 +17,7 @@ from lorogo_protocol.errors import CrdtError, TooFarBehind, TooLong
 from lorogo_protocol.loro.crdt import CrdtPanic, Replica, UnclearPanic
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
-from lorogo_server.document.intake import Accepted, Effect, Intake, Unmerged, Unvalidated, poisoned
+from lorogo_server.intake.intake import Accepted, Effect, Intake, Unmerged, Unvalidated, poisoned
 from lorogo_server.sandbox.child_process import MERGE_SECONDS
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
 from lorogo_transport.ports import StoredMessage

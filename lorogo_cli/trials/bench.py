@@ -21,7 +21,7 @@ from lorogo_cli.render.output import say, say_table, tell
 from lorogo_cli.render.values import show_json
 
 if TYPE_CHECKING:
-    from lorogo_cli.commands.trials import BenchOptions
+    from lorogo_cli.trials.trials import BenchOptions
 
 
 def show_list() -> None:

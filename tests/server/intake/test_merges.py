@@ -12,8 +12,8 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server
-from lorogo_server.document import admission
 from lorogo_server.document.quarantine import Quarantine
+from lorogo_server.intake import admission
 from lorogo_server.sandbox.child_process import ChildProcesses, Work
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, client_of, until_state

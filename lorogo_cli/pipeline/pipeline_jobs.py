@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lorogo_cli.commands.pipeline_session import export_seed, installed, opened, past
 from lorogo_cli.connect.runtime import run as run_async
 from lorogo_cli.errors import CommandError
 from lorogo_cli.log.errors import warn
+from lorogo_cli.pipeline.pipeline_session import export_seed, installed, opened, past
 from lorogo_cli.render.confirmation import confirm
 from lorogo_cli.render.output import (
     progress_bar,
@@ -27,7 +27,7 @@ from lorogo_cli.render.values import show_count, show_size
 from lorogo_client.versions import parse_time
 
 if TYPE_CHECKING:
-    from lorogo_cli.commands.pipeline import (
+    from lorogo_cli.pipeline.pipeline import (
         AuditOptions,
         CompactOptions,
         IngestOptions,

@@ -1,0 +1,1 @@
+"""`lorogo pipeline`: tables, reports and audits from the history."""

@@ -1,0 +1,1 @@
+"""`lorogo chaos` and `lorogo bench`."""
