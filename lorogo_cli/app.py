@@ -18,8 +18,8 @@ from lorogo_cli.connect.options import (
     ClientOptions,
     DocumentId,
     Json,
-    LogOptions,
     Origins,
+    VerboseOptions,
 )
 from lorogo_cli.connect.runtime import run as run_async
 from lorogo_cli.connect.shared_options import connection, taking
@@ -69,7 +69,7 @@ def lorogo(
     """Collaborative documents on NATS: run servers, read and change documents, see who owns what."""
 
 
-@app.command(cls=taking(LogOptions))
+@app.command(cls=taking(VerboseOptions))
 def dev(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port for NATS; 0 picks a free port.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import LogOptions, NatsOptions
+from lorogo_cli.connect.options import ConnectOptions, VerboseOptions
 from lorogo_cli.connect.runtime import run
 from lorogo_cli.connect.shared_options import connection, taking
 
@@ -17,7 +17,7 @@ app = typer.Typer(
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="Time limit for the whole check.")]
 
 
-@app.command(cls=taking(NatsOptions))
+@app.command(cls=taking(ConnectOptions))
 def server(
     context: typer.Context,
     data: Annotated[
@@ -34,7 +34,7 @@ def server(
     return run(health_check.server, connection(context), data, workers, seconds)
 
 
-@app.command(cls=taking(LogOptions))
+@app.command(cls=taking(VerboseOptions))
 def gateway(
     url: Annotated[
         str, typer.Option("--url", metavar="URL", help="The gateway's address.")

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import Json, NatsOptions, Scratch
+from lorogo_cli.connect.options import ConnectOptions, Json, Scratch
 from lorogo_cli.connect.runtime import run
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreOptions(NatsOptions):
+class RestoreOptions(ConnectOptions):
     """Options of the restore."""
 
     journal: Annotated[

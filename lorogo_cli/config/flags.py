@@ -15,7 +15,7 @@ from lorogo_cli.config.choice import ResolvedSettings, choose
 from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, CommandSetting, entries
 from lorogo_cli.config.files import ConfigFile
 from lorogo_cli.config.variables import HANDED
-from lorogo_cli.connect.options import LogOptions
+from lorogo_cli.connect.options import VerboseOptions
 from lorogo_cli.connect.shared_options import SharedOptions, declared
 from lorogo_protocol.setting import SettingKind
 
@@ -31,7 +31,7 @@ Config = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ConfigOptions(LogOptions):
+class _ConfigOptions(VerboseOptions):
     config: Config = None
 
 

@@ -117,14 +117,14 @@ Origins = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOptions:
+class VerboseOptions:
     """The option of every command that logs."""
 
     verbose: Verbose = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class NatsOptions(LogOptions):
+class ConnectOptions(VerboseOptions):
     """Options of commands that connect to NATS as an operator or a service."""
 
     nats: Nats = NATS_DEFAULT
@@ -148,7 +148,7 @@ class NatsOptions(LogOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientOptions(NatsOptions):
+class ClientOptions(ConnectOptions):
     """Options of commands that connect as an operator or with a token."""
 
     token_file: TokenFile = None

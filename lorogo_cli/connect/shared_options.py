@@ -3,7 +3,7 @@
 A dataclass declares the options, as its fields; `taking(X)` makes the command class that adds them to the
 command's own, and `context.obj` is the X:
 
-    @app.command(cls=taking(NatsOptions))
+    @app.command(cls=taking(ConnectOptions))
     def compact(context: typer.Context, document: DocumentId) -> None:
         way = connection(context)
 """
@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from lorogo_cli.connect.connection_options import ConnectionOptions
-from lorogo_cli.connect.options import LogOptions
+from lorogo_cli.connect.options import VerboseOptions
 from lorogo_cli.render.logs import configure
 
 
@@ -44,13 +44,13 @@ def declared(work: Callable[..., object]) -> list[Any]:
 
 
 @cache
-def taking(options: type[LogOptions], log: str = "warning") -> type[TyperCommand]:
+def taking(options: type[VerboseOptions], log: str = "warning") -> type[TyperCommand]:
     """Return the class of commands with these options; `log` is their least level of shown logs."""
 
     class Taking(SharedOptions, TyperCommand):
         shared = sorted(declared(options), key=lambda one: one.name == "verbose")
 
-        def take(self, context: typer.Context, values: Mapping[str, Any]) -> LogOptions:
+        def take(self, context: typer.Context, values: Mapping[str, Any]) -> VerboseOptions:
             configure(log, verbose=values["verbose"])
             return options(**values)
 

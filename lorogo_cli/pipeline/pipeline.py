@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import Json, Keys, LogOptions, NatsOptions, Scratch, no_password
+from lorogo_cli.connect.options import ConnectOptions, Json, Keys, Scratch, VerboseOptions, no_password
 from lorogo_cli.connect.shared_options import taking
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ Conf = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOptions(LogOptions):
+class JobOptions(VerboseOptions):
     """Options of every job on Spark."""
 
     json: Json = False
@@ -90,19 +90,19 @@ class ReportOptions(LakeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestOptions(NatsOptions, LakeOptions):
+class IngestOptions(ConnectOptions, LakeOptions):
     """Options of the ingest, which reads NATS only if its address is given."""
 
     nats: LiveNats = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditOptions(NatsOptions, JobOptions):
+class AuditOptions(ConnectOptions, JobOptions):
     """Options of the audit, which compares with the documents that NATS has."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactOptions(NatsOptions):
+class CompactOptions(ConnectOptions):
     """Options of the compaction, which runs without Spark."""
 
     json: Json = False
@@ -276,7 +276,7 @@ def sql(
     jobs.sql(context.obj, query, rows)
 
 
-@app.command(cls=taking(LogOptions))
+@app.command(cls=taking(VerboseOptions))
 def prepare() -> None:
     """Halve the start time of Spark on this machine. Run it once: it takes up to a minute and 190 MB."""
     from lorogo_cli.pipeline import pipeline_jobs as jobs

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from lorogo_cli.config.flags import service, settings_of
 from lorogo_cli.config.use import nats_of, start_logs
-from lorogo_cli.connect.options import LogOptions
+from lorogo_cli.connect.options import VerboseOptions
 from lorogo_cli.connect.runtime import run
 from lorogo_cli.connect.shared_options import taking
 
@@ -32,7 +32,7 @@ def auth(context: typer.Context) -> None:
     run(auth_service.auth, nats_of(settings), keys_in(settings), settings["seeds"])
 
 
-@app.command(cls=taking(LogOptions))
+@app.command(cls=taking(VerboseOptions))
 def setup(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
 ) -> None:

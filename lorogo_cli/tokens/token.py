@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import Json, LogOptions, NatsOptions
+from lorogo_cli.connect.options import ConnectOptions, Json, VerboseOptions
 from lorogo_cli.connect.runtime import run
 from lorogo_cli.connect.shared_options import connection, taking
 
@@ -29,7 +29,7 @@ class KeyAlgorithm(StrEnum):
     HS256 = "HS256"
 
 
-@app.command(cls=taking(LogOptions))
+@app.command(cls=taking(VerboseOptions))
 def mint(
     key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key that mints.")],
     subject: Annotated[str, typer.Option("--subject", metavar="NAME", help="The user of the token.")],
@@ -56,7 +56,7 @@ def mint(
     minting.mint(key, subject=subject, grants=grant, expires=expires, token_id=token_id, out=out)
 
 
-@app.command(cls=taking(LogOptions))
+@app.command(cls=taking(VerboseOptions))
 def show(
     token_file: Annotated[
         Path | None,
@@ -80,7 +80,7 @@ def show(
     return minting.show(token_file, keys, as_json=json)
 
 
-@keys_app.command("new", cls=taking(LogOptions))
+@keys_app.command("new", cls=taking(VerboseOptions))
 def keys_new(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="New private file for the key that mints.")
@@ -106,7 +106,7 @@ def keys_new(
     key_files.new(out, public, kind=kind.value, key_id=key_id, as_json=json)
 
 
-@keys_app.command("show", cls=taking(LogOptions))
+@keys_app.command("show", cls=taking(VerboseOptions))
 def keys_show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A key set, or one key.")], json: Json = False
 ) -> None:
@@ -116,7 +116,7 @@ def keys_show(
     key_files.show(file, as_json=json)
 
 
-@keys_app.command("remove", cls=taking(LogOptions))
+@keys_app.command("remove", cls=taking(VerboseOptions))
 def keys_remove(
     key_id: Annotated[str, typer.Argument(metavar="KID", help="The key's name.")],
     public: Annotated[Path, typer.Option("--public", metavar="FILE", help="The key set.")],
@@ -128,7 +128,7 @@ def keys_remove(
     key_files.remove(key_id, public, as_json=json)
 
 
-@app.command(cls=taking(NatsOptions, log="info"))
+@app.command(cls=taking(ConnectOptions, log="info"))
 def revoke(
     context: typer.Context,
     token_id: Annotated[
@@ -157,7 +157,7 @@ def revoke(
     run(revoking.revoke, connection(context), token_id, subject, token_file, lasting, as_json=json)
 
 
-@app.command(cls=taking(NatsOptions, log="info"))
+@app.command(cls=taking(ConnectOptions, log="info"))
 def complete(context: typer.Context, json: Json = False) -> None:
     """Accept tokens again after NATS and all servers lost the list of revoked tokens. Revoke again first."""
     from lorogo_cli.tokens import revoke as revoking

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli.connect.options import LogOptions
+from lorogo_cli.connect.options import VerboseOptions
 from lorogo_cli.connect.runtime import run
 
 _Json = Annotated[
@@ -19,7 +19,7 @@ _Traces = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChaosOptions(LogOptions):
+class ChaosOptions(VerboseOptions):
     """Options of `lorogo chaos`."""
 
     kind: Annotated[
@@ -67,7 +67,7 @@ class ChaosOptions(LogOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions(LogOptions):
+class BenchOptions(VerboseOptions):
     """Options of `lorogo bench`."""
 
     quick: Annotated[
