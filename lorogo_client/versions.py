@@ -51,12 +51,18 @@ class FutureMoment(InvalidMoment):
 
 
 def moment(at: datetime | str | int | bytes, *, now_ns: int) -> int | bytes:
-    """Convert any form of a moment to Unix nanoseconds or frontiers. Raises InvalidMoment."""
+    """Convert any form of a moment to Unix nanoseconds or frontiers.
+
+    Raises InvalidMoment, also for text or a datetime in the future.
+    """
     given: object = at
-    if isinstance(given, str):
-        return parse_at(given, now_ns=now_ns)
     if isinstance(given, datetime):
-        return parse_time(given.isoformat(), now_ns=now_ns)
+        given = given.isoformat()
+    if isinstance(given, str):
+        found = parse_at(given, now_ns=now_ns)
+        if isinstance(found, int):
+            check_past(found, given, now_ns=now_ns)
+        return found
     if isinstance(given, int | bytes) and not isinstance(given, bool):
         return given
     raise InvalidMoment(
