@@ -152,6 +152,9 @@ async def test_a_coordinator_that_lost_its_end_is_not_followed(tmp_path: Path) -
     async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
         again = await grow(log, 1)
         async with copy_of(tmp_path / "one", coordinator.address) as one:
+            async with asyncio.timeout(30):
+                while one.stats().trouble is None:  # noqa: ASYNC110  # no event for it
+                    await asyncio.sleep(0.02)
             with pytest.raises(TimeoutError, match="has lost what it had"):
                 await coordinator.wait(again, timeout=3.0)
             assert "take over from this replica" in str(one.stats().trouble)
