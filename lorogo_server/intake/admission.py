@@ -80,7 +80,9 @@ async def _merged(intake: Intake, waiting: Unmerged, now: float) -> list[Effect]
         outcome, seconds = await intake.merge(partial(work, intake.replica, payload), bounded=waiting.bounded)
         intake.merge_seconds += seconds
     except CrdtPanic as error:
-        raise UnclearPanic(str(error)) from None  # an earlier update may be the cause: only a load finds it
+        if not intake.replica.lazy:  # a checked load has tried every earlier update
+            return [poisoned(waiting.update, error)]
+        raise UnclearPanic(str(error)) from None  # perhaps an earlier update: only such a load finds it
     except Refused as no:
         log.warning("no child imported a slow update", log_id=waiting.update.log_id, problem=str(no))
         if no.reason is Reason.TOO_LARGE and waiting.bounded:

@@ -159,6 +159,23 @@ async def test_an_older_forged_update_is_not_blamed_on_a_slow_one(
         assert await probe.value("doc") == {"body": one.text}
 
 
+async def test_a_slow_update_that_makes_loro_panic_is_refused(
+    merges: Merges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checked load blames it, and the document is served without it."""
+
+    def panics(_: Replica, __: bytes) -> bytes:
+        raise CrdtPanic("this update")
+
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        one, other = await parted(probe)
+        monkeypatch.setattr(admission, "_imported", panics)
+        assert (await probe.refuse("doc", other.type("late ", at=0))).reason is Reason.INVALID_UPDATE
+        await probe.accept("doc", one.type("!"))
+        assert await probe.value("doc") == {"body": one.text}
+    assert merges.tried == 1
+
+
 async def test_a_load_merges_in_a_child_and_refuses_nothing(merges: Merges) -> None:
     """An accepted update is in the document after every load, however long its merge takes."""
     world = MemoryNats()
