@@ -30,8 +30,7 @@ class StatusEntry:
     revision: int
     server: str = ""  # LORO_SERVER: the server that wrote it; empty: a client or an operator
     lease: int = 0  # LORO_LEASE: the token; 0 on the acquiring write
-    head: int = 0  # LORO_HEAD: the owner's highest accepted sequence
-    tail: int = 0  # LORO_TAIL: sequence of the last accepted update, if below the head; 0: the head
+    head: int = 0  # LORO_HEAD: sequence of the owner's last accepted update
     trace: str = ""  # LORO_TRACE: of the failed load
     failures: int = 0  # LORO_FAILURES: loads that ran and failed since the document was UP or DOWN
     taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the previous owner that did not write DOWN

@@ -101,13 +101,15 @@ class ServerSettings:
         limits.UNFINISHED_SECONDS, "Time from the first to the last chunk of an update."
     )
     pending_bytes_max: int = size(
-        limits.PENDING_BYTES_MAX, "Memory for a document's updates with missing dependencies."
+        limits.PENDING_BYTES_MAX,
+        "Memory of a load for updates with missing dependencies; above it, the load reads again.",
     )
     pending_updates_max: int = count(
-        limits.PENDING_UPDATES_MAX, "Number of a document's updates with missing dependencies."
+        limits.PENDING_UPDATES_MAX,
+        "Number of a document's updates with missing dependencies that stay in the WAL.",
     )
     pending_seconds: float = seconds(
-        limits.PENDING_SECONDS, "Time that an update waits for missing dependencies."
+        limits.PENDING_SECONDS, "Time that an update with missing dependencies stays in the WAL."
     )
     accepted_inline_bytes_max: int = size(
         limits.ACCEPTED_INLINE_BYTES_MAX,

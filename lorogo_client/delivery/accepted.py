@@ -65,8 +65,6 @@ class AcceptedChain:
 
     def __init__(self) -> None:
         self.head = 0  # the last applied update
-        self.top = 0  # the highest sequence known to be applied
-        self._synced_through = 0  # a sync applied everything up to here, also updates accepted late
         self._held: list[AcceptedUpdate] | None = None
         self._held_bytes = 0
         self._overflowed = False
@@ -91,7 +89,7 @@ class AcceptedChain:
     def synced(self, sequence: int) -> tuple[list[AcceptedUpdate], bool]:
         """Advance to `sequence` after a sync; return the kept updates, and whether some were dropped."""
         held, self._held = self._held or [], None
-        self.head = self.top = self._synced_through = sequence
+        self.head = sequence
         return held, self._overflowed
 
     def sync_failed(self) -> None:
@@ -104,11 +102,7 @@ class AcceptedChain:
 
     def took(self, arrived: AcceptedUpdate) -> None:
         self.head = arrived.sequence
-        self.top = max(self.top, arrived.sequence)
 
-    def behind(self, head: int, tail: int = 0) -> bool:
-        """True if the owner's renewal names an update that has not arrived.
-
-        `tail`: the sequence of the last accepted update, if that is below the head because it waited.
-        """
-        return head > self.top or bool(tail and head == self.top > self._synced_through and tail != self.head)
+    def behind(self, head: int) -> bool:
+        """True if the owner's renewal names an update that has not arrived."""
+        return head > self.head

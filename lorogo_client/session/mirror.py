@@ -199,7 +199,7 @@ class Mirror:
         if need.owner or need.sync or not self.ready or not isinstance(entry.status, Up):
             return False
         same = entry.token == self.token == self._synced_lease
-        return same and not self.chain.behind(entry.head, entry.tail)
+        return same and not self.chain.behind(entry.head)
 
     def found_owner(self, entry: StatusEntry | None) -> None:
         """The owner answered; its entry was read from the leader, so its token is the truth."""
@@ -236,7 +236,7 @@ class Mirror:
     def _is_old(self, update: AcceptedUpdate, *, own: bool) -> bool:
         """Whether a sync has brought it already."""
         if own:
-            return update.sequence <= self.chain.top
+            return update.sequence <= self.chain.head
         return update.payload is not None and self.replica.covers(update.payload)
 
     def _apply(self, update: AcceptedUpdate) -> bool:

@@ -81,7 +81,7 @@ class Room:
         self._halted: DocumentFailed | None = None  # until the status changes
         self._denied: NotAllowed | None = None  # by the owner or NATS, until a request succeeds
         self._connecting = True
-        self._head_check: tuple[float, int, int] | None = None  # (when to check, a head and tail not seen)
+        self._head_check: tuple[float, int] | None = None  # (when to check, a head not seen)
         self._owner_seen_at = 0.0  # when the newest status arrived, or the owner answered
         self._pinged_at = 0.0
         self._wake = asyncio.Event()
@@ -264,9 +264,9 @@ class Room:
         self.mirror.on_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
-        if self.mirror.chain.behind(entry.head, entry.tail):
+        if self.mirror.chain.behind(entry.head):
             # the renewal may have overtaken the update that its head names
-            self._head_check = (now + self._settings.head_grace_seconds, entry.head, entry.tail)
+            self._head_check = (now + self._settings.head_grace_seconds, entry.head)
         self._wake.set()
         if not self.mirror.need.owner:
             self._urgent.set()
@@ -336,7 +336,7 @@ class Room:
         mirror = self.mirror
         now = self._context.clock.now()
         if self._head_check is not None and self._head_check[0] <= now:
-            mirror.need.sync |= mirror.chain.behind(*self._head_check[1:])
+            mirror.need.sync |= mirror.chain.behind(self._head_check[1])
             self._head_check = None
         await self._check_owner(now)
         if mirror.need.sync or (mirror.need.owner and not mirror.outbox.empty):

@@ -52,7 +52,7 @@ class OwnerMonitor:
         self._duties = duties
         self._heard_at = 0.0
         self._doubted = False
-        self._suspicion: tuple[float, int, int] | None = None  # (when to look, a head and tail not seen)
+        self._suspicion: tuple[float, int] | None = None  # (when to look, a head not seen)
         self._trouble_since: float | None = None
         self._wake = asyncio.Event()
         self._finding = asyncio.Lock()
@@ -76,9 +76,9 @@ class OwnerMonitor:
             self._heard_at = now
             if missing:
                 self._duties.found()
-        if self.course.live and self.course.chain.behind(entry.head, entry.tail):
+        if self.course.live and self.course.chain.behind(entry.head):
             # the renewal may have overtaken the update that it tells of
-            self._suspicion = (now + self._settings.head_grace_seconds, entry.head, entry.tail)
+            self._suspicion = (now + self._settings.head_grace_seconds, entry.head)
         self._wake.set()
 
     def doubt(self) -> None:
@@ -213,7 +213,7 @@ class OwnerMonitor:
         """All that there is to do now."""
         course, now = self.course, self._context.clock.now()
         if self._suspicion is not None and self._suspicion[0] <= now:
-            course.need_sync |= course.chain.behind(*self._suspicion[1:])
+            course.need_sync |= course.chain.behind(self._suspicion[1])
             self._suspicion = None
         if not course.need_owner:
             await self._doubt(now)

@@ -100,7 +100,7 @@ class RelayState:
 
     def _is_old(self, update: AcceptedUpdate) -> bool:
         """Whether a sync has brought it already."""
-        known = update.sequence <= self.chain.top and update.payload is not None
+        known = update.sequence <= self.chain.head and update.payload is not None
         return known and self._reach.covers(update.payload or b"")
 
     # --- sync

@@ -27,7 +27,7 @@ from lorogo_protocol.messages.calls import Refused, need
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
 from lorogo_protocol.status import Failed, Status, Up
-from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
+from lorogo_server.document.loading import DocumentLoadFailed, Loaded, LoadRequest, load
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock, SystemClock
@@ -260,16 +260,16 @@ class LiveDocumentReader:
         return _alive(document_id, loaded.intake.replica, loaded.facts.generation, "store", problem)
 
     async def _load(self, document_id: str) -> tuple[Loaded, SnapshotHead | None]:
-        loaded = await load(
+        request = LoadRequest(
             self._transport,
             self._snapshots,
             document_id,
             ServerSettings(),  # the widest limits, so that every accepted update loads
             self._clock,
-            epoch=_NO_EPOCH,
+            _NO_EPOCH,
             covered=Position(_NO_EPOCH, _ALL, _ALL),
         )
-        return loaded, await self._snapshots.head(document_id)
+        return await load(request), await self._snapshots.head(document_id)
 
 
 def _alive(document_id: str, replica: Replica, generation: int, where: str, problem: str) -> LiveDocument:

@@ -221,7 +221,7 @@ class Replica:
             self._check_width(needs)
             if _skips_decoding(needs) and doc.oplog_vv.includes_vv(needs.partial_end_vv):
                 return Applied(False)  # the sandbox has not decoded it, and it adds nothing
-        if not self._has_what_it_needs(needs):
+        if self._missing(needs) is not None:
             return Unready()  # before the ids are compared: a missing dependency may have them
         if foreign and not accepted and self._is_repetition(update, needs):
             return Applied(False)
@@ -255,7 +255,7 @@ class Replica:
         """Raise OperationIdsReused if the document has other content under the update's operation ids."""
         with reading():
             meta = LoroDoc.decode_import_blob_meta(update, False)
-            if self._has_what_it_needs(meta):
+            if self._missing(meta) is None:
                 self._check_ids(update, meta)
 
     def _is_repetition(self, update: bytes, meta: ImportBlobMetadata) -> bool:
@@ -311,21 +311,31 @@ class Replica:
         if not quick:
             raise TooManyPeers(why)
 
-    def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
+    def missing(self, update: bytes) -> tuple[int, int] | None:
+        """Return an operation (peer, counter) that the update depends on and that is not here; None: all are.
+
+        Raises InvalidUpdate.
+        """
+        with reading():
+            return self._missing(LoroDoc.decode_import_blob_meta(update, False))
+
+    def _missing(self, needs: ImportBlobMetadata) -> tuple[int, int] | None:
         have = self.doc.oplog_vv
         if have.includes_vv(needs.partial_end_vv):
-            return True  # the document has the complete update
+            return None  # the document has the complete update
         match needs.mode:
             case EncodedBlobMode.Snapshot | EncodedBlobMode.OutdatedSnapshot:
-                return True
+                return None
             case EncodedBlobMode.ShallowSnapshot if have.encode() == nothing_known():
-                return True
+                return None
             case _ if not have.includes_vv(needs.partial_start_vv):
-                return False
+                span = needs.partial_start_vv.sub_iter(have)[0]
+                return span.peer, span.counter.end - 1
             case _ if needs.start_frontiers.encode() == self.doc.oplog_frontiers.encode():
-                return True  # the common case: it builds on the current heads
+                return None  # the common case: it builds on the current heads
             case _:
-                return all(have.includes_id(head) for head in heads(needs.start_frontiers))
+                absent = (head for head in heads(needs.start_frontiers) if not have.includes_id(head))
+                return next(((head.peer, head.counter) for head in absent), None)
 
     def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
         """Return True if it is a run of one peer, longer than a step, with few concurrent operations."""
@@ -694,6 +704,12 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         meta = LoroDoc.decode_import_blob_meta(update, False)
         found = meta.partial_end_vv.sub_iter(meta.partial_start_vv)
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
+
+
+def ends(update: bytes) -> bytes:
+    """Return the version vector of the update's changes: a document that includes it has all of them."""
+    with reading():
+        return LoroDoc.decode_import_blob_meta(update, False).partial_end_vv.encode()
 
 
 def too_wide(update: bytes) -> bool:

@@ -111,8 +111,7 @@ class Assembled(NamedTuple):
     payload: bytes
     digest: str
     inbox: str
-    first_sequence: int  # of its earliest chunk
-    sequence: int  # of its final chunk
+    sequence: int  # of the message that completed it: the highest
     sequences: tuple[int, ...]  # of all its messages
     again: bool = False  # it was accepted before
 
@@ -152,7 +151,6 @@ class _Partial:
     sequences: list[int] = field(default_factory=list)
     size: int = 0
     final: Chunk | None = None
-    final_sequence: int = 0
     final_seen: float = 0.0
     again: bool = False  # a chunk has the mark that the update was accepted before
     refused: str = ""  # why it is too large; its bytes are dropped, the reply goes to the final chunk's inbox
@@ -254,7 +252,7 @@ class ChunkAssembler:
             return self._reject(chunk, Reason.CHUNK_MISSING, message, sequence)
         if chunk.final and chunk.index == 0 and chunk.log_id not in self._partials:
             # the common case: an update of one chunk
-            return self._whole(chunk, chunk.data, (sequence,), sequence, again=chunk.again)
+            return self._whole(chunk, chunk.data, (sequence,), again=chunk.again)
         return self._collect(chunk, sequence, now)
 
     def acked(self, log_id: str, digest_: str, sequence: int, *, now: float) -> tuple[int, ...]:
@@ -324,7 +322,7 @@ class ChunkAssembler:
                 partial.final_seen = (
                     now  # the first one only: a repeated final chunk does not extend the grace
                 )
-            partial.final, partial.final_sequence = chunk, sequence
+            partial.final = chunk
         if not partial.refused and not self._keep(partial, chunk):
             return self._drop(chunk.log_id, Reason.DIGEST_MISMATCH, f"two different chunks {chunk.index}")
         if partial.refused:
@@ -373,12 +371,10 @@ class ChunkAssembler:
         del self._partials[log_id]
         self._release(partial.size)
         payload = b"".join(partial.chunks[index] for index in range(final.count))
-        return self._whole(
-            final, payload, tuple(partial.sequences), partial.final_sequence, again=partial.again
-        )
+        return self._whole(final, payload, tuple(partial.sequences), again=partial.again)
 
     def _whole(
-        self, final: Chunk, payload: bytes, sequences: tuple[int, ...], sequence: int, *, again: bool
+        self, final: Chunk, payload: bytes, sequences: tuple[int, ...], *, again: bool
     ) -> AssemblyOutcome:
         if len(payload) > (most := self._limit(again=again)):
             message = f"the update has more than {most} bytes"
@@ -386,9 +382,7 @@ class ChunkAssembler:
         actual = digest(payload)
         if actual != final.digest:
             return _rejected(final, Reason.DIGEST_MISMATCH, f"the bytes have digest {actual}", sequences)
-        return Assembled(
-            final.log_id, payload, actual, final.inbox, min(sequences), sequence, sequences, again
-        )
+        return Assembled(final.log_id, payload, actual, final.inbox, sequences[-1], sequences, again)
 
     def _reject(self, chunk: Chunk, reason: Reason, message: str, sequence: int) -> AssemblyRejected:
         """Reject the final chunk and drop the chunks before it."""

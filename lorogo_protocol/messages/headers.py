@@ -24,7 +24,6 @@ EXPECTED = "LORO_EXPECTED"  # on an init, if the server writes STARTING: revisio
 EXISTING = "LORO_EXISTING"  # on an init: decline with not-found if the document does not exist
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's highest accepted sequence
-TAIL = "LORO_TAIL"  # on a renewal: sequence of the last accepted update, if it is below the head
 TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another server's UP or STARTING: that server
 JOURNAL_OF = "LORO_JOURNAL_OF"  # on a status entry: the server whose journal may hold more than NATS
 FAILURES = "LORO_FAILURES"  # on STARTING and ERROR: number of failed loads

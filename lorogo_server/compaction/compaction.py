@@ -287,8 +287,7 @@ async def _learn_other_snapshot(host: Host) -> None:
                 applied = ours.apply(data)
             await host.journal.merged(data, other.version(), host.loaded)
             if isinstance(applied, Applied) and applied.new:
-                # Clients have not received its changes.
-                await host.acks.publish_sync(host.loaded.intake.head.sequence)
+                await host.request_sync()
         known = host.loaded.facts
         both = replace(
             known,

@@ -194,7 +194,6 @@ async def restore(host: Host) -> int:
             raise Refused(Reason.BUSY, "the outcome of the restore is unknown; retry") from error
         loaded.facts = facts  # restored, also if NATS loses that before the reload
         await host.journal.restored(facts.generation, restored_ns)
-        await startup.reload(host)
+        await startup.reload(host)  # and have clients sync
         host.log.info("restored", generation=facts.generation)
-        await host.acks.publish_sync(host.loaded.intake.head.sequence)
         return facts.generation

@@ -23,11 +23,12 @@ async def execute(host: Host, effect: Effect, *, announce: bool = True) -> None:
             case Accepted(update=update, new=new):
                 intake, lease, counters = host.loaded.intake, host.lease, context.counters
                 host.touch()
-                lease.head, lease.tail = intake.head.sequence, intake.tail
+                lease.head = intake.head.sequence
                 durable = acks.last  # a replay, or an update without new operations, needs no record
                 if announce and new:
                     durable = await _journal(host, effect)
-                    if not lease.ended:  # else the new owner publishes or refuses it
+                    # After a re-read clients sync; after the end of the lease the new owner publishes it.
+                    if intake.is_live and not lease.ended:
                         await acks.publish_accepted(effect)
                 if context.tracing is not None:
                     context.tracing.accepted(host.log, host.document_id, effect, host.received_at)

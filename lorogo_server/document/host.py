@@ -19,7 +19,7 @@ from lorogo_server.document.ack_queue import AckQueue
 from lorogo_server.document.compaction_request import CompactionRequest
 from lorogo_server.document.document_journal import DocumentJournal
 from lorogo_server.document.document_state import DocumentState, Phase
-from lorogo_server.document.loading import Loaded
+from lorogo_server.document.loading import Loaded, LoadRequest
 from lorogo_server.document.quarantine import DocumentQuarantine
 from lorogo_server.intake.backlog import Backlog
 from lorogo_server.journal.disk_journal import JournalStopped, safe
@@ -257,6 +257,21 @@ class Host:
 
     # --- memory and storage -----------------------------------------------------------------------
 
+    def load_request(self) -> LoadRequest:
+        """Return the request to read this document in the current epoch."""
+        context = self.context
+        return LoadRequest(
+            context.transport,
+            context.snapshots,
+            self.document_id,
+            context.settings,
+            context.clock,
+            context.epochs.current,
+            validate=context.validate,
+            batch_validation=context.batch_validation,
+            merge=functools.partial(context.children.merge, self.document_id),
+        )
+
     def adopt_loaded(self, loaded: Loaded) -> None:
         """Replace the document in memory."""
         first, self._loaded = self._loaded is None, loaded
@@ -264,7 +279,7 @@ class Host:
         self.state.memory_is_only_copy &= not loaded.intake.deleted  # a tombstone is stored as it is
         if first and self.is_long:  # a reload may follow a failed compaction
             self.due.want("it took long to load")
-        self.lease.head, self.lease.tail = loaded.intake.head.sequence, loaded.intake.tail
+        self.lease.head = loaded.intake.head.sequence
 
     def adopt_snapshot(
         self,
@@ -335,6 +350,13 @@ class Host:
             await safe(self.context.journal.on_disk(self.acks.last))
         if complete:
             self.journal.cover(covered)
+
+    async def request_sync(self) -> None:
+        """Have all clients sync: memory may have content that was not published."""
+        try:
+            await self.acks.publish_sync(self.loaded.intake.head.sequence)
+        except TransportError as error:
+            self.log.info("request to sync not sent", problem=str(error))  # a reconnect makes clients sync
 
     # --- subscriptions, and the end ---------------------------------------------------------------
 

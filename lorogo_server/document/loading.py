@@ -1,7 +1,10 @@
-"""Loading a document: the stored snapshot, then every message of its subject that is still in the WAL.
+"""Loads a document: the stored snapshot, then every message of its subject that is still in the WAL.
 
-The snapshot's own sequence is not used to skip messages: after a loss, JetStream uses sequences again,
-so a skipped message might be a new one. What the snapshot covers is applied again, to no effect.
+The snapshot's sequence skips no messages: after a loss, JetStream uses sequences again, so a skipped message
+might be a new one. Importing what the snapshot has changes nothing.
+
+A load applies updates in the order of their messages, then those with missing dependencies until nothing more
+applies. The rest stays in the WAL, since it may be ACKed: the stream may have lost what it depends on.
 """
 
 import asyncio
@@ -15,7 +18,7 @@ from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.intake import history
-from lorogo_server.intake.admission import admit
+from lorogo_server.intake.admission import admit, admit_early
 from lorogo_server.intake.follower import WalFollower
 from lorogo_server.intake.history import History
 from lorogo_server.intake.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
@@ -75,60 +78,51 @@ class Loaded:
     poison: list[Poisoned] = field(default_factory=list)
 
 
-async def load(
-    transport: Transport,
-    snapshots: SnapshotStore,
-    document_id: str,
-    settings: ServerSettings,
-    clock: Clock,
-    *,
-    epoch: int,
-    checked: bool = False,
-    covered: Position = NOWHERE,
-    accepted: Position = NOWHERE,
-    validate: ValidateUpdate = skip_validation,
-    batch_validation: BatchValidation | None = None,
-    merge: Merge | None = None,
-    until_ns: int | None = None,
-    through: int | None = None,
-) -> Loaded:
-    """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What to read of a document, and with what.
 
-    `until_ns`: without what the WAL stored later. `through`: without what has a higher sequence.
+    `checked`: try every update by an export of its own: one of them made Loro panic when the document was
+    exported (docs/decisions/0004).
+    """
 
-    `foretaste`: tastes many updates together; `taste` judges each that it did not find fine.
+    transport: Transport
+    snapshots: SnapshotStore
+    document_id: str
+    settings: ServerSettings
+    clock: Clock
+    epoch: int
+    checked: bool = False
+    covered: Position = NOWHERE  # journalled: `Loaded.replayed` is without it
+    accepted: Position = NOWHERE  # the local journal has the updates up to here: suspicion refuses none
+    validate: ValidateUpdate = skip_validation
+    batch_validation: BatchValidation | None = None  # of many updates together
+    merge: Merge | None = None
+    until_ns: int | None = None  # leave out what the WAL stored later
+    through: int | None = None  # leave out what has a higher sequence
 
-    What is `covered` is not journalled again; what our journal has was `accepted`, and is not refused on
-    a taster's suspicion.
+    @property
+    def wal(self) -> Stream:
+        return self.transport.stream(subjects.WAL_STREAM)
 
-    `checked`: a document that was loaded before made Loro panic later, when it was exported. Then
-    every update is tried by an export of its own, which finds the forged one (docs/decisions/0004).
+
+Act = Callable[[Effect, int], Awaitable[None]]  # an effect, and when the stream stored its message
+
+
+async def load(request: LoadRequest) -> Loaded:
+    """Return the document as of the WAL's last message at the call.
+
+    Raises DocumentLoadFailed, CrdtError, TransportError.
     """
     skip: set[int] = set()
     refused: list[Effect] = []
     while True:
         try:
-            loaded = await _load_once(
-                transport,
-                snapshots,
-                document_id,
-                settings,
-                clock,
-                skip,
-                epoch=epoch,
-                checked=checked,
-                covered=covered,
-                accepted=accepted,
-                validate=validate,
-                batch_validation=batch_validation,
-                merge=merge,
-                until_ns=until_ns,
-                through=through,
-            )
+            loaded = await _load_once(request, skip)
         except CrdtPanic as error:
-            if checked:
+            if request.checked:
                 raise DocumentLoadFailed(f"Loro cannot hold this document: {error}") from error
-            checked = True
+            request = replace(request, checked=True)
             continue
         if not loaded.poison:
             loaded.unanswered += refused
@@ -138,52 +132,35 @@ async def load(
             skip.update(effect.refused.sequences)
 
 
-async def _load_once(
-    transport: Transport,
-    snapshots: SnapshotStore,
-    document_id: str,
-    settings: ServerSettings,
-    clock: Clock,
-    skip: set[int],
-    *,
-    epoch: int,
-    checked: bool,
-    covered: Position,
-    accepted: Position,
-    validate: ValidateUpdate,
-    batch_validation: BatchValidation | None,
-    merge: Merge | None,
-    until_ns: int | None,
-    through: int | None,
-) -> Loaded:
+async def _load_once(request: LoadRequest, skip: set[int]) -> Loaded:
+    document_id, snapshots, epoch = request.document_id, request.snapshots, request.epoch
     # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
     # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
-    wal = transport.stream(subjects.WAL_STREAM)
-    head, newest = await together(snapshots.head(document_id), wal.last(subjects.wal(document_id)))
+    head, newest = await together(snapshots.head(document_id), request.wal.last(subjects.wal(document_id)))
     facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
-    lazy = not checked  # when checked, every update must show what it does to the state
+    lazy = not request.checked  # when checked, every update must show what it does to the state
     replica = Replica(lazy=lazy)
     base = None
     if head is not None and head.size and not facts.deleted:
-        data = await snapshots.get(head, bytes_max=settings.snapshot_bytes_max)
+        data = await snapshots.get(head, bytes_max=request.settings.snapshot_bytes_max)
         replica = Replica.from_snapshot(data, lazy=lazy)
         base = Base(data, digest(data), replica.version())
     intake = Intake(
         replica,
         History(history.decode(facts.dated)),
-        settings,
+        request.settings,
         head=facts.position if facts.position.epoch == epoch else Position(epoch),  # else of a lost stream
         deleted=facts.deleted,
-        sandboxed=validate is not skip_validation,
-        merge=merge,
+        sandboxed=request.validate is not skip_validation,
+        merge=request.merge,
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
     loaded = Loaded(intake, WalFollower(epoch), head, facts, base=base)
-    young_ns = clock.wall_ns() - _WAITING_NS
+    young_ns = request.clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
-        if isinstance(effect, Accepted) and effect.new and not covered.includes(effect.position):
+        if isinstance(effect, Accepted) and effect.new and not request.covered.includes(effect.position):
             loaded.replayed.append(effect)
         match effect:
             case Poisoned():
@@ -196,21 +173,7 @@ async def _load_once(
                 pass
 
     if newest is not None:
-        await _read_through(
-            newest,
-            wal,
-            document_id,
-            loaded,
-            clock,
-            note,
-            skip,
-            checked=checked,
-            accepted=accepted,
-            validate=validate,
-            batch_validation=batch_validation,
-            until_ns=until_ns,
-            through=through,
-        )
+        await _read_whole(request, newest, loaded, note, skip)
     replica.lazy = True
     intake.go_live()
     return loaded
@@ -232,64 +195,45 @@ async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, toke
     return True
 
 
-async def read_on(
-    wal: Stream,
-    document_id: str,
-    loaded: Loaded,
-    clock: Clock,
-    act: Callable[[Effect, int], Awaitable[None]],
-    skip: set[int] | None = None,
-    *,
-    checked: bool = False,
-    accepted: Position = NOWHERE,
-    validate: ValidateUpdate = skip_validation,
-    batch_validation: BatchValidation | None = None,
-    bytes_max: int | None = None,
-) -> None:
+async def read_on(request: LoadRequest, loaded: Loaded, act: Act, *, bytes_max: int | None = None) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
 
-    `bytes_max`: or until about so many bytes are taken.
-
-    `act` is told every effect, with the time at which the stream stored its message. Ends early
-    after a Poisoned effect: the replica must not be used any more. A journal has the updates up to
-    `accepted`.
+    `bytes_max`: or until about so many bytes are taken. Ends early after a Poisoned effect: the replica must
+    not be used any more.
     """
-    newest = await wal.last(subjects.wal(document_id))
-    if newest is not None:
-        await _read_through(
-            newest,
-            wal,
-            document_id,
-            loaded,
-            clock,
-            act,
-            skip,
-            checked=checked,
-            accepted=accepted,
-            validate=validate,
-            batch_validation=batch_validation,
-            bytes_max=bytes_max,
-        )
+    newest = await request.wal.last(subjects.wal(request.document_id))
+    if newest is None:
+        return
+    if loaded.intake.is_live:
+        await _read_through(request, newest, loaded, act, set(), bytes_max)
+    else:
+        await _read_whole(request, newest, loaded, act, set())
+
+
+async def _read_whole(
+    request: LoadRequest, newest: StoredMessage, loaded: Loaded, act: Act, skip: set[int]
+) -> None:
+    """Read the subject, and apply early updates until nothing more applies; in bounded memory."""
+    while await _read_through(request, newest, loaded, act, skip):
+        async for effect, time_ns in admit_early(loaded.intake, request.clock):
+            if await _poisons(request, loaded, effect, time_ns, act):
+                return
+        if not loaded.intake.needs_another_read:
+            return
+        loaded.follower.rewind(loaded.follower.position.epoch)
+        loaded.intake.begin_again(loaded.follower.position.epoch)
 
 
 async def _read_through(
+    request: LoadRequest,
     newest: StoredMessage,
-    wal: Stream,
-    document_id: str,
     loaded: Loaded,
-    clock: Clock,
-    act: Callable[[Effect, int], Awaitable[None]],
-    skip: set[int] | None,
-    *,
-    checked: bool,
-    accepted: Position,
-    validate: ValidateUpdate,
-    batch_validation: BatchValidation | None,
+    act: Act,
+    skip: set[int],
     bytes_max: int | None = None,
-    until_ns: int | None = None,
-    through: int | None = None,
-) -> None:
-    """As `read_on`, up to a message that the leader named, or to the first after `until_ns` or `through`."""
+) -> bool:
+    """Read up to a message that the leader named, or to the limits; return False after a Poisoned effect."""
+    document_id, clock, wal = request.document_id, request.clock, request.wal
     subject = subjects.wal(document_id)
     turn_ends = clock.now() + _SLICE_SECONDS
     seen_max = None if bytes_max is None else loaded.intake.seen_bytes + bytes_max
@@ -298,37 +242,47 @@ async def _read_through(
     early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         unread = wal.read(subject, first=loaded.follower.position.sequence + 1, last=newest.sequence)
-        async for stored, fine in validate_ahead(unread, batch_validation):
-            if until_ns is not None and stored.time_ns > until_ns:
-                return
-            if through is not None and stored.sequence > through:
-                return
+        async for stored, fine in validate_ahead(unread, request.batch_validation):
+            if request.until_ns is not None and stored.time_ns > request.until_ns:
+                return True
+            if request.through is not None and stored.sequence > request.through:
+                return True
             here = loaded.follower.at(stored)
-            if not loaded.facts.cutoff.includes(here) and (skip is None or stored.sequence not in skip):
+            if not loaded.facts.cutoff.includes(here) and stored.sequence not in skip:
                 when = min(clock.now(), stored.time_ns / 1e9 - early)
-                known, intake = accepted.includes(here), loaded.intake
-                for taken in await admit(
-                    intake, stored, when, validate=validate, accepted=known, validated=fine
-                ):
-                    effect = _tried(loaded.intake.replica, taken) if checked else taken
-                    await act(effect, stored.time_ns)
-                    if isinstance(effect, Poisoned):
-                        return
+                effects = await admit(
+                    loaded.intake,
+                    stored,
+                    when,
+                    validate=request.validate,
+                    accepted=request.accepted.includes(here),
+                    validated=fine,
+                )
+                for effect in effects:
+                    if await _poisons(request, loaded, effect, stored.time_ns, act):
+                        return False
             loaded.follower.took(here)
             if seen_max is not None and loaded.intake.seen_bytes >= seen_max:
-                return
+                return True
             if clock.now() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = clock.now() + _SLICE_SECONDS
         if loaded.follower.position.sequence >= newest.sequence:
-            return
+            return True
         if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile; others may be before it
             again = await wal.last(subject)
             if again is None or again.sequence <= loaded.follower.position.sequence:
-                return
+                return True
             newest = again
         await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
     raise DocumentLoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
+
+
+async def _poisons(request: LoadRequest, loaded: Loaded, effect: Effect, time_ns: int, act: Act) -> bool:
+    """Act on an effect; return True if Loro panicked on its update."""
+    tried = _tried(loaded.intake.replica, effect) if request.checked else effect
+    await act(tried, time_ns)
+    return isinstance(tried, Poisoned)
 
 
 def _tried(replica: Replica, effect: Effect) -> Effect:

@@ -6,6 +6,7 @@ A load counts once its snapshot has this lease's token and the journal has what 
 
 import asyncio
 import functools
+from dataclasses import replace
 
 from lorogo_server.document import wal_bounds
 from lorogo_server.document.effects import answer_replayed
@@ -77,20 +78,9 @@ async def _load(host: Host, *, checked: bool = False, losses: int | None = None)
     for _ in range(_LOAD_TRIES):
         if context.epochs.in_doubt:
             await context.check_epoch()  # the journal's coverage is a position in an epoch
-        loaded = await load(
-            context.transport,
-            context.snapshots,
-            host.document_id,
-            context.settings,
-            context.clock,
-            epoch=context.epochs.current,
-            checked=checked,
-            covered=host.journal.covered.position,
-            accepted=host.journal.covered.position,
-            validate=context.validate,
-            batch_validation=context.batch_validation,
-            merge=functools.partial(context.children.merge, host.document_id),
-        )
+        covered = host.journal.covered.position
+        request = replace(host.load_request(), checked=checked, covered=covered, accepted=covered)
+        loaded = await load(request)
         if losses is not None and losses != await context.data_losses():
             return False
         if _is_tombstone_lost(host, loaded):
@@ -142,4 +132,5 @@ async def reload(host: Host) -> bool:
             state.request_reload(checked=checked)
     state.end_read()
     await answer_replayed(host)
+    await host.request_sync()
     return True

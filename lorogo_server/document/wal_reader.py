@@ -118,13 +118,9 @@ async def read_to_the_end(host: Host, *, bytes_max: int | None = None) -> None:
     state.catch_up = complete = False
     try:
         await read_on(
-            host.context.wal,
-            host.document_id,
+            host.load_request(),
             host.loaded,
-            host.context.clock,
             functools.partial(execute_read, host),
-            validate=host.context.validate,
-            batch_validation=host.context.batch_validation,
             bytes_max=bytes_max,
         )
         complete = True
@@ -170,7 +166,7 @@ async def reread(host: Host) -> bool:
     """
     state, loaded, epoch = host.state, host.loaded, host.context.epochs.current
     state.begin_rewind()
-    head, done = loaded.intake.head, False
+    done = False
     loaded.follower.rewind(epoch)
     host.refused.clear()  # their sequences are void
     loaded.intake.begin_again(epoch)
@@ -181,11 +177,10 @@ async def reread(host: Host) -> bool:
     finally:
         state.rewind |= not done
         loaded.intake.go_live()
-        if head.epoch == epoch and head.sequence > loaded.intake.head.sequence:
-            loaded.intake.head = head
-        host.lease.head, host.lease.tail = loaded.intake.head.sequence, loaded.intake.tail
+        host.lease.head = loaded.intake.head.sequence
     if done:
         state.end_read()
+        await host.request_sync()
     return done
 
 

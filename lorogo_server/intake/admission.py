@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import AsyncIterator
 from functools import partial
 
 from lorogo_protocol.errors import CrdtError, TooFarBehind, TooLong
@@ -20,6 +21,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.intake.intake import Accepted, Effect, Intake, Unmerged, Unvalidated, poisoned
 from lorogo_server.sandbox.child_process import MERGE_SECONDS
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
+from lorogo_transport.clock import Clock
 from lorogo_transport.ports import StoredMessage
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -60,6 +62,29 @@ async def admit(
         return await _settled(intake, effects) if intake.replica.is_due else effects
     finally:
         intake.settled()
+
+
+async def admit_early(intake: Intake, clock: Clock) -> AsyncIterator[tuple[Effect, int]]:
+    """Apply the early updates whose dependencies a read has brought; refuse the rest, which stays in the WAL.
+
+    Yields each effect with the time of its message. After Poisoned the caller must not go on.
+    Raises CrdtPanic as `admit` does.
+    """
+    for early in intake.ready_again():
+        now = clock.now()
+        try:
+            effects = intake.retry(early, now)
+            if isinstance(effects, Unmerged):
+                effects = await _merged(intake, effects, now)
+            if intake.replica.is_due:
+                effects = await _settled(intake, effects)
+        finally:
+            intake.settled()
+        for effect in effects:
+            yield effect, early.time_ns
+    if not intake.needs_another_read:
+        for effect, time_ns in intake.left_over():
+            yield effect, time_ns
 
 
 async def _problem(waiting: Unvalidated, validate: ValidateUpdate) -> CrdtError | None:

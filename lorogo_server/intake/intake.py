@@ -1,11 +1,15 @@
-"""What a host does with the messages of its subject: decided here, acted on elsewhere.
+"""Decides about the messages of one document's WAL: accept, repeat, refuse; other modules execute.
 
-`Intake.take()` is called with every message of the WAL, in order, when a document is loaded and while
-it is served: the same decisions in both, so what a live owner accepts is what a fresh load accepts.
+A read of the whole subject (a load, a re-read) and a live owner decide alike, except about an early update,
+whose dependencies are missing. A live owner refuses it. A read sets it aside, and applies it after all
+messages if the document has its dependencies then. So a fresh load accepts every update that an owner
+accepted: it applies them in their order, before those that it set aside.
+
+Invariant: an update that a later load could accept bounds the purge and the journal's coverage.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,6 +25,7 @@ from lorogo_protocol.errors import (
 from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.journal.records import Span
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
+from lorogo_protocol.loro import causal_order, crdt
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, SlowImport, UnclearPanic, Unready
 from lorogo_protocol.messages import chunks, reasons
 from lorogo_protocol.messages import headers as h
@@ -46,7 +51,7 @@ class Accepted(NamedTuple):
 
     update: Assembled
     previous: int
-    position: Position
+    position: Position  # of the message that completed it
     new: bool
     spans: tuple[Span, ...]  # what it added
 
@@ -110,17 +115,26 @@ class Unmerged:
 
 _FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
 
-_WAITING = frozenset({Reason.MISSING_DEPENDENCIES})  # told at once; it is kept all the same
 _OUTDATED_MAX = 1024
-_WOKEN_BYTES_MAX = 256 * 1024  # of waiting updates that one update makes ready
-_COPIES_MAX = 1024  # messages of one update that waits, of all its copies together
+_EARLY_MESSAGES_MAX = 16_384  # of all early updates of a document
+_LEFT_OVER_SECONDS = 7 * 86_400.0  # since the update was stored
 
 
 @dataclass(slots=True)
-class _Pending:
-    update: Assembled
+class EarlyUpdate:
+    """An update with missing dependencies; its messages stay in the WAL, and bound purge and coverage."""
+
+    update: Assembled  # of its last copy, with the sequences of all; the payload only during a read
     time_ns: int
-    deadline: float
+    accepted: bool  # a journal has it
+    ends: bytes  # the version vector after it
+    deadline: float  # then it is moved to `loro-rejected`
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it takes, about."""
+        update = self.update
+        return len(update.payload) + len(self.ends) + 1024 + 64 * len(update.sequences)
 
 
 class Intake:
@@ -148,8 +162,7 @@ class Intake:
         self._outdated: OrderedDict[str, None] = OrderedDict()  # digests; clients make these edits again
         self.replica = replica
         self.history = history
-        self.head = head  # of the last update that changed something
-        self.tail = 0  # the sequence of the last that changed something, if it had waited; 0: it is the head
+        self.head = head  # the highest of the updates that changed something
         self.deleted = deleted
         self.erased = False
         self.wal_bytes = 0  # taken since the last compaction
@@ -167,12 +180,13 @@ class Intake:
             unfinished_bytes_max=settings.unfinished_bytes_max,
             unfinished_seconds=settings.unfinished_seconds,
         )
-        self._pending: OrderedDict[tuple[str, str], _Pending] = OrderedDict()
-        self._pending_bytes = 0
-        self._ready = False  # pending updates have what they depend on, and were not tried
+        self._early: OrderedDict[tuple[str, str], EarlyUpdate] = OrderedDict()  # by log id and digest
+        self._early_bytes = 0  # during a read
+        self._first_beyond: int | None = None  # lowest sequence of early updates that did not fit into memory
+        self._progress = False  # the read under way has changed the document
         # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
         self._dropped = range(0)
-        self._live = False
+        self.is_live = False  # False during a read of the whole subject
         self._room: MemoryBudget | None = None
         self._vouched: Callable[[str], bool] = _nobody_vouches
 
@@ -195,8 +209,8 @@ class Intake:
 
     @property
     def pending(self) -> int:
-        """How many updates wait for what they build on."""
-        return len(self._pending)
+        """Number of updates with missing dependencies whose messages are still in the WAL."""
+        return len(self._early)
 
     @property
     def unfinished(self) -> int:
@@ -204,8 +218,13 @@ class Intake:
         return self._assembler.unfinished
 
     def go_live(self) -> None:
-        """The WAL is read: from now on this server's own limits count."""
-        self._live = True
+        """End the read of the WAL: from now on this server's own limits count."""
+        self.is_live = True
+        for key, early in list(self._early.items()):
+            early.update = early.update._replace(payload=b"")
+            if len(self._early) > self._settings.pending_updates_max:
+                self._leave_beyond(self._early.pop(key).update)
+        self._early_bytes = 0
         self._assembler.share(self._room)
         self._assembler.set_limit(self._settings.update_bytes_max)
 
@@ -215,7 +234,7 @@ class Intake:
         `vouched`: whether a server vouches for the update of a digest: no limit of size refuses it.
         """
         self._room, self._vouched = room, vouched
-        if self._live:
+        if self.is_live:
             self._assembler.share(room)
 
     def forget_content(self) -> None:
@@ -226,22 +245,27 @@ class Intake:
         self.erased = True
 
     def begin_again(self, epoch: int) -> None:
-        """The stream lost messages: what is unfinished or waits must be found there again."""
-        self._live = False
+        """Read the subject from its beginning: what is unfinished or early must be found there again."""
+        self.is_live = False
         self._assembler.share(None)  # what a load finds is taken, however much others hold
         self._assembler.forget_unfinished()
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
-        self._pending.clear()
-        self._pending_bytes = 0
-        self._ready = False
+        self._early.clear()
+        self._early_bytes, self._first_beyond, self._progress = 0, None, False
         self._in_hand = ()
         self._dropped = range(0)  # judged again
-        self.head, self.tail = Position(epoch), 0
+        self.wal_bytes = 0
+        if self.head.epoch != epoch:
+            self.head = Position(epoch)
 
     def first_needed(self) -> int | None:
-        """The lowest sequence that must stay in the WAL: of an unfinished or a pending update."""
-        needed = [min(waiting.update.sequences) for waiting in self._pending.values()]
+        """Return the lowest sequence that must stay in the WAL: of an unfinished or an early update."""
+        for key, early in list(self._early.items()):
+            if self.replica.includes(early.ends):  # its changes came in another update
+                del self._early[key]
+        needed = [min(early.update.sequences) for early in self._early.values()]
         needed += self._in_hand
+        needed += [] if self._first_beyond is None else [self._first_beyond]
         if (unfinished := self._assembler.first_unfinished()) is not None:
             needed.append(unfinished)
         return min(needed, default=None)
@@ -314,7 +338,6 @@ class Intake:
         `outcome`: the document with it, or why it is refused; None: no child was available.
         """
         update = waiting.update
-        self._forget((update.log_id, update.digest))
         if isinstance(outcome, CrdtError):
             if isinstance(outcome, TooFarBehind):
                 self._outdated[update.digest] = None
@@ -329,35 +352,102 @@ class Intake:
             return self._noted(applied)
         ended = self.history.before_apply(waiting.time_ns, self.replica.frontiers)
         spans = self.replica.adopt(outcome)
-        effects: list[Effect] = [self._accept(update, waiting.time_ns, now, bool(spans), spans, ended)]
-        return self._noted(effects + self._wake(now))
+        return self._noted([self._accept(update, waiting.time_ns, now, bool(spans), spans, ended)])
+
+    # --- updates with missing dependencies ----------------------------------------------------------
+
+    def ready_again(self) -> Iterator[EarlyUpdate]:
+        """Yield, after a read, each early update whose dependencies the document has; `retry` it at once."""
+        return causal_order.ready(
+            self.replica, [(early.update.payload, early) for early in self._early.values()]
+        )
+
+    def retry(self, early: EarlyUpdate, now: float) -> list[Effect] | Unmerged:
+        """Apply an early update that is ready."""
+        update = early.update
+        self._forget_early(update)
+        self._in_hand = update.sequences
+        applied = self._apply(update, early.time_ns, now, early.accepted)
+        return self._noted(applied) if isinstance(applied, list) else applied
+
+    def left_over(self) -> list[tuple[Effect, int]]:
+        """Return the refusals of updates that are early after a read, with the times of their messages."""
+        return [(_early(one.update), one.time_ns) for one in self._early.values()]
+
+    @property
+    def early(self) -> frozenset[tuple[str, str]]:
+        """Log ids and digests of the updates with missing dependencies."""
+        return frozenset(self._early)
+
+    @property
+    def needs_another_read(self) -> bool:
+        """True if updates did not fit into memory, and others were applied that they may depend on."""
+        return self._first_beyond is not None and self._progress
+
+    def _note_early(self, update: Assembled, time_ns: int, now: float, *, accepted: bool) -> list[Effect]:
+        """Note an update whose dependencies are missing: a read sets it aside, a live owner refuses it."""
+        before = self._forget_early(update)
+        seconds = self._settings.pending_seconds if self.is_live else _LEFT_OVER_SECONDS
+        early = EarlyUpdate(update, time_ns, accepted, crdt.ends(update.payload), now + seconds)
+        if before is not None:
+            early.update = update._replace(sequences=before.update.sequences + update.sequences)
+            early.deadline = max(early.deadline, before.deadline)
+        self._early[update.log_id, update.digest] = early
+        if not self.is_live:
+            self._early_bytes += early.bytes
+            while self._early_bytes > self._settings.pending_bytes_max:
+                _, oldest = self._early.popitem(last=False)
+                self._leave_beyond(oldest.update)
+                self._early_bytes -= oldest.bytes
+            return []
+        early.update = early.update._replace(payload=b"")
+        effects: list[Effect] = [_early(update)]
+        while (
+            len(self._early) > self._settings.pending_updates_max
+            or sum(len(one.update.sequences) for one in self._early.values()) > _EARLY_MESSAGES_MAX
+        ):
+            key = min(self._early, key=lambda one: self._early[one].deadline)
+            effects += self._given_up(key, "the document has too many updates with missing dependencies")
+        return effects
+
+    def _forget_early(self, update: Assembled) -> EarlyUpdate | None:
+        early = self._early.pop((update.log_id, update.digest), None)
+        if early is not None and not self.is_live:
+            self._early_bytes -= early.bytes
+        return early
+
+    def _leave_beyond(self, update: Assembled) -> None:
+        """Note only that messages from there on are needed; the next read finds the update again."""
+        first = min(update.sequences)
+        self._first_beyond = first if self._first_beyond is None else min(first, self._first_beyond)
+
+    def _given_up(self, key: tuple[str, str], message: str) -> list[Effect]:
+        """Forget an early update; move it out of the WAL unless the document has its changes."""
+        early = self._early.pop(key)
+        if self.replica.includes(early.ends):
+            return []
+        no = _refuse(early.update, Reason.MISSING_DEPENDENCIES, message, quarantine=True)
+        return [replace(no, inbox="")]  # the sender has its NACK
 
     def settled(self) -> None:
         """What was taken last is applied and worked out, or refused."""
         self._in_hand = ()
 
     def tick(self, now: float, *, span_bytes_max: int | None = None) -> list[Effect]:
-        """What time has done: unfinished and pending updates that expired.
+        """Return the effects of elapsed time: unfinished and early updates that expired.
 
         `span_bytes_max`: what an unfinished update may keep in the WAL: all from its first chunk on.
         """
         late = self._assembler.expire(now, span_bytes_max=span_bytes_max)
         effects: list[Effect] = [_not_whole(no) for no in late]
-        if self._ready or any(waiting.deadline <= now for waiting in self._pending.values()):
-            effects += self._wake(now)  # a compaction may have merged a snapshot with what they need
-        # All are looked at: one that was read counts from when it was stored, before others that were heard.
-        for key, waiting in list(self._pending.items()):
-            if waiting.deadline <= now and not self._ready:
-                self._forget(key)
-                why = "what it builds on did not come in time"
-                effects.append(_given_up(waiting.update, why))
+        # In no order: a message that was read counts from when it was stored.
+        for key in [key for key, early in self._early.items() if early.deadline <= now]:
+            effects += self._given_up(key, "what it builds on did not come in time")
         return self._noted(effects)
 
     def next_deadline(self) -> float | None:
         """Return the time at which `tick()` next has work."""
-        if self._ready:
-            return 0.0
-        deadlines = [waiting.deadline for waiting in self._pending.values()]
+        deadlines = [early.deadline for early in self._early.values()]
         if (unfinished := self._assembler.next_deadline()) is not None:
             deadlines.append(unfinished)
         return min(deadlines, default=None)
@@ -382,11 +472,9 @@ class Intake:
             return [_refuse(update, _reason(error), str(error), quarantine=True)]
         match applied:
             case Unready():
-                return self._wait(update, time_ns, now)
+                return self._note_early(update, time_ns, now, accepted=accepted)
             case Applied(new, spans):
-                self._forget((update.log_id, update.digest))
-                effects: list[Effect] = [self._accept(update, time_ns, now, new, spans, ended)]
-                return effects + self._wake(now) if new and self._pending else effects
+                return [self._accept(update, time_ns, now, new, spans, ended)]
 
     def _import(self, update: Assembled, *, accepted: bool = False, defer: bool = True) -> Applied | Unready:
         """What a load finds, or a server publishes again, may be accepted already: the older limits count."""
@@ -398,7 +486,7 @@ class Intake:
 
     def _is_new(self, update: Assembled) -> bool:
         """Whether no server can have accepted it: it came to an owner, and no server vouches for it."""
-        owned = self._live and self._room is not None
+        owned = self.is_live and self._room is not None
         return owned and not (update.again and self._vouched(update.digest))
 
     def _accept(
@@ -413,13 +501,13 @@ class Intake:
         if new:  # what a snapshot covers already is dated already
             self.history.after_apply(ended, time_ns, update.sequence)
             self.new_bytes += len(update.payload)
+            self._progress = True
         self._drop(self._assembler.acked(update.log_id, update.digest, update.sequence, now=now))
+        self._forget_early(update)
         position = Position(self.head.epoch, update.sequence, time_ns)
-        accepted = Accepted(update, self.tail or self.head.sequence, position, new, spans)
-        if new:  # what changes nothing is not published, so it must not look like a gap to readers
-            # One that waited is older than the head: only its place in the chain tells who missed it.
-            self.tail = update.sequence if update.sequence < self.head.sequence else 0
-            self.head = self.head if self.tail else position
+        accepted = Accepted(update, self.head.sequence, position, new, spans)
+        if new and position.sequence > self.head.sequence:  # an early one, after a read, is below it
+            self.head = position  # only of updates that are published: others would look like a gap
         self.updates += 1
         return accepted
 
@@ -432,7 +520,7 @@ class Intake:
         """
         most, size = self._settings.document_bytes_max, len(update.payload)
         too_large = update.again and size > self._settings.update_bytes_max
-        if not self._live or not (too_large or 0 < most < self.document_bytes + size):
+        if not self.is_live or not (too_large or 0 < most < self.document_bytes + size):
             return None
         if (update.again and self._vouched(update.digest)) or self._adds_nothing(update):
             return None
@@ -449,81 +537,10 @@ class Intake:
         except CrdtError:
             return True  # no update at all: told so by whoever applies it
 
-    def _wait(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
-        """Keep an update whose dependencies are not here; the sender is told at once."""
-        key = (update.log_id, update.digest)
-        if (before := self._forget(key)) is not None:
-            copies = before.update.sequences + update.sequences
-            if len(copies) <= _COPIES_MAX:
-                update = update._replace(sequences=copies)  # accepted or given up, they go the same way
-            else:
-                self._drop(before.update.sequences)  # the copy that came first is waited for no more
-        self._pending[key] = _Pending(update, time_ns, now + self._settings.pending_seconds)
-        self._pending_bytes += len(update.payload)
-        why = "it builds on changes that are not here; sync, and send them too"
-        effects: list[Effect] = [_refuse(update, Reason.MISSING_DEPENDENCIES, why, quarantine=False)]
-        while (
-            self._pending_bytes > self._settings.pending_bytes_max
-            or len(self._pending) > self._settings.pending_updates_max
-        ):
-            oldest = self._forget(next(iter(self._pending)))
-            assert oldest is not None
-            why = "too many updates wait for what they build on; this was the oldest"
-            effects.append(_given_up(oldest.update, why))
-        return effects
-
-    def _wake(self, now: float) -> list[Effect]:
-        """Apply waiting updates whose dependencies have come.
-
-        While the document is served: a few at a time, the rest in the next `tick`; a slow one is refused as
-        busy, and its client sends it again.
-        """
-        effects: list[Effect] = []
-        progress, woken_bytes, self._ready = True, 0, False
-        while progress:
-            progress = False
-            for key, waiting in list(self._pending.items()):
-                if self._live and woken_bytes > _WOKEN_BYTES_MAX:
-                    self._ready = True
-                    return effects
-                if (full := self._full(waiting.update)) is not None:
-                    self._forget(key)
-                    effects.append(replace(full, inbox=""))  # it was told when it began to wait
-                    continue
-                try:
-                    applied = self._import(waiting.update, defer=self._live)
-                except UnclearPanic:
-                    raise
-                except SlowImport:
-                    self._forget(key)
-                    effects.append(_busy(waiting.update))
-                    continue
-                except CrdtPanic as error:
-                    self._forget(key)
-                    return [*effects, poisoned(waiting.update, error)]
-                except CrdtError as error:
-                    self._forget(key)
-                    effects.append(_refuse(waiting.update, _reason(error), str(error), quarantine=True))
-                    continue
-                if isinstance(applied, Applied):
-                    self._forget(key)
-                    woken_bytes += len(waiting.update.payload)
-                    effects.append(
-                        self._accept(waiting.update, waiting.time_ns, now, applied.new, applied.spans)
-                    )
-                    progress = True
-        return effects
-
-    def _forget(self, key: tuple[str, str]) -> _Pending | None:
-        waiting = self._pending.pop(key, None)
-        if waiting is not None:
-            self._pending_bytes -= len(waiting.update.payload)
-        return waiting
-
     def _noted(self, effects: list[Effect]) -> list[Effect]:
-        """The same; what is refused, and neither waits here nor is moved out of the WAL, is dropped."""
+        """Return the effects; note refused updates that are neither early nor moved out of the WAL."""
         for effect in effects:
-            if isinstance(effect, RefusedUpdate) and not effect.quarantine and effect.reason not in _WAITING:
+            if isinstance(effect, RefusedUpdate) and not (effect.quarantine or _is_early(effect)):
                 self._drop(effect.sequences)
         return effects
 
@@ -589,9 +606,13 @@ def _busy(update: Assembled) -> RefusedUpdate:
     return _refuse(update, Reason.BUSY, why, quarantine=False)
 
 
-def _given_up(update: Assembled, message: str) -> RefusedUpdate:
-    """Its sender was told when it began to wait: no second answer."""
-    return replace(_refuse(update, Reason.MISSING_DEPENDENCIES, message, quarantine=True), inbox="")
+def _is_early(no: RefusedUpdate) -> bool:
+    return no.reason is Reason.MISSING_DEPENDENCIES
+
+
+def _early(update: Assembled) -> RefusedUpdate:
+    why = "it builds on changes that are not here; sync, and send them too"
+    return _refuse(update, Reason.MISSING_DEPENDENCIES, why, quarantine=False)
 
 
 def _not_whole(no: AssemblyRejected) -> RefusedUpdate:

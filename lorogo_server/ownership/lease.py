@@ -105,7 +105,7 @@ class Lease:
         self.stage = LeaseStage.STARTING
         self.served = False  # UP was written, also if the lease has ended since
         self.view = StatusView.ACQUIRED
-        self.head = self.tail = 0
+        self.head = 0
         self.operation_id = operation_id
         self.retry_count = retry_count
         self.failures = failures
@@ -211,7 +211,6 @@ class Lease:
             server=self.server_id,
             lease=self.token,
             head=self.head,
-            tail=self.tail,
             trace=failures.trace_id,
             failures=failures.count,
             journal_of=self._journal_now(),
@@ -238,7 +237,6 @@ class Lease:
                         server=self.server_id,
                         lease=self.token,
                         head=self.head,
-                        tail=self.tail,
                         trace=failures.trace_id,
                         failures=failures.count,
                         journal_of=self._journal_now(),
@@ -268,7 +266,7 @@ class Lease:
             await self.write_down(owed=owed)
 
     async def write_down(self, *, owed: bool = False) -> None:
-        """Write DOWN with head and tail if this lease still owns the status; ends the lease.
+        """Write DOWN with the head if this lease still owns the status; ends the lease.
 
         `owed`: this server's journal may hold more than NATS, so the status keeps its name.
         """
@@ -285,7 +283,6 @@ class Lease:
                     server=self.server_id,
                     lease=self.token,
                     head=self.head,
-                    tail=self.tail,
                     journal_of="" if self._compared and not owed else self._journal_now(),
                 )
                 return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.journal.records import BaseRecord, UpdateRecord
 from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
-from lorogo_protocol.loro import crdt
+from lorogo_protocol.loro import causal_order, crdt
 from lorogo_protocol.loro.crdt import UnclearPanic
 from lorogo_protocol.messages import chunks, subjects
 from lorogo_protocol.messages import headers as h
@@ -21,7 +21,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
 from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.context import ServerContext
-from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
+from lorogo_server.document.loading import DocumentLoadFailed, Loaded, LoadRequest, load
 from lorogo_server.intake.admission import admit
 from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.journal.journal_scan import ScannedRecord
@@ -80,16 +80,17 @@ class _Scratch:
     sequence: int
     refused: dict[tuple[str, str], str]  # for good, by an owner or by us: (log id, digest), and why
     publisher: Publisher
-    held: dict[tuple[str, str], list[chunks.Chunk]] = field(default_factory=dict)  # wait for others
+    stored: frozenset[tuple[str, str]]  # (log id, digest): the WAL has them, without their dependencies
+    held: dict[tuple[str, str], tuple[UpdateRecord, int]] = field(default_factory=dict)  # wait for others
 
     @property
     def ends(self) -> Ends:
         return crdt.counters(self.loaded.intake.replica.version().vector)
 
-    def lacks(self, updates: Iterable[Sequence[chunks.Chunk]]) -> int:
+    def lacks(self, updates: Iterable[tuple[UpdateRecord, int]]) -> int:
         """How many of the updates it does not include."""
         replica = self.loaded.intake.replica
-        return sum(not replica.covers(b"".join(part.data for part in parts)) for parts in updates)
+        return sum(not replica.covers(update.payload) for update, _ in updates)
 
     async def offer(
         self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, validate: ValidateUpdate, fine: bool
@@ -141,22 +142,23 @@ class Repair:
             # Up to that sequence nothing is added to what is counted, however fast the document is written.
             messages, through = await context.wal.count_through(subjects.wal(document_id))
             try:
-                loaded = await load(
+                request = LoadRequest(
                     context.transport,
                     context.snapshots,
                     document_id,
                     settings,
                     context.clock,
-                    epoch=epoch,
+                    epoch,
+                    checked=checked,
                     covered=Position(epoch, _ALL, _ALL),
                     accepted=context.journal.covered(document_id).position,
                     validate=context.validate,
                     batch_validation=context.batch_validation,
                     merge=functools.partial(context.children.merge, document_id),
-                    checked=checked,
                     until_ns=until_ns,
                     through=through,
                 )
+                loaded = await load(request)
             except SnapshotReplaced:
                 continue
             after = await context.snapshots.head(document_id)
@@ -222,6 +224,14 @@ class Repair:
             if clock.now() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = clock.now() + _SLICE_SECONDS
+        held, scratch.held = scratch.held, {}
+        payloads = [(one[0].payload, key) for key, one in held.items()]
+        for key in causal_order.ready(scratch.loaded.intake.replica, payloads):
+            before, (update, time_ns) = scratch, held.pop(key)
+            scratch = await self._update(scratch, update, time_ns, mended)
+            if scratch is not before:
+                break
+        mended.waiting += scratch.lacks(held.values())
         await publisher.confirmed()
         mended.ends = scratch.ends
         mended.waiting += len(scratch.held)
@@ -236,7 +246,8 @@ class Repair:
             loaded.intake.replica.lazy = False
         refused = await self._refused(document_id)
         publisher.begin(loaded.intake.replica, refused.keys())
-        return _Scratch(document_id, loaded, loaded.follower.position.sequence, refused, publisher)
+        sequence, stored = loaded.follower.position.sequence, loaded.intake.early
+        return _Scratch(document_id, loaded, sequence, refused, publisher, stored)
 
     async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
         """What was moved out of the WAL because it can never be accepted.
@@ -310,7 +321,7 @@ class Repair:
             await publisher.publish_each()  # the replica can merge nothing any more
             return await self._scratch(scratch.document_id, publisher)
         if no is not None and no.reason is Reason.MISSING_DEPENDENCIES:
-            scratch.held[parts[0].log_id, update.digest] = parts
+            scratch.held[update.log_id, update.digest] = update, time_ns
             return scratch
         if no is not None:
             await self._give_up(scratch, update, no.reason, no.message, mended)
@@ -321,16 +332,11 @@ class Repair:
             # unless the record lies. Its chunks would be ignored.
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, "it changes nothing", mended)
             return scratch
+        if (update.log_id, update.digest) in scratch.stored:  # a load finds it, and what it depends on
+            await publisher.publish_each()  # merged with this one, they might be large
+            return scratch
         publisher.add(parts)
         mended.published += 1
-        woken = [effect.update for effect in effects if isinstance(effect, Accepted)][1:]  # waited for it
-        for one in woken:
-            held = scratch.held.pop((one.log_id, one.digest), None)
-            if held is not None:
-                publisher.add(held)
-                mended.published += 1
-        if woken:
-            await publisher.publish_each()  # merged, they might be large
         return scratch
 
     async def _strictly(

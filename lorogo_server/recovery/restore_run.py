@@ -24,7 +24,7 @@ from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import subjects
 from lorogo_server import streams
-from lorogo_server.document.loading import load
+from lorogo_server.document.loading import LoadRequest, load
 from lorogo_server.journal.record_sorter import DocumentRecords, SortFiles
 from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.recovery.restore import Gathered, Rebuilt, gather, rebuild
@@ -390,14 +390,9 @@ class _Storing:
         outcome.proved = not outcome.problem
 
     async def _difference(self, outcome: RestoreOutcome) -> str:
-        loaded = await load(
-            self._transport,
-            self._snapshots,
-            outcome.stored_as,
-            self._settings,
-            self._clock,
-            epoch=self.epoch,
-        )
+        name, settings = outcome.stored_as, self._settings
+        request = LoadRequest(self._transport, self._snapshots, name, settings, self._clock, self.epoch)
+        loaded = await load(request)
         replica = loaded.intake.replica
         if outcome.state == ERASED:
             return "" if loaded.facts.erased_ns and not _size(loaded.snapshot) else "it is not erased there"

@@ -119,7 +119,6 @@ async def renew_all(
                     server=server_id,
                     lease=token,
                     head=entry.head,
-                    tail=entry.tail,
                     trace=entry.trace,
                     failures=entry.failures,
                     journal_of=entry.journal_of,

@@ -60,7 +60,6 @@ class Statuses:
         server: str = "",
         lease: int = 0,
         head: int = 0,
-        tail: int = 0,
         trace: str = "",
         failures: int = 0,
         taken_from: str = "",
@@ -73,7 +72,7 @@ class Statuses:
         it succeeded. Raises OutcomeUnknown only if that read fails too.
         """
         value = st.encode(status)
-        headers = _facts(server, lease, head, tail, trace, failures, journal_of)
+        headers = _facts(server, lease, head, trace, failures, journal_of)
         if taken_from:
             headers[h.TAKEN_FROM] = taken_from
         try:
@@ -105,7 +104,6 @@ class Statuses:
         server: str,
         lease: int,
         head: int,
-        tail: int = 0,
         trace: str = "",
         failures: int = 0,
         journal_of: str = "",
@@ -114,7 +112,7 @@ class Statuses:
         await self._stream.append_unconfirmed(
             subjects.status_key(document_id),
             value,
-            headers=_facts(server, lease, head, tail, trace, failures, journal_of),
+            headers=_facts(server, lease, head, trace, failures, journal_of),
             expected_last=expected_revision,
         )
 
@@ -147,7 +145,6 @@ def entry(stored: StoredMessage) -> StatusEntry:
             server=headers.get(h.SERVER, ""),
             lease=number(headers, h.LEASE, 0),
             head=number(headers, h.HEAD, 0),
-            tail=number(headers, h.TAIL, 0),
             trace=headers.get(h.TRACE, ""),
             failures=number(headers, h.FAILURES, 0),
             taken_from=headers.get(h.TAKEN_FROM, ""),
@@ -164,9 +161,7 @@ def _same(stored: StoredMessage, value: bytes, headers: dict[str, str]) -> bool:
     )
 
 
-def _facts(
-    server: str, lease: int, head: int, tail: int, trace: str, failures: int, journal_of: str
-) -> dict[str, str]:
+def _facts(server: str, lease: int, head: int, trace: str, failures: int, journal_of: str) -> dict[str, str]:
     facts: dict[str, str] = {}
     if server:
         facts[h.SERVER] = server
@@ -174,8 +169,6 @@ def _facts(
         facts[h.LEASE] = str(lease)
     if head:
         facts[h.HEAD] = str(head)
-    if tail:
-        facts[h.TAIL] = str(tail)
     if trace:
         facts[h.TRACE] = trace
     if failures:

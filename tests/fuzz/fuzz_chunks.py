@@ -72,7 +72,7 @@ def _assemble(source: Source) -> None:
             case Assembled() as whole:
                 assert digest(whole.payload) == whole.digest == chunk.digest or whole.digest
                 assert set(whole.sequences) <= seen
-                assert whole.first_sequence == min(whole.sequences)
+                assert whole.sequence == max(whole.sequences)
                 assembler.acked(whole.log_id, whole.digest, whole.sequence, now=now)
             case AssemblyRejected() as refused:
                 assert set(refused.sequences) <= seen

@@ -193,27 +193,26 @@ async def test_a_malformed_message_is_quarantined(
     await probe.accept(unique, Writer().type("fine"))
 
 
-async def test_what_waits_for_its_dependencies_is_acked_when_they_come(
+async def test_an_update_with_missing_dependencies_is_accepted_when_it_is_sent_after_them(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """NACK missing-dependencies first; applied and ACKed when the rest arrives; nothing is lost."""
+    """The owner keeps nothing of it: the NACK `missing-dependencies` has the client send it again."""
     await serve()
     await probe.start(unique)
     writer = Writer()
     first, second = writer.type("one "), writer.type("two")
     nack = await probe.refuse(unique, second)
     assert nack.reason is Reason.MISSING_DEPENDENCIES
-    assert await probe.value(unique) in ({}, {"body": ""})
-    await probe.put(unique, probe.split(first))
-    answers = [await probe.answer(), await probe.answer()]
-    assert all(isinstance(answer, Ack) for answer in answers)
+    await probe.accept(unique, first)
+    assert await probe.value(unique) == {"body": "one "}
+    await probe.accept(unique, second)
     assert await probe.value(unique) == {"body": "one two"}
 
 
 async def test_what_waits_too_long_is_quarantined_and_never_appears(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
-    """After its time an update without dependencies leaves the WAL, and its dependencies do not wake it."""
+    """After its time an update with missing dependencies leaves the WAL; a load does not find it."""
     await serve()
     await probe.start(unique)
     writer = Writer()

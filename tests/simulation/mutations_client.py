@@ -54,8 +54,8 @@ CLIENT: tuple[Mutation, ...] = (
     Mutation(
         "tail-unnoticed",
         "AcceptedChain.behind",
-        "head > self.top",
-        "not self.top and head > 0",
+        "head > self.head",
+        "not self.head and head > 0",
         "a client that missed the last update hears of it from the owner's renewals, and syncs",
         # Few faults and many documents, each with a last update: chosen by trial, one hit in about 15 seeds.
         Wish(

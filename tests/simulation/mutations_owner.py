@@ -57,9 +57,9 @@ OWNER: tuple[Mutation, ...] = (
         begin=19,
     ),
     Mutation(
-        "ack-while-pending",
+        "missing-accepted-live",
         "Intake._apply",
-        "return self._wait(update, time_ns, now)",
+        "return self._note_early(update, time_ns, now, accepted=accepted)",
         "return [self._accept(update, time_ns, now, False, ())]",
         "an update is applied before it is ACKed",
         Wish(kinds=("storm", "client-cut"), every=2.0, others={"think_seconds": 0.3}),
@@ -113,7 +113,7 @@ OWNER: tuple[Mutation, ...] = (
             self._stream.append_unconfirmed(
                 subjects.status_key(document_id),
                 value,
-                headers=_facts(server, lease, head, tail, trace, failures, journal_of),
+                headers=_facts(server, lease, head, trace, failures, journal_of),
                 expected_last=expected_revision,
             )
         """,
@@ -121,7 +121,7 @@ OWNER: tuple[Mutation, ...] = (
             self._stream.append_unconfirmed(
                 subjects.status_key(document_id),
                 value,
-                headers=_facts(server, lease, head, tail, trace, failures, journal_of),
+                headers=_facts(server, lease, head, trace, failures, journal_of),
             )
         """,
         "a renewal is a compare-and-swap: a late one changes nothing",

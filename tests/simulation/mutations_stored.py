@@ -97,7 +97,7 @@ STORED: tuple[Mutation, ...] = (
         "_mark",
         "needed = first_needed(loaded, host.refused)",
         "needed = loaded.follower.position.sequence + 1",
-        "a purge leaves what is unfinished, pending, or not moved yet",
+        "a purge leaves what is unfinished, early, or not moved yet",
         _COMPACTED,
         begin=6,
     ),
@@ -154,7 +154,7 @@ STORED: tuple[Mutation, ...] = (
         "row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
-        begin=125,
+        begin=410,
     ),
     Mutation(
         "edits-after-deletion",

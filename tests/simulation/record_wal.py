@@ -44,7 +44,7 @@ class Wal:
         self.unfinished: dict[tuple[str, str], Unfinished] = {}
         self.present: dict[str, set[int]] = {}  # the sequences that a document has in the stream now
         self._by_id: dict[str, list[Update]] = {}
-        self._by_sequence: dict[tuple[str, int], Update] = {}  # of the final chunk; the newest that was there
+        self._by_sequence: dict[tuple[str, int], Update] = {}  # of a final or a completing chunk
         self._places: dict[tuple[str, int], _Place] = {}  # (document, sequence)
         # When something was last copied to loro-rejected: the message with a sequence, an update by log id.
         self._kept_messages: dict[tuple[str, int], int] = {}
@@ -162,7 +162,7 @@ class Wal:
         payload = b"".join(pieces[index] for index in range(final.count))
         if final.digest and final.digest != digest(payload):
             return None
-        return self._whole(number, document, final, payload, unfinished.final_sequences, line)
+        return self._whole(number, document, final, payload, {*unfinished.final_sequences, sequence}, line)
 
     def _whole(
         self, number: int, document: str, final: Chunk, payload: bytes, sequences: set[int], line: str

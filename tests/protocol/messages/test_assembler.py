@@ -72,9 +72,8 @@ def test_every_order_and_interleaving_gives_the_payloads(
     for outcome in outcomes:
         assert isinstance(outcome, Assembled)
         places = [10 + n for n, chunk in enumerate(chunks) if chunk.log_id == outcome.log_id]
-        final = next(10 + n for n, c in enumerate(chunks) if c.final and c.log_id == outcome.log_id)
         assert outcome.sequences == tuple(places)
-        assert (outcome.first_sequence, outcome.sequence) == (min(places), final)
+        assert outcome.sequence == max(places)
         assert outcome.digest == digest(outcome.payload)
         assert outcome.inbox == f"_INBOX.{outcome.log_id}"
     assert (assembler.unfinished, assembler.unfinished_bytes, assembler.first_unfinished()) == (0, 0, None)
@@ -105,13 +104,13 @@ def test_doubled_chunks_change_nothing(wanted: dict[str, tuple[bytes, int]], dat
 
 
 def test_the_last_chunk_first() -> None:
-    """The chunk that completes an update need not be its final one; the sequence is the final one's."""
+    """The chunk that completes an update need not be its final one; its sequence is that of the update."""
     chunks = cut(b"abcdefgh")
     assembler = ChunkAssembler()
     assert assembler.add(chunks[1], sequence=5, now=0.0) is None
     outcome = assembler.add(chunks[0], sequence=6, now=0.5)
     assert isinstance(outcome, Assembled)
-    assert (outcome.first_sequence, outcome.sequence, outcome.sequences) == (5, 5, (5, 6))
+    assert (outcome.sequence, outcome.sequences) == (6, (5, 6))
 
 
 # --- updates that are not whole -------------------------------------------------------------------

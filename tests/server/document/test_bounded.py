@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from loro import EphemeralStore
+from loro import EphemeralStore, ExportMode, VersionVector
 
 from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import headers as h
@@ -13,7 +13,7 @@ from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
 from lorogo_server.intake.history import DatedVersion, History, decode, encode
-from lorogo_server.intake.intake import Accepted, Intake, RefusedUpdate
+from lorogo_server.intake.intake import Intake, RefusedUpdate
 from lorogo_server.rpc import methods
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.headers import encode_headers
@@ -83,38 +83,57 @@ def test_refused_updates_leave_no_dated_versions() -> None:
     assert intake.history.versions(frontiers) == [DatedVersion(60 * 1_000_000_000, frontiers, 1)]
 
 
-def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
-    """The next update names it as the one before: else a client that missed it would not notice."""
-    writer, other = Writer(), Writer()
-    needed, waits = writer.type("needed"), writer.type("waits")
-    intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
-    chain: list[tuple[int, int]] = []
-    tails: list[int] = []
-    for sequence, payload in enumerate((waits, needed, other.type("more"), other.type("and more")), 1):
-        headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
-        effects = intake.take(StoredMessage(subjects.wal("doc"), sequence, 1, payload, headers), 1.0)
-        assert isinstance(effects, list)
-        chain += [(one.previous, one.update.sequence) for one in effects if isinstance(one, Accepted)]
-        tails.append(intake.tail)
-    assert chain == [(0, 2), (2, 1), (1, 3), (3, 4)]
-    assert intake.head.sequence == 4
-    assert tails == [0, 1, 0, 0]
+def stored(sequence: int, payload: bytes) -> StoredMessage:
+    headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
+    return StoredMessage(subjects.wal("doc"), sequence, 1, payload, headers)
 
 
-def test_a_waiting_update_that_was_read_late_expires_in_its_own_time() -> None:
-    """Whatever waits before it, it is given up at its deadline: else its owner turns in circles."""
+def test_an_early_update_that_was_read_late_expires_in_its_own_time() -> None:
+    """It is moved at its deadline, in whatever order others expire: else its owner turns in circles."""
     writer = Writer()
     writer.type("needed")  # it never comes
     intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
+    intake.go_live()
     for sequence, (payload, now) in enumerate(((writer.type("heard"), 10.0), (writer.type("read"), 5.0)), 1):
-        headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
-        intake.take(StoredMessage(subjects.wal("doc"), sequence, 1, payload, headers), now)
+        intake.take(stored(sequence, payload), now)
     due = intake.next_deadline()
     assert due == 5.0 + QUICK.pending_seconds
     (given_up,) = intake.tick(due)
     assert isinstance(given_up, RefusedUpdate)
+    assert given_up.quarantine
     assert given_up.sequences == (2,)
     assert intake.next_deadline() == 10.0 + QUICK.pending_seconds
+
+
+def test_an_owner_keeps_no_bytes_of_early_updates_and_moves_the_oldest_of_too_many() -> None:
+    """Its memory is bounded, and no purge passes an update that is neither moved nor covered."""
+    writer = Writer()
+    writer.type("needed")  # it never comes
+    settings = replace(QUICK, pending_updates_max=2)
+    intake = Intake(Replica(lazy=True), History(), settings, head=Position(1), deleted=False)
+    intake.go_live()
+    moved: list[tuple[int, ...]] = []
+    for sequence in range(1, 5):
+        effects = intake.take(stored(sequence, writer.type("x" * 100)), float(sequence))
+        assert isinstance(effects, list)
+        moved += [one.sequences for one in effects if isinstance(one, RefusedUpdate) and one.quarantine]
+    assert moved == [(1,), (2,)]
+    assert (intake.pending, intake.first_needed()) == (2, 3)
+    assert all(not early.update.payload for early in intake._early.values())
+
+
+def test_an_early_update_whose_changes_came_in_another_one_is_forgotten() -> None:
+    """Its client syncs, and sends all that is missing as one update: the first copy bounds no purge then."""
+    writer = Writer()
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=Position(1), deleted=False)
+    intake.go_live()
+    writer.type("needed ")
+    intake.take(stored(1, writer.type("early")), 1.0)
+    assert intake.first_needed() == 1
+    intake.take(stored(2, writer.doc.export(ExportMode.Updates(VersionVector()))), 2.0)
+    intake.settled()
+    assert intake.first_needed() is None
+    assert intake.tick(100.0) == []
 
 
 @pytest.mark.parametrize(("versions", "heads"), [(0, 10), (3000, 10), (3, 300_000), (3000, 300_000)])

@@ -134,14 +134,12 @@ class StuckLoad:
         self._stuck = set(document_ids)
         monkeypatch.setattr(startup, "load", self)
 
-    async def __call__(
-        self, transport: Any, snapshots: Any, document_id: str, *rest: Any, **more: Any
-    ) -> Loaded:
-        if document_id in self._stuck:
-            self._stuck.discard(document_id)  # the next load of it goes well
+    async def __call__(self, request: loading.LoadRequest) -> Loaded:
+        if request.document_id in self._stuck:
+            self._stuck.discard(request.document_id)  # the next load of it goes well
             self.begun.set()
             await asyncio.Event().wait()
-        return await self._load(transport, snapshots, document_id, *rest, **more)
+        return await self._load(request)
 
     async def begin(self, probe: Probe, document_id: str) -> None:
         """Have the document loaded, until it is stuck."""

@@ -187,17 +187,17 @@ async def test_calls_are_refused_too() -> None:
         assert await probe.statuses.read("copy") is None
 
 
-async def test_what_waits_for_others_finds_a_full_document_too() -> None:
-    """An update that was early is refused when what it needs has come and there is no room."""
+async def test_an_update_that_was_early_finds_a_full_document_too() -> None:
+    """It is refused when it is sent again after its dependencies and there is no room."""
     world, writer = MemoryNats(), Writer()
-    async with served(world, replace(SMALL, pending_seconds=60.0)) as (server, probe):
+    async with served(world, replace(SMALL, pending_seconds=60.0)) as (_, probe):
         early = writer.type(words(1) + words(2))
         late = writer.type("".join(words(number) for number in range(3, 9)))
         assert len(late) < LIMIT < len(early) + len(late)
         no = await probe.refuse("doc", late)
         assert no.reason is Reason.MISSING_DEPENDENCIES
         await probe.accept("doc", early)
-        assert server.hosts["doc"].loaded.intake.pending == 0
+        assert (await probe.refuse("doc", late)).reason is Reason.DOCUMENT_FULL
         assert await probe.value("doc") == {"body": words(1) + words(2)}
 
 

@@ -48,6 +48,7 @@ async def test_an_overlap_that_waits_for_another_update_is_not_refused_for_good(
         early = second.export(ExportMode.Updates(VersionVector.decode(third.oplog_vv.encode())))
         assert (await probe.refuse("doc", early)).reason is Reason.MISSING_DEPENDENCIES
         await probe.accept("doc", third.export(ExportMode.Updates(VersionVector())))
+        await probe.accept("doc", early)
         assert await probe.value("doc") == {"body": second.get_text("body").to_string()}
 
 

@@ -446,36 +446,17 @@ async def test_a_long_upload_is_not_swapped_in_by_who_may_have_lost_the_document
     assert head.revision == before
 
 
-async def test_renewals_tell_of_an_update_that_had_waited(memory: World) -> None:
-    """It is behind the head: who missed it, and hears nothing more, learns it from the status alone."""
+async def test_a_down_names_the_last_update_of_the_owner(memory: World) -> None:
+    """A client that missed it before a graceful stop learns of it from DOWN alone."""
     server, _ = await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
-    needed, waits = writer.type("needed "), writer.type("waits")
-    assert (await probe.refuse("doc", waits)).reason is Reason.MISSING_DEPENDENCIES
-    await probe.accept("doc", needed)
-    await server.hosts["doc"].lease.confirm()
-    entry = await probe.status("doc")
-    assert (entry.head, entry.tail) == (2, 1)
-    await probe.accept("doc", writer.type(" more"))
-    await server.hosts["doc"].lease.confirm()
-    entry = await probe.status("doc")
-    assert (entry.head, entry.tail) == (3, 0)
-
-
-async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
-    """A client that missed the last update before a graceful stop learns of it from DOWN alone."""
-    server, _ = await memory.server()
-    probe, writer = memory.probe, Writer()
-    await probe.start("doc")
-    needed, waits = writer.type("needed "), writer.type("waits")
-    assert (await probe.refuse("doc", waits)).reason is Reason.MISSING_DEPENDENCIES
-    await probe.accept("doc", needed)
+    ack = await probe.accept("doc", writer.type("last"))
     token = server.hosts["doc"].lease.token
     await server.stop()
     entry = await probe.status("doc")
     assert isinstance(entry.status, Down)
-    assert (entry.token, entry.head, entry.tail) == (token, 2, 1)
+    assert (entry.token, entry.head) == (token, ack.sequence)
 
 
 async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
