@@ -315,10 +315,6 @@ class Outbox:
         """True if the update was sent and has no reply yet."""
         return log_id in self._waiting
 
-    def is_oldest(self, log_id: str) -> bool:
-        """True if no older update is in flight."""
-        return next(iter(self._flights), "") == log_id
-
     def drop(self, log_id: str) -> None:
         """Drop an update: it is never sent again."""
         if (flight := self._flights.get(log_id)) is not None:

@@ -200,7 +200,6 @@ class SendQueue:
         if isinstance(reply, Ack):
             self._owner.heard_lease(reply.lease)
         again = not self._outbox.awaits_reply(reply.log_id)
-        is_oldest = self._outbox.is_oldest(reply.log_id)
         verdict, flight = self._outbox.answer(
             reply, token=self._owner.token, now=context.clock.now(), jitter=context.rng.random()
         )
@@ -218,9 +217,9 @@ class SendQueue:
         match verdict:
             case ReplyAction.SYNC if again:
                 pass  # an answer to the first try, and the second is about to go out
-            case ReplyAction.SYNC if is_oldest or flight.attempts > 1:
+            case ReplyAction.SYNC if flight.attempts > 1:
                 self._on_stuck("the owner lacks what an update builds on")
-            case ReplyAction.SYNC:
+            case ReplyAction.SYNC:  # an update before it was lost, or one of another tab is on its way
                 self._outbox.resend(flight.due)
                 self._soon()
             case ReplyAction.FIND_OWNER:

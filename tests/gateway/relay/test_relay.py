@@ -244,6 +244,27 @@ async def test_an_update_that_builds_on_a_lost_one_is_sent_again_in_order(
         assert (owner.text(), page.told) == ("abc", [])
 
 
+async def test_an_update_that_builds_on_one_of_another_tab_is_sent_again(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """Tabs of one browser show each other's edits before an owner accepts them; neither joins again."""
+    one, two = Page(), Page()
+    async with (
+        client_of(world) as client,
+        relayed(client, "doc", one) as one.member,
+        relayed(client, "doc", two) as two.member,
+    ):
+        await one.join()
+        await two.join()
+        update = one.edit("one ")
+        two.doc.import_(update)
+        early = two.type("two ")
+        await eventually(lambda: len(owner.received) == 1)
+        one.member.send(update)
+        await asyncio.wait_for(early, DEADLINE)
+        assert (owner.text(), one.told, two.told) == ("one two ", [], [])
+
+
 async def test_an_update_that_builds_on_what_never_came_asks_for_a_join(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
