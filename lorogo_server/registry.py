@@ -1,7 +1,7 @@
 """Document registry of one server: acquire a document on request, run its host, release it at the end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lorogo_protocol import ids
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
@@ -13,7 +13,7 @@ from lorogo_server.context import ServerContext
 from lorogo_server.document import host_loop
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
-from lorogo_server.ownership.acquisition import AcquiredDocument, Acquisition, AcquisitionDeclined
+from lorogo_server.ownership.acquisition import Acquisition, NotAcquired
 from lorogo_server.ownership.lease import Lease, LeaseLost
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.rpc import methods
@@ -29,20 +29,6 @@ log = get_logger(__name__)
 _INITS_MAX = 4096  # inits handled at once
 _CONFIRMS_AT_ONCE = 64
 _REVISION_DIGITS = 20
-
-
-class NotAcquired(LorogoError):
-    """This server did not acquire the document; the message has the reason.
-
-    `again_seconds`: retry after that time, since the document may have no owner. `failed`: the load failed.
-    """
-
-    code = "conflict"
-
-    def __init__(self, why: str, *, again_seconds: float = 0.0, failed: bool = False) -> None:
-        super().__init__(why)
-        self.again_seconds = again_seconds
-        self.failed = failed
 
 
 class DocumentRegistry:
@@ -87,7 +73,7 @@ class DocumentRegistry:
         if self._inits >= _INITS_MAX:
             return  # clients repeat the init
         if why := self._decline_reason():
-            self._spawn(self._acquisition.decline(message.reply, why, reason=Reason.STORAGE_FULL))
+            self._spawn(self._reply(message, NotAcquired(why, reason=Reason.STORAGE_FULL).headers()))
             return
         if not self._is_ready():
             return
@@ -98,32 +84,35 @@ class DocumentRegistry:
         """Acquire a document without a client request; return its host when it is UP. Raises NotAcquired."""
         if not self._is_ready():
             raise NotAcquired("this server is not ready")
-        taken = await self._answer_init(Message(subjects.init(document_id), b""))
-        if isinstance(taken, AcquisitionDeclined):
-            raise NotAcquired(taken.why, again_seconds=taken.again_seconds)
-        self._spawn(self._own(taken))
-        await taken.started.wait()  # the load has its own deadline
-        if not taken.state.is_up:
-            raise NotAcquired(f"the document was not loaded: {taken.state.closed_because}", failed=True)
-        return taken
+        host = await self._answer_init(Message(subjects.init(document_id), b""))
+        self._spawn(self._own(host))
+        await host.started.wait()  # the load has its own deadline
+        if not host.state.is_up:
+            raise NotAcquired(f"the document was not loaded: {host.state.closed_because}", failed=True)
+        return host
 
     async def _take(self, message: Message) -> None:
         try:
-            taken = await self._answer_init(message)
+            host = await self._answer_init(message)
+        except NotAcquired as no:
+            self._log.debug("init declined", subject=message.subject, why=str(no))
+            await self._reply(message, no.headers())
+            return
         finally:
             self._inits -= 1
-        if not isinstance(taken, AcquisitionDeclined):
-            await self._own(taken)
+        await self._reply(message, {h.SERVER: self._context.server_id, h.LEASE: str(host.lease.token)})
+        await self._own(host)
 
-    async def _answer_init(self, message: Message) -> Host | AcquisitionDeclined:
+    async def _answer_init(self, message: Message) -> Host:
+        """Acquire the document of an init. Raises NotAcquired, TransportError."""
         try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
-            return await self._decline(message, str(error))
+            raise NotAcquired(str(error)) from error
         if (old := self.hosts.get(document_id)) is not None:
             seen = message.headers.get(h.EXPECTED, "")
             if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
-                return await self._decline(message, "this server has acquired the document since")
+                raise NotAcquired("this server has acquired the document since")
             if old.state.is_up and old.lease.valid():
                 # The client saw another status, so read the status before declining.
                 try:
@@ -131,34 +120,33 @@ class DocumentRegistry:
                 except LorogoError as error:
                     self._log.info("init for a lost document", document=document_id, problem=str(error))
                 else:
-                    return await self._decline(message, "this server serves the document")
+                    raise NotAcquired("this server serves the document")
             try:
                 async with asyncio.timeout(self._context.settings.stale_seconds):
                     await old.closed.wait()
             except TimeoutError:
-                return await self._decline(message, "this server is still closing the document")
+                raise NotAcquired("this server is still closing the document") from None
         if len(self.hosts) >= self._context.settings.documents_max:
-            return await self._decline(message, f"this server has {len(self.hosts)} documents open already")
+            raise NotAcquired(f"this server has {len(self.hosts)} documents open already")
         trace = self._context.new_id()
-        match await self._acquisition.take(document_id, message):
-            case AcquisitionDeclined(why) as declined:
-                self._log.debug("init declined", document=document_id, why=why)
-                return declined
-            case AcquiredDocument(lease):
-                if self._stopping or document_id in self.hosts:
-                    await lease.give_up(write_down=True)
-                    return AcquisitionDeclined("this server stops, or has the document already")
-                host = Host(document_id, self._context, lease, methods.answer, trace=trace)
-                lease.observe(host)
-                self.hosts[document_id] = host
-                self._renewals.add(lease)
-                if self._keepalive is not None:
-                    self._keepalive.hold(document_id, lease.token)
-                return host
+        lease = await self._acquisition.take(document_id, message)
+        if self._stopping or document_id in self.hosts:
+            await lease.give_up(write_down=True)
+            raise NotAcquired("this server stops, or has the document already")
+        host = Host(document_id, self._context, lease, methods.answer, trace=trace)
+        lease.observe(host)
+        self.hosts[document_id] = host
+        self._renewals.add(lease)
+        if self._keepalive is not None:
+            self._keepalive.hold(document_id, lease.token)
+        return host
 
-    async def _decline(self, message: Message, why: str) -> AcquisitionDeclined:
-        await self._acquisition.decline(message.reply, why)
-        return AcquisitionDeclined(why)
+    async def _reply(self, message: Message, headers: Mapping[str, str]) -> None:
+        if message.reply:
+            try:
+                await self._context.transport.bus.publish(message.reply, headers=headers)
+            except TransportError as error:
+                self._log.debug("cannot reply to an init", problem=str(error))
 
     # --- serve ------------------------------------------------------------------------------------
 

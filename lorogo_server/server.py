@@ -31,13 +31,14 @@ from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, NoJo
 from lorogo_server.journal.feed import FeedResponder
 from lorogo_server.journal.replication import JournalReplicas, ReplicatedJournal
 from lorogo_server.journal.segment_upkeep import SegmentUpkeep
+from lorogo_server.ownership.acquisition import NotAcquired
 from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.recovery.recovery import DocumentRecovery
 from lorogo_server.recovery.revocation_copy import RevocationCopy
 from lorogo_server.recovery.vouchers import Vouchers
-from lorogo_server.registry import DocumentRegistry, NotAcquired
+from lorogo_server.registry import DocumentRegistry
 from lorogo_server.rpc.error_reset import ErrorReset
 from lorogo_server.rpc.rights import CallRights, RequestVerifier
 from lorogo_server.sandbox.batch_validation import BatchValidation
