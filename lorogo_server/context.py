@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.chunks import MemoryBudget
@@ -56,6 +56,10 @@ class ServerCounters:
     presence_dropped: int = 0  # messages above the limits
     pings_dropped: int = 0  # above the number handled at once
 
+    def stats(self) -> dict[str, object]:
+        """Figures for operators, by name."""
+        return {**asdict(self), "last_takeovers": [list(one) for one in self.last_takeovers]}
+
     def refused_call(self, reason: Reason) -> None:
         """Count a refused call."""
         self.calls_refused[reason.value] = self.calls_refused.get(reason.value, 0) + 1
@@ -95,8 +99,6 @@ class ServerContext:
     reply_budget: ReplyBudget
     vouchers: Vouchers
     unfinished: MemoryBudget  # memory for chunks of incomplete updates and calls of all documents
-    check_epoch: Callable[[], Awaitable[bool]]  # True: the epoch changed, and every host was notified
-    erased: Callable[[str], None]  # remove the records of an erased document
     data_losses: Callable[[], Awaitable[int]] = (
         _no_data_losses  # number of known possible data losses of NATS
     )

@@ -16,6 +16,7 @@ from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.acquisition import Acquisition, NotAcquired
 from lorogo_server.ownership.lease import Lease, LeaseLost
 from lorogo_server.ownership.renewals import Renewals
+from lorogo_server.readiness import Readiness
 from lorogo_server.rpc import methods
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.errors import TooLarge, TransportError
@@ -27,6 +28,7 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _INITS_MAX = 4096  # inits handled at once
+_HEAVIEST = 8  # documents loaded at a time because the WAL is nearly full
 _CONFIRMS_AT_ONCE = 64
 _REVISION_DIGITS = 20
 
@@ -41,30 +43,19 @@ class DocumentRegistry:
         *,
         keepalive: KeepaliveProcess | None,
         spawn: Callable[[Work], None],
-        is_ready: Callable[[], bool],
-        decline_reason: Callable[[], str],
+        readiness: Readiness,
     ) -> None:
-        """Make an empty registry.
-
-        `is_ready` is checked before an acquisition; `decline_reason` returns why a server with a full disk
-        declines, or an empty string.
-        """
         self.hosts: dict[str, Host] = {}
         self._context = context
         self._renewals = renewals
         self._keepalive = keepalive
         self._spawn = spawn
-        self._is_ready = is_ready
-        self._decline_reason = decline_reason
+        self._readiness = readiness
         self._acquisition = Acquisition(context)
         self._inits = 0
         self._connection_losses = 0
-        self._stopping = False
+        self._relieving = False  # loading documents because the WAL is nearly full
         self._log = log.bind(server=context.server_id)
-
-    def stop_taking(self) -> None:
-        """Acquire no more documents, since the server stops, and give up acquisitions under way."""
-        self._stopping = True
 
     # --- acquire ----------------------------------------------------------------------------------
 
@@ -72,17 +63,19 @@ class DocumentRegistry:
         """Handle the request of a client to start a document."""
         if self._inits >= _INITS_MAX:
             return  # clients repeat the init
-        if why := self._decline_reason():
+        if self._readiness.full and not self._readiness.stopping:
+            why = f"the disk of server {self._context.server_id} is full"
+            why += "; it serves documents again once there is space"
             self._spawn(self._reply(message, NotAcquired(why, reason=Reason.STORAGE_FULL).headers()))
             return
-        if not self._is_ready():
+        if not self._readiness.ready:
             return
         self._inits += 1
         self._spawn(self._take(message))
 
     async def take(self, document_id: str) -> Host:
         """Acquire a document without a client request; return its host when it is UP. Raises NotAcquired."""
-        if not self._is_ready():
+        if not self._readiness.ready:
             raise NotAcquired("this server is not ready")
         host = await self._answer_init(Message(subjects.init(document_id), b""))
         self._spawn(self._own(host))
@@ -130,7 +123,7 @@ class DocumentRegistry:
             raise NotAcquired(f"this server has {len(self.hosts)} documents open already")
         trace = self._context.new_id()
         lease = await self._acquisition.take(document_id, message)
-        if self._stopping or document_id in self.hosts:
+        if self._readiness.stopping or document_id in self.hosts:
             await lease.give_up(write_down=True)
             raise NotAcquired("this server stops, or has the document already")
         host = Host(document_id, self._context, lease, methods.answer, trace=trace)
@@ -147,6 +140,30 @@ class DocumentRegistry:
                 await self._context.transport.bus.publish(message.reply, headers=headers)
             except TransportError as error:
                 self._log.debug("cannot reply to an init", problem=str(error))
+
+    def relieve_wal(self) -> None:
+        """Load, and so compact, the closed documents with most messages in a WAL that is nearly full."""
+        if not (self._readiness.stopping or self._relieving):
+            self._relieving = True
+            self._spawn(self._load_heaviest())
+
+    async def _load_heaviest(self) -> None:
+        """Only an owner purges, and a chunk in the WAL does not make a server load the document."""
+        try:
+            counts = await self._context.wal.subjects(subjects.wal("*"))
+            for subject in sorted(counts, key=counts.__getitem__, reverse=True)[:_HEAVIEST]:
+                document_id = subjects.document_of(subject)
+                if document_id not in self.hosts:
+                    try:
+                        await self.take(document_id)
+                    except NotAcquired as error:
+                        self._log.info(
+                            "cannot load a document to relieve the WAL",
+                            document=document_id,
+                            problem=str(error),
+                        )
+        finally:
+            self._relieving = False
 
     # --- serve ------------------------------------------------------------------------------------
 
@@ -193,6 +210,19 @@ class DocumentRegistry:
                 if not error.retriable or self._context.clock.now() >= deadline:
                     raise
                 await asyncio.sleep(self._context.settings.renew_seconds)
+
+    def stats(self) -> Mapping[str, object]:
+        """Return the depths of the queues, and the sizes of the open documents' snapshots."""
+        hosts = list(self.hosts.values())
+        return {
+            "documents": len(hosts),
+            "documents_up": sum(host.state.is_up for host in hosts),
+            "intake_waiting": sum(len(host.backlog) for host in hosts),
+            "intake_waiting_bytes": sum(host.backlog.bytes for host in hosts),
+            "acks_waiting": sum(host.acks.waiting for host in hosts),
+            "unfinished_bytes": sum(host.unfinished_bytes for host in hosts),
+            "snapshot_bytes": sum(host.snapshot_bytes_stored for host in hosts),
+        }
 
     # --- reconnect --------------------------------------------------------------------------------
 

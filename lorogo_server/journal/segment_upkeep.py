@@ -64,7 +64,6 @@ class SegmentUpkeep:
         self._erasures = Erasures()
         self._erase_now = False
         self._logged: set[str] = set()  # logs whose errors were logged
-        self._sealing = False
         self._running = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopped = threading.Event()
@@ -109,7 +108,7 @@ class SegmentUpkeep:
                 self._wake.clear()  # before the run: an erasure during the run needs another run
                 await self.run_once()
                 try:
-                    async with asyncio.timeout(_SEALING_SECONDS if self._sealing else _RUN_SECONDS):
+                    async with asyncio.timeout(_SEALING_SECONDS if self._erase_now else _RUN_SECONDS):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
@@ -165,7 +164,6 @@ class SegmentUpkeep:
                 if directory.path not in self._logged:
                     self._logged.add(directory.path)
                     log.warning("cannot erase records in a log", log=directory.path, problem=str(error))
-        self._sealing = not sealed
         self._erase_now = self._erase_now or not sealed
 
     async def _clean(self, directory: Directory) -> None:
@@ -267,9 +265,7 @@ class SegmentUpkeep:
             partition_archive = self._partition_archives.get(number)
             if settings.archive and partition_archive is None:
                 return  # unknown which segments are shipped
-            before = await asyncio.to_thread(
-                expire_before_of, directory, settings, self._clock.wall_ns(), partition_archive
-            )
+            before = await asyncio.to_thread(self._expire_before, directory, partition_archive)
             if before is None:
                 continue
             # Before the removal, so that a crash causes duplicate records instead of missing ones.
@@ -284,18 +280,15 @@ class SegmentUpkeep:
             self._expired += len(removed)
             log.info("journal segments expired", log=directory.path, segments=len(removed))
 
-
-def expire_before_of(
-    directory: Directory, settings: ServerSettings, now_ns: int, partition_archive: PartitionArchive | None
-) -> int | None:
-    """Return the time before which segments of one log may be removed; reads the disk."""
-    return expire_before(
-        Reader(directory).segments(),
-        now_ns=now_ns,
-        keep_seconds=settings.journal_keep_seconds,
-        keep_bytes=settings.journal_keep_bytes,
-        shipped=(lambda _: True) if partition_archive is None else partition_archive.has,
-    )
+    def _expire_before(self, directory: Directory, partition_archive: PartitionArchive | None) -> int | None:
+        """Return the time before which segments of one log may be removed; reads the disk."""
+        return expire_before(
+            Reader(directory).segments(),
+            now_ns=self._clock.wall_ns(),
+            keep_seconds=self._settings.journal_keep_seconds,
+            keep_bytes=self._settings.journal_keep_bytes,
+            shipped=(lambda _: True) if partition_archive is None else partition_archive.has,
+        )
 
 
 def _logs_below(folder: Path) -> list[Directory]:
