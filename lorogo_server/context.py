@@ -31,6 +31,7 @@ from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 
 _TAKEOVERS_KEPT = 16
+_REPLY_BYTES_MAX = 256 * 1024 * 1024  # replies to calls under way at once
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ async def _no_absent_journals(_document_id: str, _journal_of: str) -> tuple[str,
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class ServerContext:
     """The parts of a server that its hosts use."""
 
@@ -88,17 +89,7 @@ class ServerContext:
     clock: Clock
     rng: random.Random
     new_id: Callable[[], str]
-    wal: Stream
-    statuses: Statuses
-    snapshots: SnapshotStore
-    epochs: EpochTracker
-    quarantine: Quarantine
     journal: Journal
-    ack_metrics: AckMetrics
-    load_slots: asyncio.Semaphore
-    reply_budget: ReplyBudget
-    vouchers: Vouchers
-    unfinished: MemoryBudget  # memory for chunks of incomplete updates and calls of all documents
     data_losses: Callable[[], Awaitable[int]] = (
         _no_data_losses  # number of known possible data losses of NATS
     )
@@ -113,6 +104,33 @@ class ServerContext:
     batch_validation: BatchValidation | None = None  # None: updates are validated one by one
     tracing: ServerTracing | None = None  # None: single updates are not traced
     counters: ServerCounters = field(default_factory=ServerCounters)
+    reply_budget: ReplyBudget = field(default_factory=lambda: ReplyBudget(_REPLY_BYTES_MAX))
+    wal: Stream = field(init=False)
+    statuses: Statuses = field(init=False)
+    snapshots: SnapshotStore = field(init=False)
+    epochs: EpochTracker = field(init=False)
+    quarantine: Quarantine = field(init=False)
+    vouchers: Vouchers = field(init=False)
+    ack_metrics: AckMetrics = field(init=False)
+    load_slots: asyncio.Semaphore = field(init=False)
+    unfinished: MemoryBudget = field(init=False)  # for chunks of incomplete updates and calls
+
+    def __post_init__(self) -> None:
+        transport = self.transport
+        self.wal = transport.stream(subjects.WAL_STREAM)
+        self.statuses = Statuses(transport)
+        self.snapshots = SnapshotStore(
+            transport.stream(subjects.SNAPSHOT_STREAM),
+            max_payload=transport.bus.max_payload,
+            clock=self.clock,
+            new_id=self.new_id,
+        )
+        self.epochs = EpochTracker(transport)
+        self.quarantine = Quarantine(transport)
+        self.vouchers = Vouchers(transport.bus, self.clock)
+        self.ack_metrics = AckMetrics(self.server_id, self.clock.wall_ns())
+        self.load_slots = asyncio.Semaphore(self.settings.loads_max)
+        self.unfinished = MemoryBudget(self.settings.unfinished_total_bytes_max)
 
     @property
     def has_journal(self) -> bool:

@@ -14,7 +14,7 @@ from lorogo_server.document import host_loop
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.acquisition import Acquisition, NotAcquired
-from lorogo_server.ownership.lease import Lease, LeaseLost
+from lorogo_server.ownership.lease import Lease
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.readiness import Readiness
 from lorogo_server.rpc import methods
@@ -29,7 +29,6 @@ log = get_logger(__name__)
 
 _INITS_MAX = 4096  # inits handled at once
 _HEAVIEST = 8  # documents loaded at a time because the WAL is nearly full
-_CONFIRMS_AT_ONCE = 64
 _REVISION_DIGITS = 20
 
 
@@ -233,26 +232,11 @@ class DocumentRegistry:
             host.connection_lost()
         self._acquisition.staleness.reset()
 
-    async def confirm(self) -> None:
+    def reconnected(self) -> None:
         """Confirm every lease with the stream leader, and have every host read missed messages."""
-        slots = asyncio.Semaphore(_CONFIRMS_AT_ONCE)
-        problems: list[str] = []
-
-        async def settle(host: Host) -> None:
-            async with slots:
-                try:
-                    await host.lease.confirm()
-                except LeaseLost:
-                    pass  # the lease has logged it
-                except LorogoError as error:
-                    problems.append(str(error))
-                host.catch_up()
-
-        async with asyncio.TaskGroup() as group:
-            for host in list(self.hosts.values()):
-                group.create_task(settle(host))
-        if problems:
-            self._log.info("leases unconfirmed", documents=len(problems), problem=problems[-1])
+        self._renewals.hurry()
+        for host in self.hosts.values():
+            host.catch_up()
 
 
 def _is_of_document(error: Exception) -> bool:

@@ -16,23 +16,18 @@ import nanoid
 from lorogo_log import FileStorage, Storage
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.messages import subjects
-from lorogo_protocol.messages.chunks import MemoryBudget
 from lorogo_protocol.messages.wire import WIRE
 from lorogo_server import identity, streams
 from lorogo_server.compaction.compaction_schedule import CompactionSchedule
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
-from lorogo_server.document.quarantine import Quarantine
-from lorogo_server.journal.ack_metrics import AckMetrics
-from lorogo_server.journal.archive import ArchiveError, ArchiveStorage, NoSuchArchive
+from lorogo_server.journal.archive import NoSuchArchive, check_driver
 from lorogo_server.journal.disk_journal import DiskJournal, Journal, NoJournal
 from lorogo_server.journal.replication import ReplicatedJournal
 from lorogo_server.journal_services import JournalServices
-from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.readiness import InitSubscription, Readiness
 from lorogo_server.recovery.revocation_copy import RevocationCopy
-from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.registry import DocumentRegistry
 from lorogo_server.rpc.error_reset import ErrorReset
 from lorogo_server.rpc.rights import CallRights, RequestVerifier
@@ -46,36 +41,17 @@ from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import ServiceInfo, Subscription, Transport
 from lorogo_transport.release import release
-from lorogo_transport.rpc.calls import ReplyBudget
-from lorogo_transport.stores.snapshots import SnapshotStore
-from lorogo_transport.stores.statuses import Statuses
 from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 _AGAIN_SECONDS = 1.0
-_REPLY_BYTES_MAX = 256 * 1024 * 1024  # replies to calls under way at once
 
 
 def new_nanoid() -> str:
     """Return a new unique id."""
     return str(nanoid.generate())
-
-
-def _own_id(data: Path | None, new_id: Callable[[], str]) -> str:
-    """Return the id stored in the folder, so that other servers recognise a document's previous owner."""
-    return new_id() if data is None else identity.kept(data, new_id)
-
-
-def _check_archive(url: str) -> None:
-    """Refuse a URL that can never work; only log a warning if the store does not respond."""
-    try:
-        ArchiveStorage(url)
-    except NoSuchArchive as error:
-        raise InvalidSettings(str(error)) from error
-    except ArchiveError as error:
-        log.warning("archive unavailable", problem=str(error))
 
 
 class Server:
@@ -108,7 +84,9 @@ class Server:
             tracer_provider: OpenTelemetry's; updates become spans (docs/OBSERVABILITY.md).
         """
         self.settings = settings or ServerSettings()
-        self.server_id = self.settings.server_id or _own_id(data if storage is None else None, new_id)
+        home = data if storage is None else None  # keeps the id, by which others know a previous owner
+        made = self.settings.server_id or (new_id() if home is None else identity.kept(home, new_id))
+        self.server_id = made
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
@@ -122,24 +100,9 @@ class Server:
             clock=self._clock,
             rng=self._rng,
             new_id=new_id,
-            wal=transport.stream(subjects.WAL_STREAM),
-            statuses=Statuses(transport),
-            snapshots=SnapshotStore(
-                transport.stream(subjects.SNAPSHOT_STREAM),
-                max_payload=transport.bus.max_payload,
-                clock=self._clock,
-                new_id=new_id,
-            ),
-            epochs=EpochTracker(transport),
-            quarantine=Quarantine(transport),
             journal=self._safe_journal(),
-            ack_metrics=AckMetrics(self.server_id, self._clock.wall_ns()),
-            load_slots=asyncio.Semaphore(self.settings.loads_max),
             data_losses=self._count_data_losses,
             recover=self._recover,
-            reply_budget=ReplyBudget(_REPLY_BYTES_MAX),
-            vouchers=Vouchers(transport.bus, self._clock),
-            unfinished=MemoryBudget(self.settings.unfinished_total_bytes_max),
             rights=CallRights(authority),
             validate=skip_validation if self._validation_thread is None else self._validation_thread.validate,
             batch_validation=BatchValidation(self._sandboxes[-1]) if self._sandboxes else None,
@@ -221,7 +184,10 @@ class Server:
 
     async def __aenter__(self) -> Self:
         if self.settings.archive:
-            await asyncio.to_thread(_check_archive, self.settings.archive)
+            try:
+                await asyncio.to_thread(check_driver, self.settings.archive)
+            except NoSuchArchive as error:
+                raise InvalidSettings(str(error)) from error
         started = False
         try:
             await self._start()
@@ -401,7 +367,7 @@ class Server:
                 if not self.context.transport.bus.connected:
                     return  # the next reconnect starts over
                 await asyncio.sleep(_AGAIN_SECONDS)
-        await self._registry.confirm()
+        self._registry.reconnected()
         if self.reconciler is not None:
             self.reconciler.want("reconnect")
         await self._log_started()
