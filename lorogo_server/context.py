@@ -20,7 +20,7 @@ from lorogo_server.rpc.rights import CallRights
 from lorogo_server.sandbox.batch_validation import BatchValidation
 from lorogo_server.sandbox.call_executor import CallExecutor
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tracing import ServerTracing
 from lorogo_transport.clock import Clock
@@ -71,14 +71,6 @@ class ServerCounters:
         self.last_takeovers.append((document_id, server_id, time_ns))
 
 
-async def _no_data_losses() -> int:
-    return 0
-
-
-async def _no_absent_journals(_document_id: str, _journal_of: str) -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(slots=True, kw_only=True)
 class ServerContext:
     """The parts of a server that its hosts use."""
@@ -90,19 +82,17 @@ class ServerContext:
     rng: random.Random
     new_id: Callable[[], str]
     journal: Journal
-    data_losses: Callable[[], Awaitable[int]] = (
-        _no_data_losses  # number of known possible data losses of NATS
-    )
+    data_losses: Callable[[], Awaitable[int]]  # number of known possible data losses of NATS
     # Restores a document from journals before its load if NATS may have lost data; returns absent journals.
-    recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _no_absent_journals
+    recover: Callable[[str, str], Awaitable[tuple[str, ...]]]
+    rights: CallRights
+    validate: ValidateUpdate
+    batch_validation: BatchValidation | None  # None: updates are validated one by one
+    tracing: ServerTracing | None  # None: single updates are not traced
     wal_usage: WalUsage = field(default_factory=WalUsage)
     executor: CallExecutor = field(default_factory=CallExecutor)
     children: ChildProcesses = field(default_factory=ChildProcesses)
-    rights: CallRights = field(default_factory=CallRights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
-    validate: ValidateUpdate = skip_validation
-    batch_validation: BatchValidation | None = None  # None: updates are validated one by one
-    tracing: ServerTracing | None = None  # None: single updates are not traced
     counters: ServerCounters = field(default_factory=ServerCounters)
     reply_budget: ReplyBudget = field(default_factory=lambda: ReplyBudget(_REPLY_BYTES_MAX))
     wal: Stream = field(init=False)

@@ -32,7 +32,6 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-PARTITIONS_MAX = 64
 _HAS_STOPPED = ": the log has stopped: "  # message of lorogo_log
 _IS_FULL = ": the disk is full: "
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -71,7 +71,7 @@ class SegmentUpkeep:
         self._archive_waiting = 0
         self._archive_shipped = 0
         self._expired = 0
-        self._failures = 0
+        self._ship_pause = 0.0  # after a failure
         self._not_before = 0.0  # time of the next attempt to ship
         self._next_rotation = clock.now() + settings.seal_seconds
         self._next_tombstones = 0.0
@@ -217,8 +217,9 @@ class SegmentUpkeep:
         try:
             await asyncio.to_thread(self._ship_all)
         except ArchiveError as error:
-            pause = min(_BACK_OFF_SECONDS * 2.0 ** min(self._failures, 16), _BACK_OFF_SECONDS_MAX)
-            self._failures += 1
+            pause = self._ship_pause = min(
+                max(_BACK_OFF_SECONDS, 2 * self._ship_pause), _BACK_OFF_SECONDS_MAX
+            )
             self._not_before = self._clock.now() + pause
             self._archive_problem = f"behind: {error}"
             self._partition_archives.clear()  # list the archive again
@@ -226,7 +227,7 @@ class SegmentUpkeep:
             return
         if self._archive_problem:
             log.info("shipping to the archive resumed")
-        self._failures, self._archive_problem = 0, ""
+        self._ship_pause, self._archive_problem = 0.0, ""
 
     def _ship_all(self) -> None:
         """Ship all segments; runs in a thread."""
