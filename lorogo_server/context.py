@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.chunks import MemoryBudget
@@ -20,7 +20,7 @@ from lorogo_server.rpc.rights import CallRights
 from lorogo_server.sandbox.batch_validation import BatchValidation
 from lorogo_server.sandbox.call_executor import CallExecutor
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
+from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tracing import ServerTracing
 from lorogo_transport.clock import Clock
@@ -31,6 +31,7 @@ from lorogo_transport.stores.snapshots import SnapshotStore
 from lorogo_transport.stores.statuses import Statuses
 
 _TAKEOVERS_KEPT = 16
+_REPLY_BYTES_MAX = 256 * 1024 * 1024  # replies to calls under way at once
 
 
 @dataclass(slots=True)
@@ -56,6 +57,10 @@ class ServerCounters:
     presence_dropped: int = 0  # messages above the limits
     pings_dropped: int = 0  # above the number handled at once
 
+    def stats(self) -> dict[str, object]:
+        """Figures for operators, by name."""
+        return {**asdict(self), "last_takeovers": [list(one) for one in self.last_takeovers]}
+
     def refused_call(self, reason: Reason) -> None:
         """Count a refused call."""
         self.calls_refused[reason.value] = self.calls_refused.get(reason.value, 0) + 1
@@ -66,15 +71,7 @@ class ServerCounters:
         self.last_takeovers.append((document_id, server_id, time_ns))
 
 
-async def _no_data_losses() -> int:
-    return 0
-
-
-async def _no_absent_journals(_document_id: str, _journal_of: str) -> tuple[str, ...]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class ServerContext:
     """The parts of a server that its hosts use."""
 
@@ -84,33 +81,46 @@ class ServerContext:
     clock: Clock
     rng: random.Random
     new_id: Callable[[], str]
-    wal: Stream
-    statuses: Statuses
-    snapshots: SnapshotStore
-    epochs: EpochTracker
-    quarantine: Quarantine
     journal: Journal
-    ack_metrics: AckMetrics
-    load_slots: asyncio.Semaphore
-    reply_budget: ReplyBudget
-    vouchers: Vouchers
-    unfinished: MemoryBudget  # memory for chunks of incomplete updates and calls of all documents
-    check_epoch: Callable[[], Awaitable[bool]]  # True: the epoch changed, and every host was notified
-    erased: Callable[[str], None]  # remove the records of an erased document
-    data_losses: Callable[[], Awaitable[int]] = (
-        _no_data_losses  # number of known possible data losses of NATS
-    )
+    data_losses: Callable[[], Awaitable[int]]  # number of known possible data losses of NATS
     # Restores a document from journals before its load if NATS may have lost data; returns absent journals.
-    recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _no_absent_journals
+    recover: Callable[[str, str], Awaitable[tuple[str, ...]]]
+    rights: CallRights
+    validate: ValidateUpdate
+    batch_validation: BatchValidation | None  # None: updates are validated one by one
+    tracing: ServerTracing | None  # None: single updates are not traced
     wal_usage: WalUsage = field(default_factory=WalUsage)
     executor: CallExecutor = field(default_factory=CallExecutor)
     children: ChildProcesses = field(default_factory=ChildProcesses)
-    rights: CallRights = field(default_factory=CallRights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
-    validate: ValidateUpdate = skip_validation
-    batch_validation: BatchValidation | None = None  # None: updates are validated one by one
-    tracing: ServerTracing | None = None  # None: single updates are not traced
     counters: ServerCounters = field(default_factory=ServerCounters)
+    reply_budget: ReplyBudget = field(default_factory=lambda: ReplyBudget(_REPLY_BYTES_MAX))
+    wal: Stream = field(init=False)
+    statuses: Statuses = field(init=False)
+    snapshots: SnapshotStore = field(init=False)
+    epochs: EpochTracker = field(init=False)
+    quarantine: Quarantine = field(init=False)
+    vouchers: Vouchers = field(init=False)
+    ack_metrics: AckMetrics = field(init=False)
+    load_slots: asyncio.Semaphore = field(init=False)
+    unfinished: MemoryBudget = field(init=False)  # for chunks of incomplete updates and calls
+
+    def __post_init__(self) -> None:
+        transport = self.transport
+        self.wal = transport.stream(subjects.WAL_STREAM)
+        self.statuses = Statuses(transport)
+        self.snapshots = SnapshotStore(
+            transport.stream(subjects.SNAPSHOT_STREAM),
+            max_payload=transport.bus.max_payload,
+            clock=self.clock,
+            new_id=self.new_id,
+        )
+        self.epochs = EpochTracker(transport)
+        self.quarantine = Quarantine(transport)
+        self.vouchers = Vouchers(transport.bus, self.clock)
+        self.ack_metrics = AckMetrics(self.server_id, self.clock.wall_ns())
+        self.load_slots = asyncio.Semaphore(self.settings.loads_max)
+        self.unfinished = MemoryBudget(self.settings.unfinished_total_bytes_max)
 
     @property
     def has_journal(self) -> bool:

@@ -1,7 +1,7 @@
 """Document registry of one server: acquire a document on request, run its host, release it at the end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lorogo_protocol import ids
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
@@ -13,9 +13,10 @@ from lorogo_server.context import ServerContext
 from lorogo_server.document import host_loop
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
-from lorogo_server.ownership.acquisition import AcquiredDocument, Acquisition, AcquisitionDeclined
-from lorogo_server.ownership.lease import Lease, LeaseLost
+from lorogo_server.ownership.acquisition import Acquisition, NotAcquired
+from lorogo_server.ownership.lease import Lease
 from lorogo_server.ownership.renewals import Renewals
+from lorogo_server.readiness import Readiness
 from lorogo_server.rpc import methods
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_transport.errors import TooLarge, TransportError
@@ -27,22 +28,8 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _INITS_MAX = 4096  # inits handled at once
-_CONFIRMS_AT_ONCE = 64
+_HEAVIEST = 8  # documents loaded at a time because the WAL is nearly full
 _REVISION_DIGITS = 20
-
-
-class NotAcquired(LorogoError):
-    """This server did not acquire the document; the message has the reason.
-
-    `again_seconds`: retry after that time, since the document may have no owner. `failed`: the load failed.
-    """
-
-    code = "conflict"
-
-    def __init__(self, why: str, *, again_seconds: float = 0.0, failed: bool = False) -> None:
-        super().__init__(why)
-        self.again_seconds = again_seconds
-        self.failed = failed
 
 
 class DocumentRegistry:
@@ -55,30 +42,19 @@ class DocumentRegistry:
         *,
         keepalive: KeepaliveProcess | None,
         spawn: Callable[[Work], None],
-        is_ready: Callable[[], bool],
-        decline_reason: Callable[[], str],
+        readiness: Readiness,
     ) -> None:
-        """Make an empty registry.
-
-        `is_ready` is checked before an acquisition; `decline_reason` returns why a server with a full disk
-        declines, or an empty string.
-        """
         self.hosts: dict[str, Host] = {}
         self._context = context
         self._renewals = renewals
         self._keepalive = keepalive
         self._spawn = spawn
-        self._is_ready = is_ready
-        self._decline_reason = decline_reason
+        self._readiness = readiness
         self._acquisition = Acquisition(context)
         self._inits = 0
         self._connection_losses = 0
-        self._stopping = False
+        self._relieving = False  # loading documents because the WAL is nearly full
         self._log = log.bind(server=context.server_id)
-
-    def stop_taking(self) -> None:
-        """Acquire no more documents, since the server stops, and give up acquisitions under way."""
-        self._stopping = True
 
     # --- acquire ----------------------------------------------------------------------------------
 
@@ -86,44 +62,49 @@ class DocumentRegistry:
         """Handle the request of a client to start a document."""
         if self._inits >= _INITS_MAX:
             return  # clients repeat the init
-        if why := self._decline_reason():
-            self._spawn(self._acquisition.decline(message.reply, why, reason=Reason.STORAGE_FULL))
+        if self._readiness.full and not self._readiness.stopping:
+            why = f"the disk of server {self._context.server_id} is full"
+            why += "; it serves documents again once there is space"
+            self._spawn(self._reply(message, NotAcquired(why, reason=Reason.STORAGE_FULL).headers()))
             return
-        if not self._is_ready():
+        if not self._readiness.ready:
             return
         self._inits += 1
         self._spawn(self._take(message))
 
     async def take(self, document_id: str) -> Host:
         """Acquire a document without a client request; return its host when it is UP. Raises NotAcquired."""
-        if not self._is_ready():
+        if not self._readiness.ready:
             raise NotAcquired("this server is not ready")
-        taken = await self._answer_init(Message(subjects.init(document_id), b""))
-        if isinstance(taken, AcquisitionDeclined):
-            raise NotAcquired(taken.why, again_seconds=taken.again_seconds)
-        self._spawn(self._own(taken))
-        await taken.started.wait()  # the load has its own deadline
-        if not taken.state.is_up:
-            raise NotAcquired(f"the document was not loaded: {taken.state.closed_because}", failed=True)
-        return taken
+        host = await self._answer_init(Message(subjects.init(document_id), b""))
+        self._spawn(self._own(host))
+        await host.started.wait()  # the load has its own deadline
+        if not host.state.is_up:
+            raise NotAcquired(f"the document was not loaded: {host.state.closed_because}", failed=True)
+        return host
 
     async def _take(self, message: Message) -> None:
         try:
-            taken = await self._answer_init(message)
+            host = await self._answer_init(message)
+        except NotAcquired as no:
+            self._log.debug("init declined", subject=message.subject, why=str(no))
+            await self._reply(message, no.headers())
+            return
         finally:
             self._inits -= 1
-        if not isinstance(taken, AcquisitionDeclined):
-            await self._own(taken)
+        await self._reply(message, {h.SERVER: self._context.server_id, h.LEASE: str(host.lease.token)})
+        await self._own(host)
 
-    async def _answer_init(self, message: Message) -> Host | AcquisitionDeclined:
+    async def _answer_init(self, message: Message) -> Host:
+        """Acquire the document of an init. Raises NotAcquired, TransportError."""
         try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
-            return await self._decline(message, str(error))
+            raise NotAcquired(str(error)) from error
         if (old := self.hosts.get(document_id)) is not None:
             seen = message.headers.get(h.EXPECTED, "")
             if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
-                return await self._decline(message, "this server has acquired the document since")
+                raise NotAcquired("this server has acquired the document since")
             if old.state.is_up and old.lease.valid():
                 # The client saw another status, so read the status before declining.
                 try:
@@ -131,34 +112,57 @@ class DocumentRegistry:
                 except LorogoError as error:
                     self._log.info("init for a lost document", document=document_id, problem=str(error))
                 else:
-                    return await self._decline(message, "this server serves the document")
+                    raise NotAcquired("this server serves the document")
             try:
                 async with asyncio.timeout(self._context.settings.stale_seconds):
                     await old.closed.wait()
             except TimeoutError:
-                return await self._decline(message, "this server is still closing the document")
+                raise NotAcquired("this server is still closing the document") from None
         if len(self.hosts) >= self._context.settings.documents_max:
-            return await self._decline(message, f"this server has {len(self.hosts)} documents open already")
+            raise NotAcquired(f"this server has {len(self.hosts)} documents open already")
         trace = self._context.new_id()
-        match await self._acquisition.take(document_id, message):
-            case AcquisitionDeclined(why) as declined:
-                self._log.debug("init declined", document=document_id, why=why)
-                return declined
-            case AcquiredDocument(lease):
-                if self._stopping or document_id in self.hosts:
-                    await lease.give_up(write_down=True)
-                    return AcquisitionDeclined("this server stops, or has the document already")
-                host = Host(document_id, self._context, lease, methods.answer, trace=trace)
-                lease.observe(host)
-                self.hosts[document_id] = host
-                self._renewals.add(lease)
-                if self._keepalive is not None:
-                    self._keepalive.hold(document_id, lease.token)
-                return host
+        lease = await self._acquisition.take(document_id, message)
+        if self._readiness.stopping or document_id in self.hosts:
+            await lease.give_up(write_down=True)
+            raise NotAcquired("this server stops, or has the document already")
+        host = Host(document_id, self._context, lease, methods.answer, trace=trace)
+        lease.observe(host)
+        self.hosts[document_id] = host
+        self._renewals.add(lease)
+        if self._keepalive is not None:
+            self._keepalive.hold(document_id, lease.token)
+        return host
 
-    async def _decline(self, message: Message, why: str) -> AcquisitionDeclined:
-        await self._acquisition.decline(message.reply, why)
-        return AcquisitionDeclined(why)
+    async def _reply(self, message: Message, headers: Mapping[str, str]) -> None:
+        if message.reply:
+            try:
+                await self._context.transport.bus.publish(message.reply, headers=headers)
+            except TransportError as error:
+                self._log.debug("cannot reply to an init", problem=str(error))
+
+    def relieve_wal(self) -> None:
+        """Load, and so compact, the closed documents with most messages in a WAL that is nearly full."""
+        if not (self._readiness.stopping or self._relieving):
+            self._relieving = True
+            self._spawn(self._load_heaviest())
+
+    async def _load_heaviest(self) -> None:
+        """Only an owner purges, and a chunk in the WAL does not make a server load the document."""
+        try:
+            counts = await self._context.wal.subjects(subjects.wal("*"))
+            for subject in sorted(counts, key=counts.__getitem__, reverse=True)[:_HEAVIEST]:
+                document_id = subjects.document_of(subject)
+                if document_id not in self.hosts:
+                    try:
+                        await self.take(document_id)
+                    except NotAcquired as error:
+                        self._log.info(
+                            "cannot load a document to relieve the WAL",
+                            document=document_id,
+                            problem=str(error),
+                        )
+        finally:
+            self._relieving = False
 
     # --- serve ------------------------------------------------------------------------------------
 
@@ -206,6 +210,19 @@ class DocumentRegistry:
                     raise
                 await asyncio.sleep(self._context.settings.renew_seconds)
 
+    def stats(self) -> Mapping[str, object]:
+        """Return the depths of the queues, and the sizes of the open documents' snapshots."""
+        hosts = list(self.hosts.values())
+        return {
+            "documents": len(hosts),
+            "documents_up": sum(host.state.is_up for host in hosts),
+            "intake_waiting": sum(len(host.backlog) for host in hosts),
+            "intake_waiting_bytes": sum(host.backlog.bytes for host in hosts),
+            "acks_waiting": sum(host.acks.waiting for host in hosts),
+            "unfinished_bytes": sum(host.unfinished_bytes for host in hosts),
+            "snapshot_bytes": sum(host.snapshot_bytes_stored for host in hosts),
+        }
+
     # --- reconnect --------------------------------------------------------------------------------
 
     def doubt(self) -> None:
@@ -215,26 +232,11 @@ class DocumentRegistry:
             host.connection_lost()
         self._acquisition.staleness.reset()
 
-    async def confirm(self) -> None:
+    def reconnected(self) -> None:
         """Confirm every lease with the stream leader, and have every host read missed messages."""
-        slots = asyncio.Semaphore(_CONFIRMS_AT_ONCE)
-        problems: list[str] = []
-
-        async def settle(host: Host) -> None:
-            async with slots:
-                try:
-                    await host.lease.confirm()
-                except LeaseLost:
-                    pass  # the lease has logged it
-                except LorogoError as error:
-                    problems.append(str(error))
-                host.catch_up()
-
-        async with asyncio.TaskGroup() as group:
-            for host in list(self.hosts.values()):
-                group.create_task(settle(host))
-        if problems:
-            self._log.info("leases unconfirmed", documents=len(problems), problem=problems[-1])
+        self._renewals.hurry()
+        for host in self.hosts.values():
+            host.catch_up()
 
 
 def _is_of_document(error: Exception) -> bool:

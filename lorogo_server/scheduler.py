@@ -1,13 +1,13 @@
 """Periodic work of one server, in one task. A failure delays the work to its next time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.compaction.compaction_schedule import CompactionSchedule
 from lorogo_server.context import ServerContext
-from lorogo_server.journal.disk_journal import DiskJournal
-from lorogo_server.recovery.reconcile import Reconciler
+from lorogo_server.journal_services import JournalServices
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -17,7 +17,15 @@ _EPOCH_SECONDS = 60.0
 _SWEEP_SECONDS = 3600.0
 _COVERAGE_SECONDS = 60.0
 _WAL_USAGE_SECONDS = 10.0
-_HIGH_USAGE_SECONDS = 1.0  # while the WAL is nearly full
+
+
+@dataclass(slots=True)
+class _Work:
+    """Work that runs at intervals."""
+
+    run: Callable[[], Awaitable[object]]
+    every_seconds: float
+    next_at: float
 
 
 class ServerScheduler:
@@ -27,8 +35,7 @@ class ServerScheduler:
         self,
         context: ServerContext,
         compaction_schedule: CompactionSchedule,
-        journal: DiskJournal | None,
-        reconciler: Reconciler | None,
+        journal: JournalServices | None,
         *,
         on_high: Callable[[], None],
     ) -> None:
@@ -37,62 +44,40 @@ class ServerScheduler:
         self._context = context
         self._compaction_schedule = compaction_schedule
         self._journal = journal
-        self._reconciler = reconciler
+        self._wal_usage = _Work(self._measure, _WAL_USAGE_SECONDS, 0.0)
         self._log = log.bind(server=context.server_id)
 
     async def run(self) -> None:
-        """Schedule compactions, write ACK metrics and journal coverage, check the epoch and the WAL's usage.
-
-        Runs until cancelled.
-        """
+        """Schedule compactions, and run the periodic work, until cancelled."""
         context, clock = self._context, self._context.clock
-        next_epoch = clock.now() + _EPOCH_SECONDS
-        next_sweep = clock.now() + _SWEEP_SECONDS * context.rng.random()
-        next_coverage = clock.now() + _COVERAGE_SECONDS
-        next_answers = clock.now() + context.settings.answers_every_seconds
-        next_wal_usage = 0.0
+        now, sweep_at = clock.now(), clock.now() + _SWEEP_SECONDS * context.rng.random()
+        works = [
+            _Work(context.epochs.check, _EPOCH_SECONDS, now + _EPOCH_SECONDS),
+            self._wal_usage,
+            _Work(lambda: context.snapshots.sweep(clock.now()), _SWEEP_SECONDS, sweep_at),
+        ]
+        if self._journal is not None:
+            answers_seconds = context.settings.answers_every_seconds
+            works.append(_Work(self._journal.record_answers, answers_seconds, now + answers_seconds))
+            works.append(_Work(self._journal.save_coverage, _COVERAGE_SECONDS, now + _COVERAGE_SECONDS))
         while True:
             await asyncio.sleep(_TURN_SECONDS)
-            now = clock.now()
-            self._compaction_schedule.turn(now)
-            if now >= next_answers:
-                next_answers = now + context.settings.answers_every_seconds
-                self.record_answers()
-            if now >= next_coverage:
-                next_coverage = now + _COVERAGE_SECONDS
-                await self.save_coverage()
-            try:
-                if now >= next_epoch:
-                    next_epoch = now + _EPOCH_SECONDS
-                    await context.check_epoch()
-                if now >= next_wal_usage:
-                    next_wal_usage = now + _WAL_USAGE_SECONDS
-                    if self._journal is not None:
-                        await self._journal.measure()
-                    context.wal_usage.update(await context.wal.state())
-                    if context.wal_usage.high:
-                        next_wal_usage = now + _HIGH_USAGE_SECONDS
-                        self._compaction_schedule.relieve(context.wal_usage.excess_bytes, now)
-                        self._on_high()
-                if now >= next_sweep:
-                    next_sweep = now + _SWEEP_SECONDS
-                    await context.snapshots.sweep(now)
-            except LorogoError as error:
-                self._log.info("periodic work postponed", problem=str(error))
+            self._compaction_schedule.turn(clock.now())
+            for work in works:
+                if (now := clock.now()) >= work.next_at:
+                    work.next_at = now + work.every_seconds
+                    try:
+                        await work.run()
+                    except LorogoError as error:
+                        self._log.info("periodic work postponed", problem=str(error))
 
-    def record_answers(self) -> None:
-        """Write the ACK metrics to the journal; keep them for the next time if the journal has no space."""
-        if self._journal is None:
-            return
-        ack_metrics = self._context.ack_metrics
-        record = ack_metrics.take(self._context.clock.wall_ns())
-        if record is not None and not self._journal.note(record):
-            ack_metrics.give_back(record)
-
-    async def save_coverage(self) -> None:
-        """Save the journal coverage and the state of reconciliation for the next start."""
-        if self._journal is None:
-            return
-        if self._reconciler is not None:
-            await self._reconciler.remember()
-        await self._journal.save_coverage()
+    async def _measure(self) -> None:
+        """Measure the disk and the WAL; while the WAL is nearly full, do so every turn and relieve it."""
+        context = self._context
+        if self._journal is not None:
+            await self._journal.journal.measure()
+        context.wal_usage.update(await context.wal.state())
+        if context.wal_usage.high:
+            now = self._wal_usage.next_at = context.clock.now()
+            self._compaction_schedule.relieve(context.wal_usage.excess_bytes, now)
+            self._on_high()

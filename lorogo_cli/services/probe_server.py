@@ -41,12 +41,12 @@ class ServerReadiness:
 
     def dead(self) -> tuple[str, ...]:
         """Return reasons to restart the process; none: healthy. An unreachable NATS is not a reason."""
-        stopped = self.server is not None and self.server.broken
+        stopped = self.server is not None and self.server.readiness.broken
         return ("journal-stopped",) if stopped else ()
 
     def not_ready(self) -> tuple[str, ...]:
         """Return reasons why the server takes no documents or cannot ACK."""
-        return ("starting",) if self.server is None else self.server.hindrances
+        return ("starting",) if self.server is None else self.server.readiness.hindrances
 
 
 @asynccontextmanager

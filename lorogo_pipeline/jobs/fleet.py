@@ -32,8 +32,8 @@ from lorogo_server.compaction import compaction
 from lorogo_server.compaction.purges import PurgeCandidate, PurgeRefused, purge_one, purge_prefix
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.ownership.acquisition import NotAcquired
 from lorogo_server.ownership.lease import LeaseLost
-from lorogo_server.registry import NotAcquired
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.server import new_nanoid
 from lorogo_transport.auth.authority import Authority

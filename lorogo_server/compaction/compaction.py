@@ -303,7 +303,7 @@ async def purge(host: Host, before: int, epoch: int) -> int:
     context = host.context
     await host.journalled()
     await host.lease.confirm()
-    if await context.check_epoch() or context.epochs.current != epoch or host.epoch != epoch:
+    if await context.epochs.check() or context.epochs.current != epoch or host.epoch != epoch:
         host.log.warning("purge skipped: the stream lost messages since the snapshot")
         return 0
     subject = subjects.wal(host.document_id)

@@ -12,7 +12,6 @@ from lorogo_server.compaction import compaction
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
-from lorogo_transport.tasks import OnError
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -34,13 +33,10 @@ class CompactionSchedule:
         hosts: Mapping[str, Host],
         *,
         keepalive: KeepaliveProcess | None,
-        on_error: OnError,
     ) -> None:
-        """`on_error` gets the errors of compactions before a stop."""
         self._context = context
         self._hosts = hosts
         self._keepalive = keepalive
-        self._on_error = on_error
         self._slots = asyncio.Semaphore(_COMPACTIONS_MAX)
         self._compacting = WeakSet[Host]()  # hosts, not ids: a closed host may never run its task
         self._round: list[Host] = []  # documents left to check in this round
@@ -132,29 +128,21 @@ class CompactionSchedule:
     async def last_snapshots(self, hosts: Sequence[Host]) -> None:
         """Store documents whose WAL the stream lost; then compact long documents as time allows."""
         owed = [host for host in hosts if host.state.memory_is_only_copy]
-        try:
-            async with asyncio.timeout(self._context.settings.stop_seconds):
-                ends = await asyncio.gather(*(self._compact(host) for host in owed), return_exceptions=True)
-        except TimeoutError:
+        if not await self._compact_all(owed, self._context.settings.stop_seconds):
             self._log.error("no time to store documents whose only copy is in memory", documents=len(owed))
-        else:
-            for host, problem in zip(owed, ends, strict=True):
-                if isinstance(problem, BaseException):
-                    host.log.error(
-                        "cannot store a document whose only copy is in memory", problem=str(problem)
-                    )
-        await self._shorten(hosts)
-
-    async def _shorten(self, hosts: Sequence[Host]) -> None:
-        """Compact documents that would load slowly, longest WAL first, as time allows."""
         long = [host for host in hosts if host.state.is_up and host.is_long]
         long.sort(key=lambda host: host.loaded.intake.wal_bytes, reverse=True)
-        try:
-            async with asyncio.timeout(min(_SHORTEN_SECONDS, self._context.settings.stop_seconds)):
-                ends = await asyncio.gather(*(self._compact(host) for host in long), return_exceptions=True)
-        except TimeoutError:
+        if not await self._compact_all(long, min(_SHORTEN_SECONDS, self._context.settings.stop_seconds)):
             self._log.info("no time to compact all long documents", documents=len(long))
-        else:
-            for problem in ends:
-                if isinstance(problem, Exception):
-                    self._on_error(problem)
+
+    async def _compact_all(self, hosts: Sequence[Host], seconds: float) -> bool:
+        """Compact documents in this order, and log errors; return False if the time is too short."""
+        try:
+            async with asyncio.timeout(seconds):
+                ends = await asyncio.gather(*(self._compact(host) for host in hosts), return_exceptions=True)
+        except TimeoutError:
+            return False
+        for host, problem in zip(hosts, ends, strict=True):
+            if isinstance(problem, BaseException):
+                host.log.error("cannot compact a document before the stop", problem=str(problem))
+        return True

@@ -4,7 +4,8 @@ The tombstone is the metadata of a last snapshot. The owner stores it, NACKs upd
 purges the WAL. `restore` raises the generation, so that the replicas of offline clients rebase.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from lorogo_protocol.messages import reasons, subjects
@@ -47,16 +48,13 @@ async def delete(host: Host) -> int:
             deleted_ns=deleted_ns,
             deleted_by=host.lease.token,
         )
-        try:
+        with _stored_or_reloaded(host, "deletion"):
             head = await context.snapshots.put(
                 host.document_id,
                 data,
                 facts.render(),
                 expected_revision=host.snapshot_revision,
             )
-        except (WrongLastSequence, OutcomeUnknown) as error:
-            host.request_reload()
-            raise Refused(Reason.BUSY, "the outcome of the deletion is unknown; retry") from error
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
@@ -77,11 +75,8 @@ async def _affirm(host: Host) -> None:
     await _know_snapshot(host, ask=True)  # another server may have restored a later incarnation
     if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
         facts = replace(loaded.facts, deleted_by=host.lease.token)
-        try:
+        with _stored_or_reloaded(host, "deletion"):
             head = await snapshots.put_facts_on(loaded.snapshot, host.document_id, facts.render())
-        except (WrongLastSequence, OutcomeUnknown) as error:
-            host.request_reload()
-            raise Refused(Reason.BUSY, "the outcome of the deletion is unknown; retry") from error
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
     await host.journal.deleted(loaded.facts)
 
@@ -110,13 +105,10 @@ async def erase(host: Host) -> int:
                 past=loaded.facts.past,
                 past_ns=loaded.facts.past_ns,
             )
-            try:
+            with _stored_or_reloaded(host, "erasure"):
                 head = await context.snapshots.put(
                     host.document_id, b"", facts.render(), expected_revision=host.snapshot_revision
                 )
-            except (WrongLastSequence, OutcomeUnknown) as error:
-                host.request_reload()
-                raise Refused(Reason.BUSY, "the outcome of the erasure is unknown; retry") from error
             host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
             loaded.intake.forget_content()
             host.log.info("erased", generation=facts.generation)
@@ -124,9 +116,18 @@ async def erase(host: Host) -> int:
         erased_ns = loaded.facts.erased_ns
         await host.journal.erased(erased_ns, loaded.facts.generation)
         await _erase_stored(host, old)
-        context.erased(host.document_id)
         await context.transport.bus.publish(subjects.erased(host.document_id))
         return erased_ns
+
+
+@contextmanager
+def _stored_or_reloaded(host: Host, what: str) -> Iterator[None]:
+    """Request a reload, and raise Refused, if the write in this block failed or may have."""
+    try:
+        yield
+    except (WrongLastSequence, OutcomeUnknown) as error:
+        host.request_reload()
+        raise Refused(Reason.BUSY, f"the outcome of the {what} is unknown; retry") from error
 
 
 async def _know_snapshot(host: Host, *, ask: bool = False) -> None:
@@ -142,7 +143,7 @@ async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
     if old is not None and loaded.snapshot is not None and old.nuid != loaded.snapshot.nuid:
         await context.snapshots.discard(old)
     await host.lease.confirm()
-    if not await context.check_epoch() and loaded.follower.position.sequence:
+    if not await context.epochs.check() and loaded.follower.position.sequence:
         before = loaded.follower.position.sequence + 1
         await overwrite(context.wal, subjects.wal(host.document_id), before=before)
         loaded.follower.rewind(host.epoch)
@@ -169,7 +170,7 @@ async def restore(host: Host) -> int:
         # Nor updates of a later incarnation, which a server restored: its snapshot is stored before them.
         await _know_snapshot(host, ask=True)
         restored_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
-        if await context.check_epoch() or host.epoch != context.epochs.current:
+        if await context.epochs.check() or host.epoch != context.epochs.current:
             raise Refused(Reason.BUSY, "the stream lost messages and is being read again; retry")
         # The messages up to the position are refused, or in the snapshot: a load must not accept them.
         if loaded.follower.position.sequence:
@@ -185,13 +186,10 @@ async def restore(host: Host) -> int:
             lease=host.lease.token,
             cutoff=loaded.follower.position,
         )
-        try:
+        with _stored_or_reloaded(host, "restore"):
             await context.snapshots.put_facts(
                 host.document_id, facts.render(), expected_revision=loaded.snapshot.revision
             )
-        except (WrongLastSequence, OutcomeUnknown) as error:
-            host.request_reload()
-            raise Refused(Reason.BUSY, "the outcome of the restore is unknown; retry") from error
         loaded.facts = facts  # restored, also if NATS loses that before the reload
         await host.journal.restored(facts.generation, restored_ns)
         await startup.reload(host)  # and have clients sync

@@ -81,7 +81,7 @@ async def purge_prefix(
     ours = [held[document_id] for document_id in sorted(removed)]
     async with _lock_hosts([one.host for one in ours]):
         await _confirm_all(ours)
-        if await context.check_epoch():
+        if await context.epochs.check():
             raise PurgeRefused(removed)
         # No await between these checks and the purge request.
         gone = [

@@ -77,7 +77,7 @@ async def _load(host: Host, *, checked: bool = False, losses: int | None = None)
     host.received_at = context.clock.now()
     for _ in range(_LOAD_TRIES):
         if context.epochs.in_doubt:
-            await context.check_epoch()  # the journal's coverage is a position in an epoch
+            await context.epochs.check()  # the journal's coverage is a position in an epoch
         covered = host.journal.covered.position
         request = replace(host.load_request(), checked=checked, covered=covered, accepted=covered)
         loaded = await load(request)

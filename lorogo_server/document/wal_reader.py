@@ -90,7 +90,7 @@ async def take(host: Host, queued: QueuedMessage, now: float) -> bool:
 async def _settle_doubt(host: Host, copy: Republished) -> bool:
     """Compare a copy that does not fit the position with the stream; return True to drop the copy."""
     try:
-        if await host.context.check_epoch():
+        if await host.context.epochs.check():
             return False  # everything is read again, and the copy with it
         if copy.stored.sequence <= host.loaded.follower.position.sequence:
             return True  # an old copy
@@ -186,5 +186,5 @@ async def reread(host: Host) -> bool:
 
 async def settle_epoch(host: Host) -> None:
     """Read the WAL again if it changed. The caller holds `busy`."""
-    if await host.context.check_epoch() or host.epoch != host.context.epochs.current:
+    if await host.context.epochs.check() or host.epoch != host.context.epochs.current:
         await reread(host)

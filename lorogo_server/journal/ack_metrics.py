@@ -3,7 +3,7 @@
 Pure and cheap: each reply increments one counter. A record has the difference to the previous record.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lorogo_protocol.journal import latency
 from lorogo_protocol.journal.records import AnswersRecord
@@ -31,30 +31,25 @@ class AckMetrics:
         """Count a NACK."""
         self._reasons[reason.value] = self._reasons.get(reason.value, 0) + 1
 
-    def take(self, now_ns: int) -> AnswersRecord | None:
-        """Return a record of the replies since the previous one; None if there were none."""
-        since_ns = min(self._since_ns, now_ns)  # a clock may be set back
-        self._since_ns = now_ns
+    def report(self, now_ns: int, write: Callable[[AnswersRecord], bool]) -> None:
+        """Write a record of the replies since the previous one, if any.
+
+        They are in the next record if `write` returns False.
+        """
         counts = [now - reported for now, reported in zip(self._counts, self._counts_reported, strict=True)]
         reasons = {
-            reason: count - reported
+            reason: new
             for reason, count in self._reasons.items()
-            if count > (reported := self._reasons_reported.get(reason, 0))
+            if (new := count - self._reasons_reported.get(reason, 0))
         }
         acked = sum(counts)
-        if not acked and not reasons:
-            return None
-        self._counts_reported, self._reasons_reported = list(self._counts), dict(self._reasons)
-        places = tuple(latency.trimmed(counts))
-        return AnswersRecord(self._server_id, since_ns, now_ns, acked, places, reasons)
-
-    def give_back(self, record: AnswersRecord) -> None:
-        """Add a record that could not be written to the next one."""
-        self._since_ns = min(self._since_ns, record.since_ns)
-        for at, count in enumerate(record.latency_counts):
-            self._counts_reported[at] -= count
-        for reason, count in record.reasons.items():
-            self._reasons_reported[reason] -= count
+        if acked or reasons:
+            since_ns = min(self._since_ns, now_ns)  # a clock may be set back
+            places = tuple(latency.trimmed(counts))
+            if not write(AnswersRecord(self._server_id, since_ns, now_ns, acked, places, reasons)):
+                return
+            self._counts_reported, self._reasons_reported = list(self._counts), dict(self._reasons)
+        self._since_ns = now_ns
 
     def stats(self) -> Mapping[str, object]:
         """Statistics since the start, for operators."""

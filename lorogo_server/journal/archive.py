@@ -1,5 +1,6 @@
 """Folders on any storage of fsspec (`file://`, `s3://`, `memory://`). Only this file imports fsspec."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -61,15 +62,6 @@ class ArchiveStorage:
         prefix = len(self._root) + 1
         return {path[prefix:]: int(facts["size"] or 0) for path, facts in found.items()}
 
-    def size(self, name: str) -> int | None:
-        """Return the size of a file; None if it does not exist."""
-        with _translated(self.url):
-            self._fs.invalidate_cache()
-            try:
-                return int(self._fs.info(self._at(name))["size"])
-            except FileNotFoundError:
-                return None
-
     def read(self, name: str) -> Iterator[bytes]:
         """Yield the file's content in pieces."""
         with _translated(self.url), self._fs.open(self._at(name), "rb") as file:
@@ -114,11 +106,11 @@ class ArchiveStorage:
         """Return a folder of segments that `lorogo_log` can read."""
         return ArchiveFolder(self, name)
 
-    def open(self, name: str) -> Any:
-        """Open a file for reading and seeking."""
+    def open(self, name: str) -> "ArchiveFile":
+        """Open a file for reading."""
         with _translated(self.url):
             try:
-                return self._fs.open(self._at(name), "rb")
+                return ArchiveFile(self._fs.open(self._at(name), "rb"))
             except FileNotFoundError:
                 raise FileNotFoundError(f"{self.url}/{name}") from None
 
@@ -129,9 +121,9 @@ class ArchiveStorage:
 class ArchiveFile:
     """A read-only file of an archive, with the file interface of `lorogo_log`."""
 
-    def __init__(self, file: Any, size: int) -> None:
+    def __init__(self, file: Any) -> None:
         self._file = file
-        self._size = size
+        self._size = int(file.seek(0, os.SEEK_END))
 
     def pread(self, size: int, offset: int) -> bytes:
         with _translated("the archive"):
@@ -173,9 +165,7 @@ class ArchiveFolder:
     def open(self, name: str, *, write: bool = False) -> ArchiveFile:
         if write:
             raise NotImplementedError("an archive is not written in place")
-        full = f"{self._name}/{name}" if self._name else name
-        file = self._archive.open(full)
-        return ArchiveFile(file, self._archive.size(full) or 0)
+        return self._archive.open(f"{self._name}/{name}" if self._name else name)
 
     def create(self, name: str) -> NoReturn:
         raise NotImplementedError("an archive is not written in place")

@@ -32,7 +32,6 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-PARTITIONS_MAX = 64
 _HAS_STOPPED = ": the log has stopped: "  # message of lorogo_log
 _IS_FULL = ": the disk is full: "
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -150,7 +149,6 @@ class DiskJournal:
         queue_bytes: int = 64 << 20,
         storage: Storage | None = None,
         on_stop: Callable[[str], None] = lambda _: None,
-        on_room: Callable[[], None] = lambda: None,
         on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
@@ -168,14 +166,11 @@ class DiskJournal:
         self.storage = storage
         self.disk: Storage = storage or FileStorage()
         self._on_stop = on_stop
-        self._on_room = on_room
         self._full_partitions: set[int] = set()
         self._torn = False  # `open()` found a half-written record at the end of a partition
         self._on_damage = on_damage
         self._coverage = JournalCoverage(())
-        self._saving = (
-            asyncio.Lock()
-        )  # serialises writes of the coverage: an older one must not replace a newer one
+        self._saving = asyncio.Lock()  # an older coverage must not replace a newer one
         self._notes = range(0)  # consecutive last records in partition 0 that are about the server itself
         self._opened: list[Log] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -364,7 +359,6 @@ class DiskJournal:
             self._on_stop(self.full)
         else:
             log.info("journal resumed: its disk has space again")
-            self._on_room()
 
     def found_damage(self, error: LogError) -> None:
         """Report damage that a reader of the journal found; callable from any thread."""

@@ -8,7 +8,7 @@ result. A started replica is kept: a server that joins adds replicas and removes
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -210,7 +210,6 @@ class JournalReplicas:
         settings: ServerSettings,
         *,
         storage: Storage | None = None,
-        find: Callable[[Bus], Awaitable[list[FoundServer]]] = find_servers,
     ) -> None:
         self.failure_domain = settings.journal_place  # empty: the server sets it
         self._alone = False  # all other servers are in this failure domain
@@ -219,7 +218,6 @@ class JournalReplicas:
         self._folder = folder
         self._settings = settings
         self._storage = storage
-        self._find = find
         self._replicas: dict[PartitionKey, LogReplica] = {}
         self._addresses: dict[PartitionKey, str] = {}
         self._logged: set[tuple[str, str]] = set()  # logged problems: server and reason
@@ -229,7 +227,7 @@ class JournalReplicas:
         try:
             while True:
                 try:
-                    await self.update(await self._find(self._bus))
+                    await self.update(await find_servers(self._bus))
                 except TransportError as error:
                     log.debug("cannot find servers", problem=str(error))
                 await asyncio.sleep(min(_UPDATE_SECONDS_MAX, self._settings.renew_seconds))

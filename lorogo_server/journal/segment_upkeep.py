@@ -64,7 +64,6 @@ class SegmentUpkeep:
         self._erasures = Erasures()
         self._erase_now = False
         self._logged: set[str] = set()  # logs whose errors were logged
-        self._sealing = False
         self._running = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopped = threading.Event()
@@ -72,7 +71,7 @@ class SegmentUpkeep:
         self._archive_waiting = 0
         self._archive_shipped = 0
         self._expired = 0
-        self._failures = 0
+        self._ship_pause = 0.0  # after a failure
         self._not_before = 0.0  # time of the next attempt to ship
         self._next_rotation = clock.now() + settings.seal_seconds
         self._next_tombstones = 0.0
@@ -109,7 +108,7 @@ class SegmentUpkeep:
                 self._wake.clear()  # before the run: an erasure during the run needs another run
                 await self.run_once()
                 try:
-                    async with asyncio.timeout(_SEALING_SECONDS if self._sealing else _RUN_SECONDS):
+                    async with asyncio.timeout(_SEALING_SECONDS if self._erase_now else _RUN_SECONDS):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
@@ -165,7 +164,6 @@ class SegmentUpkeep:
                 if directory.path not in self._logged:
                     self._logged.add(directory.path)
                     log.warning("cannot erase records in a log", log=directory.path, problem=str(error))
-        self._sealing = not sealed
         self._erase_now = self._erase_now or not sealed
 
     async def _clean(self, directory: Directory) -> None:
@@ -219,8 +217,9 @@ class SegmentUpkeep:
         try:
             await asyncio.to_thread(self._ship_all)
         except ArchiveError as error:
-            pause = min(_BACK_OFF_SECONDS * 2.0 ** min(self._failures, 16), _BACK_OFF_SECONDS_MAX)
-            self._failures += 1
+            pause = self._ship_pause = min(
+                max(_BACK_OFF_SECONDS, 2 * self._ship_pause), _BACK_OFF_SECONDS_MAX
+            )
             self._not_before = self._clock.now() + pause
             self._archive_problem = f"behind: {error}"
             self._partition_archives.clear()  # list the archive again
@@ -228,7 +227,7 @@ class SegmentUpkeep:
             return
         if self._archive_problem:
             log.info("shipping to the archive resumed")
-        self._failures, self._archive_problem = 0, ""
+        self._ship_pause, self._archive_problem = 0.0, ""
 
     def _ship_all(self) -> None:
         """Ship all segments; runs in a thread."""
@@ -267,9 +266,7 @@ class SegmentUpkeep:
             partition_archive = self._partition_archives.get(number)
             if settings.archive and partition_archive is None:
                 return  # unknown which segments are shipped
-            before = await asyncio.to_thread(
-                expire_before_of, directory, settings, self._clock.wall_ns(), partition_archive
-            )
+            before = await asyncio.to_thread(self._expire_before, directory, partition_archive)
             if before is None:
                 continue
             # Before the removal, so that a crash causes duplicate records instead of missing ones.
@@ -284,18 +281,15 @@ class SegmentUpkeep:
             self._expired += len(removed)
             log.info("journal segments expired", log=directory.path, segments=len(removed))
 
-
-def expire_before_of(
-    directory: Directory, settings: ServerSettings, now_ns: int, partition_archive: PartitionArchive | None
-) -> int | None:
-    """Return the time before which segments of one log may be removed; reads the disk."""
-    return expire_before(
-        Reader(directory).segments(),
-        now_ns=now_ns,
-        keep_seconds=settings.journal_keep_seconds,
-        keep_bytes=settings.journal_keep_bytes,
-        shipped=(lambda _: True) if partition_archive is None else partition_archive.has,
-    )
+    def _expire_before(self, directory: Directory, partition_archive: PartitionArchive | None) -> int | None:
+        """Return the time before which segments of one log may be removed; reads the disk."""
+        return expire_before(
+            Reader(directory).segments(),
+            now_ns=self._clock.wall_ns(),
+            keep_seconds=self._settings.journal_keep_seconds,
+            keep_bytes=self._settings.journal_keep_bytes,
+            shipped=(lambda _: True) if partition_archive is None else partition_archive.has,
+        )
 
 
 def _logs_below(folder: Path) -> list[Directory]:

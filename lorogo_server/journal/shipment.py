@@ -73,10 +73,6 @@ class PartitionArchive:
             self._known = known
         return self._known
 
-    def forget(self) -> None:
-        """Drop the cached list of segments."""
-        self._known = None
-
     def put(
         self,
         directory: Directory,

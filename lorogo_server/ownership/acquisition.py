@@ -5,10 +5,9 @@ With an operation id in the body, a client has written STARTING, and one server 
 server writes STARTING itself, with its own id, so that one write starts and acquires the document.
 """
 
-from dataclasses import dataclass
-
 from lorogo_protocol import lease as rules
 from lorogo_protocol import limits
+from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.lease import (
     NO_FAILURES,
@@ -30,13 +29,7 @@ from lorogo_protocol.staleness import StalenessTracker
 from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_server.context import ServerContext
 from lorogo_server.ownership.lease import Lease
-from lorogo_transport.errors import (
-    NoResponders,
-    OutcomeUnknown,
-    RequestTimeout,
-    TransportError,
-    WrongLastSequence,
-)
+from lorogo_transport.errors import NoResponders, OutcomeUnknown, RequestTimeout, WrongLastSequence
 from lorogo_transport.ports import Message
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -45,21 +38,34 @@ log = get_logger(__name__)
 _PING_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class AcquiredDocument:
-    """This server acquired the document and must load it."""
+class NotAcquired(LorogoError):
+    """This server did not acquire the document; the message has the reason.
 
-    lease: Lease
+    `again_seconds`: retry after that time, since the document may have no owner. `failed`: the load failed.
+    `trace_id`: of the last failed load of a document in ERROR.
+    """
 
+    code = "conflict"
 
-@dataclass(frozen=True, slots=True)
-class AcquisitionDeclined:
-    """This server did not acquire the document; the client got the reason."""
+    def __init__(
+        self,
+        why: str,
+        *,
+        again_seconds: float = 0.0,
+        failed: bool = False,
+        trace_id: str = "",
+        reason: Reason = Reason.CONFLICT,
+    ) -> None:
+        super().__init__(why)
+        self.again_seconds = again_seconds
+        self.failed = failed
+        self.trace_id = trace_id
+        self.reason = reason
 
-    why: str
-    again_seconds: float = (
-        0.0  # time after which a retry may succeed if the owner stays silent; 0: a retry does not help
-    )
+    def headers(self) -> dict[str, str]:
+        """Headers of the reply to an init."""
+        headers = {h.REASON: self.reason.value, h.MESSAGE: sentence(str(self))}
+        return {**headers, h.TRACE: self.trace_id} if self.trace_id else headers
 
 
 class Acquisition:
@@ -70,70 +76,41 @@ class Acquisition:
         self.staleness = StalenessTracker()
         self._recovering: set[str] = set()  # documents that are being restored from journals
 
-    async def take(self, document_id: str, message: Message) -> AcquiredDocument | AcquisitionDeclined:
-        """Acquire the document of an init, or reply with the reason why not."""
+    async def take(self, document_id: str, message: Message) -> Lease:
+        """Acquire the document of an init. Raises NotAcquired, TransportError."""
         try:
             operation_id = message.data.decode("ascii")
         except UnicodeDecodeError:
-            return await self._no(message, "the operation id is not ASCII")
+            raise NotAcquired("the operation id is not ASCII") from None
+        if operation_id and not is_token(operation_id):
+            raise NotAcquired("the operation id is not a token")
+        expected = message.headers.get(h.EXPECTED)
         try:
-            if operation_id and not is_token(operation_id):
-                return await self._no(message, "the operation id is not a token")
-            expected = message.headers.get(h.EXPECTED)
             if operation_id and expected is None:
                 entry = await self._context.statuses.read(document_id)
             else:
                 operation_id = operation_id or self._context.new_id()
                 existing = h.EXISTING in message.headers
                 entry = await self._moved(document_id, operation_id, none=expected == "0", existing=existing)
-            return await self._acquire(document_id, entry, operation_id, message)
-        except _NotNow as why:
-            return await self._no(message, str(why), why.again_seconds, trace=why.trace, reason=why.reason)
+            return await self._acquire(document_id, entry, operation_id)
         except WrongLastSequence:
-            return await self._no(message, "another client or server changed the status first")
+            raise NotAcquired("another client or server changed the status first") from None
         except OutcomeUnknown as error:
-            return await self._no(message, str(error))
-
-    async def decline(
-        self, reply: str, why: str, *, trace: str = "", reason: Reason = Reason.CONFLICT
-    ) -> None:
-        """Decline an init; with a trace id if the document is in ERROR."""
-        if not reply:
-            return
-        headers = {h.REASON: reason.value, h.MESSAGE: sentence(why)}
-        if trace:
-            headers[h.TRACE] = trace
-        try:
-            await self._context.transport.bus.publish(reply, headers=headers)
-        except TransportError as error:
-            log.debug("cannot decline an init", problem=str(error))
-
-    async def _no(
-        self,
-        message: Message,
-        why: str,
-        again_seconds: float = 0.0,
-        *,
-        trace: str = "",
-        reason: Reason = Reason.CONFLICT,
-    ) -> AcquisitionDeclined:
-        await self.decline(message.reply, why, trace=trace, reason=reason)
-        return AcquisitionDeclined(why, again_seconds)
+            raise NotAcquired(str(error)) from error
 
     async def _acquire(
         self,
         document_id: str,
         entry: StatusEntry | None,
         operation_id: str,
-        message: Message,
-    ) -> AcquiredDocument | AcquisitionDeclined:
+    ) -> Lease:
         context = self._context
         first = entry is not None and rules.begins_series(entry)
         known = NO_FAILURES if first else context.load_notes.failures(document_id)
         journal_of = "" if entry is None or not is_token(entry.journal_of) else entry.journal_of
         match rules.answer_init(entry, operation_id, known=known, retries_max=context.settings.retries_max):
             case Decline(why):
-                return await self._no(message, why)
+                raise NotAcquired(why)
             case Condemn(failures, expected):
                 trace_id = failures.trace_id or context.new_id()
                 failed = Failed(trace_id, context.clock.wall_ns())
@@ -151,8 +128,8 @@ class Acquisition:
                     trace=trace_id,
                     failures=failures.count,
                 )
-                return await self._no(
-                    message, f"too many loads of the document failed; trace {trace_id}", trace=trace_id
+                raise NotAcquired(
+                    f"too many loads of the document failed; trace {trace_id}", trace_id=trace_id
                 )
             case Acquire(status, expected, failures, restarted):
                 sent_at = context.clock.now()
@@ -169,7 +146,9 @@ class Acquisition:
                 if first:
                     context.load_notes.forget(document_id)
                 before = rules.taken_from(entry)
-                lease = Lease(
+                if is_token(before) and before != context.server_id:
+                    context.counters.took_over(document_id, before, context.clock.wall_ns())
+                return Lease(
                     document_id,
                     server_id=context.server_id,
                     operation_id=operation_id,
@@ -184,10 +163,6 @@ class Acquisition:
                     journal_of=journal_of,
                     own_journal=context.has_journal,
                 )
-                if is_token(before) and before != context.server_id:
-                    context.counters.took_over(document_id, before, context.clock.wall_ns())
-                await self._yes(message, token)
-                return AcquiredDocument(lease)
 
     def _backoff(self, document_id: str) -> float:
         """Return the pause before the load after the retry count exceeded its limit."""
@@ -195,17 +170,8 @@ class Acquisition:
         longest = min(limits.RESTART_SECONDS_MAX, limits.RESTART_SECONDS * 2.0 ** min(restarts, 30))
         return longest * (0.5 + self._context.rng.random() / 2)
 
-    async def _yes(self, message: Message, token: int) -> None:
-        if message.reply:
-            try:
-                await self._context.transport.bus.publish(
-                    message.reply, headers={h.SERVER: self._context.server_id, h.LEASE: str(token)}
-                )
-            except TransportError as error:
-                log.debug("cannot reply to an init", problem=str(error))
-
     async def _moved(self, document_id: str, operation_id: str, *, none: bool, existing: bool) -> StatusEntry:
-        """Return the STARTING that a client would write now, with the expected revision. Raises _NotNow.
+        """Return the STARTING that a client would write now, with the expected revision. Raises NotAcquired.
 
         `none`: the client saw no status. Then the status is not read: the write expects none and verifies it.
         `existing`: do not create a document that does not exist.
@@ -213,7 +179,7 @@ class Acquisition:
         context = self._context
         entry = None if none else await context.statuses.read(document_id)
         if entry is None and existing and not await self._may_exist(document_id):
-            raise _NotNow("the document does not exist", reason=Reason.NOT_FOUND)
+            raise NotAcquired("the document does not exist", reason=Reason.NOT_FOUND)
         seen = 0.0
         if entry is not None:
             seen = self.staleness.saw(document_id, entry.revision, context.clock.now())
@@ -232,26 +198,31 @@ class Acquisition:
                     journal_of=entry.journal_of,
                 )
             case Serve():
-                raise _NotNow("the document is up")
+                raise NotAcquired("the document is up")
             case Ping():
                 stale = max(0.0, context.settings.stale_seconds - seen)
-                raise _NotNow(
-                    "the owner does not reply; another server takes over when the lease is stale", stale
+                raise NotAcquired(
+                    "the owner does not reply; another server takes over when the lease is stale",
+                    again_seconds=stale,
                 )
             case Wait(seconds):
-                raise _NotNow(f"the document is starting; retry in {seconds:.1f} s", seconds)
+                raise NotAcquired(
+                    f"the document is starting; retry in {seconds:.1f} s", again_seconds=seconds
+                )
             case GiveUp(trace_id):
-                raise _NotNow(f"the document is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
+                raise NotAcquired(
+                    f"the document is in ERROR, trace {trace_id}; reset it first", trace_id=trace_id
+                )
 
     async def _may_exist(self, document_id: str) -> bool:
         """Return True if a document without a status exists, or an absent journal may have it.
 
-        The present journals first restore data of the document that NATS may have lost. Raises _NotNow.
+        The present journals first restore data of the document that NATS may have lost. Raises NotAcquired.
         """
         if await self._is_stored(document_id):
             return True
         if document_id in self._recovering:
-            raise _NotNow("the document is being restored from journals; retry")
+            raise NotAcquired("the document is being restored from journals; retry")
         self._recovering.add(document_id)
         try:
             absent = await self._context.recover(document_id, "")
@@ -280,20 +251,3 @@ class Acquisition:
         except RequestTimeout:
             return None
         return True
-
-
-class _NotNow(Exception):
-    """The status must not be changed now; has the reason, and the time for a retry."""
-
-    def __init__(
-        self,
-        why: str,
-        again_seconds: float = 0.0,
-        *,
-        trace: str = "",
-        reason: Reason = Reason.CONFLICT,
-    ) -> None:
-        super().__init__(why)
-        self.reason = reason
-        self.again_seconds = again_seconds
-        self.trace = trace

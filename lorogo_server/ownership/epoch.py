@@ -7,6 +7,7 @@ stream contradicts the position raises the counter, and every host then reads it
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from lorogo_log import Directory, LogError, read_file, replace_file
@@ -42,6 +43,7 @@ class EpochTracker:
         self._checking = asyncio.Lock()
         self._doubts = self._settled = 0
         self._held: list[EpochWitness] = []  # of lost connections, not compared since
+        self._on_change: Callable[[], None] = lambda: None
 
     @property
     def current(self) -> int:
@@ -52,11 +54,15 @@ class EpochTracker:
         """The witness to `recall()` after a restart."""
         return self._known
 
-    def recall(self, known: EpochWitness) -> None:
-        """Set the witness that this server had before its restart.
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call this function in every later `check()` that finds another epoch."""
+        self._on_change = on_change
 
-        NATS may have lost the epoch record as well: then the next epoch is above all epochs in the journal,
-        instead of the first one again.
+    def recall(self, known: EpochWitness) -> None:
+        """Set the witness that this server had before its restart, or one above all epochs of the journals.
+
+        NATS may have lost the epoch record as well: then the next epoch is above this one, instead of the
+        first one again.
         """
         if _is_later(known.position, self._known.position):
             self._known = known
@@ -111,26 +117,9 @@ class EpochTracker:
                 tell("epoch changed", before=before, now=after.epoch, sequence=after.sequence)
             self._known, self._settled = wanted, doubts
             self._held = [witness for witness in self._held if witness not in held]
+            if after.epoch != before:
+                self._on_change()
             return after.epoch != before
-
-    async def raise_above(self, epoch: int) -> None:
-        """Start an epoch above all epochs in journals, for a stream recreated after a loss."""
-        async with self._checking:
-            for _ in range(_TRIES):
-                stored = await self._statuses.last(subjects.EPOCH_KEY)
-                recorded = _decode(stored) or self._known
-                if recorded.position.epoch > epoch:
-                    self._known = recorded
-                    return
-                wanted = EpochWitness(replace(recorded.position, epoch=epoch + 1))
-                revision = 0 if stored is None else stored.sequence
-                try:
-                    await self._statuses.append(subjects.EPOCH_KEY, _encode(wanted), expected_last=revision)
-                except (WrongLastSequence, OutcomeUnknown):
-                    continue
-                self._known = wanted
-                return
-            raise OutcomeUnknown("cannot raise the epoch")
 
     async def _judge(self, recorded: EpochWitness | None) -> EpochWitness:
         """Return the wanted epoch record: the highest epoch, one higher if the stream lost messages."""

@@ -93,7 +93,7 @@ class Lease:
         """Make a lease from the acquiring write.
 
         Args:
-            failures: Failures of the document before this load.
+            failures: Failures of the document before this load; none once it is UP.
             wait_seconds: Pause before the load.
             journal_of: Server whose journal may hold more than NATS, from the status; "": none.
             own_journal: This server has a journal, and compares the other one before it writes UP.
@@ -137,7 +137,7 @@ class Lease:
     def go_up(self) -> None:
         """Write UP from now on: the document is loaded."""
         if not self.ended:
-            self.stage, self.served = LeaseStage.UP, True
+            self.stage, self.served, self.failures = LeaseStage.UP, True, NO_FAILURES
 
     def connection_lost(self) -> None:
         """Treat the lease as unconfirmed."""
@@ -202,7 +202,7 @@ class Lease:
         """Send a renewal without waiting for it."""
         if self.ended:
             return
-        value, failures = encode(self._status()), self._failures_now()
+        value = encode(self._status())
         self._sent = _Sent(self.revision, self._clock.now(), value)
         await self._statuses.write_unconfirmed(
             self.document_id,
@@ -211,8 +211,8 @@ class Lease:
             server=self.server_id,
             lease=self.token,
             head=self.head,
-            trace=failures.trace_id,
-            failures=failures.count,
+            trace=self.failures.trace_id,
+            failures=self.failures.count,
             journal_of=self._journal_now(),
         )
 
@@ -228,18 +228,10 @@ class Lease:
             for _ in range(_TRIES):
                 if self.ended:
                     raise LeaseLost("the document was released")
-                sent_at, failures = self._clock.now(), self._failures_now()
+                sent_at = self._clock.now()
                 try:
-                    revision = await self._statuses.write(
-                        self.document_id,
-                        self._status(),
-                        expected_revision=self.revision,
-                        server=self.server_id,
-                        lease=self.token,
-                        head=self.head,
-                        trace=failures.trace_id,
-                        failures=failures.count,
-                        journal_of=self._journal_now(),
+                    revision = await self._write(
+                        self._status(), failures=self.failures, journal_of=self._journal_now()
                     )
                 except WrongLastSequence:
                     await self._reread()
@@ -275,16 +267,9 @@ class Lease:
         for _ in range(_TRIES):
             if self.view is StatusView.INTERRUPTED and not await self._still_ours():
                 return  # another server has written the status
+            journal_of = "" if self._compared and not owed else self._journal_now()
             try:
-                await self._statuses.write(
-                    self.document_id,
-                    Down(self._clock.wall_ns()),
-                    expected_revision=self.revision,
-                    server=self.server_id,
-                    lease=self.token,
-                    head=self.head,
-                    journal_of="" if self._compared and not owed else self._journal_now(),
-                )
+                await self._write(Down(self._clock.wall_ns()), journal_of=journal_of)
                 return
             except WrongLastSequence:
                 self.view = StatusView.INTERRUPTED
@@ -293,15 +278,21 @@ class Lease:
         """Write a failed load with its trace id if this lease still owns the status."""
         if self.lost or (self.view is StatusView.INTERRUPTED and not await self._still_ours()):
             return
-        await self._statuses.write(
+        starting = Starting(self.operation_id, self.retry_count, self._clock.wall_ns())
+        await self._write(starting, failures=failures, journal_of=self.journal_of)
+
+    async def _write(self, status: Status, *, failures: Failures = NO_FAILURES, journal_of: str) -> int:
+        """Write a status of this lease over the known revision; return the new one."""
+        return await self._statuses.write(
             self.document_id,
-            Starting(self.operation_id, self.retry_count, self._clock.wall_ns()),
+            status,
             expected_revision=self.revision,
             server=self.server_id,
             lease=self.token,
+            head=self.head,
             trace=failures.trace_id,
             failures=failures.count,
-            journal_of=self.journal_of,
+            journal_of=journal_of,
         )
 
     async def _still_ours(self) -> bool:
@@ -385,9 +376,6 @@ class Lease:
 
     def _journal_now(self) -> str:
         return self.server_id if self._compared else self.journal_of
-
-    def _failures_now(self) -> Failures:
-        return NO_FAILURES if self.stage is LeaseStage.UP else self.failures
 
     def _status(self) -> Status:
         if self.stage is LeaseStage.UP:

@@ -60,10 +60,8 @@ class LoadNotes:
         self._directory: Directory | None = None
         self._spawn: Callable[[Work], None] | None = None
         self._saving = asyncio.Lock()
-        self._changes = self._saved = 0
-        self._scheduled = False  # a save is about to begin
+        self._changed = False  # since the last save
         self._entry = asyncio.Lock()  # loads begin in the order of the calls
-        self._alone = ""  # document that is being loaded alone
         self._ended = asyncio.Event()
 
     async def open(self, directory: Directory, spawn: Callable[[Work], None]) -> None:
@@ -84,7 +82,7 @@ class LoadNotes:
                 record = self._of(document_id)
                 self._put(document_id, replace(record, shared_ends=record.shared_ends + 1))
         if loading:
-            self._changes += 1
+            self._changed = True
             await self.save()  # otherwise the next start would count the same end again
 
     def failures(self, document_id: str) -> Failures:
@@ -98,13 +96,12 @@ class LoadNotes:
         `failures` are those of the document so far. The caller must call `end`, also after an exception.
         """
         async with self._entry:
-            alone = self._of(document_id).shared_ends >= _SHARED_ENDS_MIN
-            while self._alone or (alone and self._loading):
+            alone = self._loads_alone(document_id)
+            while self._loading and (alone or any(map(self._loads_alone, self._loading))):
                 self._ended.clear()
                 await self._ended.wait()
             self._loading.add(document_id)
             if alone:
-                self._alone = document_id
                 log.warning(
                     "loading a document alone: processes ended during its loads", document=document_id
                 )
@@ -113,45 +110,41 @@ class LoadNotes:
                 document_id,
                 replace(self._of(document_id), failures=failures.count, trace_id=failures.trace_id),
             )
-        self._changes += 1
+        self._changed = True
         await self.save()
 
     def end(self, document_id: str) -> None:
         """Note the end of a load, successful or not."""
         self._loading.discard(document_id)
-        if self._alone == document_id:
-            self._alone = ""
         self._ended.set()
-        self._changed()
+        self._save_soon()
 
     def failed(self, document_id: str, failures: Failures) -> None:
         """Note a failed load, which `failures` includes."""
         record = replace(self._of(document_id), failures=failures.count, trace_id=failures.trace_id)
         self._put(document_id, record)
-        self._changed()
+        self._save_soon()
 
     def forget(self, document_id: str) -> None:
         """Drop the record, since the document is UP or a new series of attempts begins."""
         if self._records.pop(document_id, None) is not None:
-            self._changed()
+            self._save_soon()
 
     def restarted(self, document_id: str) -> int:
         """Note a restart of the retry count; return the number of earlier restarts."""
         record = self._of(document_id)
         self._put(document_id, replace(record, restarts=record.restarts + 1))
-        self._changed()
+        self._save_soon()
         return record.restarts
 
     async def save(self) -> None:
         """Write changed notes; loads that begin or end meanwhile share the next write."""
-        self._scheduled = False
         if self._directory is None:
             return
-        wanted = self._changes
         async with self._saving:
-            if self._saved >= wanted:
-                return
-            self._saved = self._changes
+            if not self._changed:
+                return  # the write that this one waited for had the changes
+            self._changed = False
             try:
                 await asyncio.to_thread(
                     replace_file, self._directory, _NAME, _encode(self._loading, self._records), sync=False
@@ -168,11 +161,13 @@ class LoadNotes:
         while len(self._records) > _RECORDS_MAX:
             del self._records[next(iter(self._records))]
 
-    def _changed(self) -> None:
-        self._changes += 1
-        if self._spawn is not None and not self._scheduled:
-            self._scheduled = True
+    def _save_soon(self) -> None:
+        self._changed = True
+        if self._spawn is not None:
             self._spawn(self.save())
+
+    def _loads_alone(self, document_id: str) -> bool:
+        return self._of(document_id).shared_ends >= _SHARED_ENDS_MIN
 
 
 def _encode(loading: set[str], records: dict[str, LoadRecord]) -> bytes:

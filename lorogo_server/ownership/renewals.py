@@ -51,6 +51,13 @@ class Renewals:
         self._push(lease)
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Renew every lease now: after a reconnect, that confirms them with the stream leader."""
+        now = self._clock.now()
+        self._due = [(now, number, lease) for _, number, lease in self._due]
+        heapq.heapify(self._due)
+        self._wake.set()
+
     async def run(self) -> None:
         """Renew leases until cancelled."""
         while True:

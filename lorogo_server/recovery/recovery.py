@@ -143,7 +143,7 @@ class DocumentRecovery:
         async with self._checking:
             connections = self._connections
             if self._checked != connections:
-                await self._context.check_epoch()
+                await self._context.epochs.check()
                 await self._reconciler.look_for_doubt()
                 await self._ask()  # servers that came meanwhile do not know this one, nor it them
                 self._checked = connections

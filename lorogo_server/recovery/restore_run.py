@@ -23,10 +23,11 @@ from lorogo_protocol.journal.records import ANSWERS_KEY
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import subjects
+from lorogo_protocol.position import Position
 from lorogo_server import streams
 from lorogo_server.document.loading import LoadRequest, load
 from lorogo_server.journal.record_sorter import DocumentRecords, SortFiles
-from lorogo_server.ownership.epoch import EpochTracker
+from lorogo_server.ownership.epoch import EpochTracker, EpochWitness
 from lorogo_server.recovery.restore import Gathered, Rebuilt, gather, rebuild
 from lorogo_server.recovery.restore_sources import RestoreSource, judge
 from lorogo_server.settings import ServerSettings
@@ -338,9 +339,9 @@ class _Storing:
         """Streams, and an epoch that no journal knows: the sequences begin anew. Leases begin above."""
         guarded = self._transport.bus.guarded or None
         await streams.ensure(self._transport, self._settings, self._clock, guarded=guarded, above=lease)
-        await self._epochs.check()
         if self._empty:
-            await self._epochs.raise_above(epoch)
+            self._epochs.recall(EpochWitness(Position(epoch + 1)))
+        await self._epochs.check()
 
     async def _there(self, document_id: str) -> bool:
         return (

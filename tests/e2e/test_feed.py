@@ -34,7 +34,7 @@ from lorogo_protocol.journal.records import ANSWERS_KEY
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.journals import in_memory
-from tests.server.support import QUICK
+from tests.server.support import QUICK, services_of
 
 SECONDS = 10.0
 PATIENT = ClientSettings(feed_patience_seconds=0.5, feed_search_seconds=0.2, retry_seconds_max=0.2)
@@ -170,7 +170,7 @@ async def test_what_servers_note_of_themselves_is_no_part_of_a_feed(world: World
         await write(session, f"{turn}x", f"{turn}y")
         for server in servers:
             server.context.ack_metrics.acked(turn)
-            server._scheduler.record_answers()
+            await services_of(server).record_answers()
         async with client.feed(since=position or 0) as feed:
             items += await some(feed, 2)
             await nothing(feed)

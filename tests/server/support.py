@@ -17,6 +17,8 @@ from lorogo_protocol.messages.chunks import Chunk
 from lorogo_protocol.messages.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Starting, Up
 from lorogo_server import Server, ServerSettings
+from lorogo_server.journal.replication import JournalReplicas
+from lorogo_server.journal_services import JournalServices
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Message, Transport
@@ -30,6 +32,19 @@ QUICK = ServerSettings(
     renew_seconds=0.2, lease_seconds=0.6, stale_seconds=0.9, pending_seconds=1.0, unfinished_seconds=1.0
 )
 WAIT = 10.0
+
+
+def services_of(server: Server) -> JournalServices:
+    """The services of a server's journal, which it has."""
+    assert server.journal_services is not None
+    return server.journal_services
+
+
+def replicas_of(server: Server) -> JournalReplicas:
+    """The journals of other servers that a server replicates."""
+    replicas = services_of(server).replicas
+    assert replicas is not None
+    return replicas
 
 
 class Probe:

@@ -21,13 +21,14 @@ from lorogo_pipeline.jobs.fleet_report import (
 )
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.replies import Ack
+from lorogo_protocol.position import Position
 from lorogo_protocol.status import Starting, Up
 from lorogo_server import ServerSettings
 from lorogo_server.compaction import compaction
 from lorogo_server.compaction.purges import purge_prefix
 from lorogo_server.identity import HomeInUse
 from lorogo_server.journal.disk_journal import JournalStopped
-from lorogo_server.ownership.epoch import EpochTracker
+from lorogo_server.ownership.epoch import EpochTracker, EpochWitness
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats
@@ -311,7 +312,8 @@ async def test_another_epoch_stops_the_purge(world: World, monkeypatch: pytest.M
 
     async def rewind() -> None:
         await epochs.check()
-        await epochs.raise_above(epochs.current)
+        epochs.recall(EpochWitness(Position(epochs.current + 1)))
+        await epochs.check()
 
     just_before_the_purge(monkeypatch, rewind)
     report = await compact_fleet(world.url, world.options())

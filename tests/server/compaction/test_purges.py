@@ -9,7 +9,7 @@ from lorogo_protocol.status import Down
 from lorogo_server import Server
 from lorogo_server.compaction import compaction
 from lorogo_server.compaction.purges import PurgeCandidate, PurgeRefused, purge_one, purge_prefix
-from lorogo_server.registry import NotAcquired
+from lorogo_server.ownership.acquisition import NotAcquired
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import NoResponders
 from tests.journals import in_memory

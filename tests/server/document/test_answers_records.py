@@ -29,7 +29,7 @@ from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.rpc.calls import Caller
 from tests.journals import TestDisk
-from tests.server.support import QUICK, WAIT, Probe, Writer, until
+from tests.server.support import QUICK, WAIT, Probe, Writer, services_of, until
 
 DATA = Path("data")
 
@@ -79,7 +79,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def answers_recorded(server: Server) -> None:
     """The minute is over, and what was answered in it on the disk."""
-    server._scheduler.record_answers()
+    await services_of(server).record_answers()
     assert server.journal is not None
     await server.journal.logs[0].flush()
 
@@ -214,7 +214,7 @@ async def test_without_a_journal_nothing_is_written() -> None:
     async with Server(nats.connect(), settings) as server, Probe(nats.connect()) as probe:
         await probe.start("doc")
         await probe.accept("doc", Writer().type("a"))
-        server._scheduler.record_answers()
+        assert server.journal_services is None
         assert server.stats()["acked"] == 1
 
 
@@ -229,7 +229,7 @@ async def test_a_journal_that_stopped_takes_none_and_the_server_goes_on_to_its_e
         writer = Writer()
         await probe.accept("doc", writer.type("a"))
         disk.break_()
-        server._scheduler.record_answers()  # this write itself is what finds the disk broken
+        await services_of(server).record_answers()  # this write itself is what finds the disk broken
 
         async def stopped() -> bool:
             return server.journal is not None and bool(server.journal.stopped)
@@ -237,11 +237,22 @@ async def test_a_journal_that_stopped_takes_none_and_the_server_goes_on_to_its_e
         await until(stopped)
         await until(lambda: _closed(server))
         server.context.ack_metrics.refused(Reason.NOT_OWNER)
-        server._scheduler.record_answers()
+        await services_of(server).record_answers()
     assert [one.reasons for one in answers_in(Reader.open(DATA / "journal" / "00", storage=disk))] == [{}]
-    kept = server.context.ack_metrics.take(SystemClock().wall_ns())
-    assert kept is not None
+    (kept,) = left_of(server)
     assert (kept.acked, kept.reasons) == (0, {"not-owner": 1})
+
+
+def left_of(server: Server) -> list[AnswersRecord]:
+    """The record that the server would write now, if any."""
+    found: list[AnswersRecord] = []
+
+    def write(record: AnswersRecord) -> bool:
+        found.append(record)
+        return True
+
+    server.context.ack_metrics.report(SystemClock().wall_ns(), write)
+    return found
 
 
 async def _closed(server: Server) -> bool:
@@ -396,9 +407,8 @@ async def test_an_erasure_leaves_them(world: World) -> None:
 
         await until(erased)
         assert world.answers() == before
-        assert server._segment_upkeep is not None
-        await server._segment_upkeep.on_erased(ANSWERS_KEY.decode())  # no request can have erased them
-        await server._segment_upkeep.run_once()
+        await services_of(server).upkeep.on_erased(ANSWERS_KEY.decode())  # no request can have erased them
+        await services_of(server).upkeep.run_once()
         assert world.answers() == before
 
 
@@ -407,15 +417,13 @@ async def test_old_ones_expire_with_their_segments(world: World) -> None:
     settings = replace(QUICK, journal_keep_bytes=1)
     async with world.serving(settings) as server:
         assert server.journal is not None
-        assert server._segment_upkeep is not None
         for number in range(3):
             server.context.ack_metrics.acked(number)
             await answers_recorded(server)
             await server.journal.logs[0].rotate()
 
         async def expired() -> bool:
-            assert server._segment_upkeep is not None
-            await server._segment_upkeep.run_once()
+            await services_of(server).upkeep.run_once()
             return len(world.answers()) < 3
 
         await until(expired)
@@ -434,8 +442,7 @@ async def test_they_are_shipped_and_read_from_the_archive(world: World, tmp_path
         await answers_recorded(server)
 
         async def shipped() -> bool:
-            assert server._segment_upkeep is not None
-            await server._segment_upkeep.run_once()
+            await services_of(server).upkeep.run_once()
             folder = archive / "server-0" / "00"
             return folder.is_dir() and bool(answers_in(Reader(FileStorage().directory(folder, create=False))))
 

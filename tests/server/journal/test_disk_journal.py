@@ -43,7 +43,7 @@ from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
 from tests.journals import TestDisk
-from tests.server.support import QUICK, Probe, Writer, so, until
+from tests.server.support import QUICK, Probe, Writer, services_of, so, until
 
 DATA = Path("data")
 
@@ -351,7 +351,7 @@ async def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
         await probe.accept("doc", Writer().type("hello"))
         await _unload(server)
         assert server.journal is not None
-        await server._scheduler.save_coverage()
+        await services_of(server).save_coverage()
         names = ("epoch", "ledger")
         before = {name: (tmp_path / "journal" / name).read_bytes() for name in names}
         with pytest.raises(JournalStopped):

@@ -45,7 +45,7 @@ class Full:
         await self.probe.put("doc", parts)
 
         async def noticed() -> bool:
-            return server.full and not server.hosts
+            return server.readiness.full and not server.hosts
 
         await until(noticed)
         return parts[0].log_id
@@ -75,7 +75,11 @@ async def test_a_server_goes_on_when_its_disk_has_room(world: Full, partitions: 
     log_id = await world.fill(server, disk)
     assert isinstance((await world.probe.status("doc")).status, Down)
     assert world.probe.replies.empty()
-    assert (server.ready, server.broken, server.hindrances) == (False, False, ("journal-full",))
+    assert (server.ready, server.readiness.broken, server.readiness.hindrances) == (
+        False,
+        False,
+        ("journal-full",),
+    )
     (first, *_) = health(server.stats(), 0)
     assert first.startswith("JOURNAL FULL (the journal waits for room: no space left on the disk of one/")
     disk.full = False
@@ -130,7 +134,7 @@ async def test_another_server_takes_the_documents_and_every_init(world: Full) ->
     two, _ = await world.server("two")
 
     async def steps_aside() -> bool:
-        return one._init_subscription is None
+        return one._inits is not None and not one._inits.active
 
     await until(steps_aside)
     for number in range(10):
@@ -170,7 +174,7 @@ async def test_a_real_disk_is_filled_and_freed(tmp_path: Path) -> None:
             await probe.start("doc")
             await probe.accept("doc", writer.type("before "))
             await asyncio.to_thread(disk.fill)
-            while not server.full:
+            while not server.readiness.full:
                 await probe.put("doc", probe.split(writer.type("x" * 20_000)))
                 await asyncio.sleep(0)
             disk.free()

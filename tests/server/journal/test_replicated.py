@@ -21,7 +21,7 @@ from lorogo_server.journal.replication import chosen
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.rpc.discovery import find_servers
 from tests.log.full_disk import FullDisk
-from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.support import QUICK, Probe, Writer, replicas_of, until
 
 REPLICATED = replace(QUICK, durability="replicated", journal_segment_bytes=1 << 20)
 names = st.lists(st.text("abcdef", min_size=1, max_size=6), unique=True, max_size=8)
@@ -184,8 +184,7 @@ async def test_a_copy_on_the_same_disk_is_none(tmp_path: Path) -> None:
         parts = probe.split(Writer().type("hello"))
         await probe.put("doc", parts)
         for server in (one, two):
-            assert server._replicas is not None
-            await server._replicas.update(await find_servers(server.context.transport.bus))
+            await replicas_of(server).update(await find_servers(server.context.transport.bus))
             assert server.stats()["copies"] == []
         assert await probe.value("doc") == {"body": "hello"}
         assert probe.replies.empty()

@@ -26,7 +26,7 @@ from lorogo_server.recovery.restore_sources import find
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.support import QUICK, Probe, Writer, services_of, until
 
 _names = itertools.count()
 
@@ -76,8 +76,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def kept(server: Server) -> SegmentUpkeep:
-    assert server._segment_upkeep is not None
-    return server._segment_upkeep
+    return services_of(server).upkeep
 
 
 async def fill(world: World, document_id: str, *words: str) -> Writer:
@@ -218,8 +217,8 @@ async def test_servers_that_run_erase_at_once_and_believe_only_the_tombstone(wor
         one.hosts["secret"].stop("moved")
         await until(lambda: _gone(one, "secret"))
         async with world.serving("two") as two:
-            assert one._init_subscription is not None
-            await one._init_subscription.close()  # the first takes no more
+            assert one._inits is not None
+            await one._inits.close()  # the first takes no more
             await world.probe.start("secret")
             assert "secret" in two.hosts
             await world.probe.bus.publish(subjects.erased("safe"))
@@ -458,7 +457,7 @@ async def test_a_document_that_is_open_while_its_records_expire_is_journalled_ag
         assert server.journal is not None
         await server.journal.logs[0].rotate()
         await fill(world, "other", "x")
-        server._journal_expired(world.clock.wall_ns() + 1)
+        services_of(server).expired(world.clock.wall_ns() + 1)
 
         async def again() -> bool:
             return any(isinstance(one, BaseRecord) for one in world.journalled("one", "minutes"))

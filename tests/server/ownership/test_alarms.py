@@ -13,7 +13,7 @@ from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.epoch import EpochWitness, recalled, remember
 from lorogo_testing.memory_nats import MemoryNats
 from tests.server.journal.test_replicated import fleet
-from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.support import QUICK, Probe, Writer, replicas_of, until
 
 
 async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
@@ -29,9 +29,8 @@ async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
                 return bool(stranger.stats()["copies_trouble"]) and "is not replicated" in caplog.text
 
             await until(reported)
-            assert stranger._replicas is not None
             for _ in range(3):
-                stranger._replicas._log_problems()
+                replicas_of(stranger)._log_problems()
     warnings = [words for words in caplog.messages if "is not replicated" in words]
     assert any("server='one'" in words for words in warnings)
     assert len(set(warnings)) == len(warnings)

@@ -11,6 +11,7 @@ from lorogo_server.ownership.lease import Lease
 from lorogo_server.ownership.renewals import Renewals
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.tasks import Work
+from tests.server.support import until
 from tests.server.worlds import World
 
 
@@ -64,6 +65,21 @@ async def test_none_is_renewed_long_before_it_is_due() -> None:
     assert await renewed_at(10, 2.6) == 0
     assert await renewed_at(1000, 2.6) == 0
     assert await renewed_at(1000, 3.0) == 1000
+
+
+async def test_all_are_renewed_at_once_after_a_reconnect() -> None:
+    """No lease waits for its next renewal."""
+    clock, renewed = StillClock(), list[float]()
+    renewals = Renewals(clock, random.Random(1), 3.0, not_spawned)
+    for _ in range(10):
+        renewals.add(cast(Lease, Counted(clock, renewed)))
+    renewals.hurry()
+    running = asyncio.create_task(renewals.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert len(renewed) == 10
 
 
 async def test_many_are_renewed_together() -> None:
@@ -151,7 +167,13 @@ async def test_leases_that_a_reconnect_does_not_confirm_are_one_line_of_the_log(
 
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, logger="lorogo_server"):
         patch.setattr(Lease, "confirm", unconfirmed)
-        await server._registry.confirm()
+        server._registry.doubt()
+        server._registry.reconnected()
+
+        async def logged() -> bool:
+            return any("unconfirmed" in line for line in caplog.messages)
+
+        await until(logged)
     lines = [line for line in caplog.messages if "unconfirmed" in line]
     assert len(lines) == 1
     assert "documents=3" in lines[0]

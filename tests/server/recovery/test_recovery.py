@@ -24,8 +24,8 @@ from lorogo_server.compaction.compaction import CompactionFailed
 from lorogo_server.document import startup
 from lorogo_server.document.host import Host
 from lorogo_server.document.loading import DocumentLoadFailed
+from lorogo_server.ownership.acquisition import NotAcquired
 from lorogo_server.recovery.reconcile import Reconciler
-from lorogo_server.registry import NotAcquired
 from lorogo_testing.memory_nats import MemoryTransport
 from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import Message
