@@ -2,17 +2,14 @@
 
 import itertools
 import random
-from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lorogo_protocol.access.grants import Subjects
 from lorogo_testing.fault_model import BrokerObserver, FaultModel
-from lorogo_transport.ports import Message
+from lorogo_transport.ports import Handler, Message
 from lorogo_transport.rpc.reply_rule import ReplyRule
-
-Handler = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
+Handler = Callable[["Message"], None]
 
 
 class Message(NamedTuple):
@@ -164,9 +165,7 @@ class Bus(Protocol):
         Raises NoResponders, RequestTimeout, Disconnected, TooLarge, PermissionDenied.
         """
 
-    async def subscribe(
-        self, subject: str, handler: Callable[[Message], None], *, queue: str = ""
-    ) -> SubjectSubscription:
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> SubjectSubscription:
         """Subscribe; effective after `barrier()` or the answer to a later request. Survives reconnects."""
 
     async def barrier(self, timeout: float = 5.0) -> None:

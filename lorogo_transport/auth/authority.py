@@ -17,7 +17,7 @@ from lorogo_protocol.access.tokens import Keys, Token, TokenRefused
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import Clock
-from lorogo_transport.listeners import ConnectionListeners, Listener
+from lorogo_transport.listeners import Listeners
 from lorogo_transport.ports import Transport
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -48,7 +48,7 @@ class Authority:
         self._remembered_max = remembered_max
         self._revocations = None if transport is None else Revocations(transport, clock)
         self._remembered: OrderedDict[bytes, Token] = OrderedDict()
-        self._listeners = ConnectionListeners()
+        self._listeners: Listeners[()] = Listeners()
         self._task: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] = lambda: None
 
@@ -102,7 +102,7 @@ class Authority:
             and not self._revoked(token)
         )
 
-    def watch(self, listener: Listener) -> Callable[[], None]:
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call `listener` when keys or revocations change; returns a function that stops it.
 
         Check `is_valid` again then. Expiry is not reported: the token has its expiry time.

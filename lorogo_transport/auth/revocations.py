@@ -34,7 +34,7 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
-from lorogo_transport.listeners import ConnectionListeners, Listener
+from lorogo_transport.listeners import Listeners
 from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -93,7 +93,7 @@ class Revocations:
         self._kept_by: dict[str, int] = {}  # server id: the last sequence that its disk has
         self._read_at: float | None = None  # start of the last successful read
         self._problem = ""
-        self._listeners = ConnectionListeners()
+        self._listeners: Listeners[()] = Listeners()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
@@ -149,7 +149,7 @@ class Revocations:
                 return True
         return False
 
-    def watch(self, listener: Listener) -> Callable[[], None]:
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call `listener` whenever the list changes; returns a function that stops it."""
         return self._listeners.add(listener)
 
