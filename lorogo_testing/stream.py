@@ -99,12 +99,6 @@ class MemoryStream:
                 return
             position = batch[-1].sequence + 1
 
-    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        for stored in await self._ask(
-            lambda store, now: store.newest(pattern, now, self._lag()), _READ_SECONDS
-        ):
-            yield stored
-
     async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for stored in await self._ask(
             lambda store, now: store.newest_of(subjects, now, self._lag()), _READ_SECONDS

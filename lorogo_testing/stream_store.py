@@ -114,10 +114,6 @@ class StreamStore:
                 return messages[:index], len(messages) - index
         return messages[:messages_max], max(0, len(messages) - messages_max)
 
-    def newest(self, pattern: str, now_ns: int, lag: int = 0) -> list[StoredMessage]:
-        self._expire(now_ns)
-        return self.newest_of(self._matching(pattern, self._behind(lag)), now_ns, lag)
-
     def newest_of(self, subjects: Iterable[str], now_ns: int, lag: int = 0) -> list[StoredMessage]:
         self._expire(now_ns)
         behind = self._behind(lag)

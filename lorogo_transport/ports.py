@@ -221,9 +221,6 @@ class Stream(Protocol):
         Memory is bounded: at most a few MiB are in flight.
         """
 
-    def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        """Yield the last message of every matching subject, in any order (multi-last direct get)."""
-
     def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         """Yield the last message of each of these subjects, in any order; no wildcards."""
 

@@ -78,7 +78,7 @@ async def _affirm(host: Host) -> None:
     if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
         facts = replace(loaded.facts, deleted_by=host.lease.token)
         try:
-            head = await snapshots.put_facts_on(loaded.snapshot, host.document_id, facts.render())
+            head = await snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         except (WrongLastSequence, OutcomeUnknown) as error:
             host.request_reload()
             raise Refused(Reason.BUSY, "the outcome of the deletion is unknown; retry") from error
@@ -186,9 +186,7 @@ async def restore(host: Host) -> int:
             cutoff=loaded.follower.position,
         )
         try:
-            await context.snapshots.put_facts(
-                host.document_id, facts.render(), expected_revision=loaded.snapshot.revision
-            )
+            await context.snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         except (WrongLastSequence, OutcomeUnknown) as error:
             host.request_reload()
             raise Refused(Reason.BUSY, "the outcome of the restore is unknown; retry") from error

@@ -39,7 +39,7 @@ from lorogo_transport.stores import topology
 
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
-_BATCH_SUBJECTS = 500  # the server refuses a multi-last with more than 1024 results
+_BATCH_SUBJECTS = 500  # the server refuses a multi-last of more than 1024
 _READ_SECONDS = 5.0  # the longest silence within a batch
 _POLL_SECONDS = 0.02  # between reads that look for an unconfirmed message
 _FULL_SECONDS = 1.0  # before a check whether the stream is full
@@ -137,16 +137,6 @@ class JetStreamStream:
                 return
             position = messages[-1].sequence + 1
 
-    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        try:
-            async for stored in self._multi_last([pattern]):
-                yield stored
-            return
-        except _TooManyResults:
-            pass  # raised before the first result, so nothing was yielded
-        async for stored in self.newest_of(list(await self.subjects(pattern, timeout=_READ_SECONDS))):
-            yield stored
-
     async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for start in range(0, len(subjects), _BATCH_SUBJECTS):
             async for stored in self._multi_last(subjects[start : start + _BATCH_SUBJECTS]):
@@ -243,11 +233,11 @@ class JetStreamStream:
             raise
         return api.stored_from_api(answer["message"])
 
-    async def _multi_last(self, patterns: Sequence[str]) -> AsyncIterator[StoredMessage]:
+    async def _multi_last(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         position, up_to = 1, 0
         while True:
             query: dict[str, Any] = {
-                "multi_last": list(patterns),
+                "multi_last": list(subjects),
                 "batch": _BATCH_MESSAGES,
                 "max_bytes": _BATCH_BYTES,
                 "seq": position,
@@ -285,10 +275,6 @@ class JetStreamStream:
         return batch
 
 
-class _TooManyResults(Exception):
-    """The multi-last matches more subjects than the server allows."""
-
-
 class _Batch:
     """The messages of one batched direct get, until its end marker."""
 
@@ -323,8 +309,6 @@ class _Batch:
                     self._fail(TransportError(f"stream {self._stream!r} sent an empty batch"))
             case "404":
                 pass  # nothing there
-            case "413":
-                self._fail(_TooManyResults())
             case "503":
                 self._fail(NoResponders(f"no server answers direct gets of stream {self._stream!r}"))
             case status:

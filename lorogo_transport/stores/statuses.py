@@ -120,10 +120,8 @@ class Statuses:
 
     async def all(self) -> AsyncIterator[tuple[str, StatusEntry]]:
         """Yield every document that has a status, in any order."""
-        async for stored in self._stream.newest(subjects.STATUS_KEYS_ALL):
-            document_id = subjects.document_of(stored.subject)
-            if stored.subject != subjects.EPOCH_KEY:
-                yield document_id, entry(stored)
+        for document_id, found in (await self.read_many(await self.names())).items():
+            yield document_id, found
 
 
 def status_of(message: Message) -> StatusEntry | None:
