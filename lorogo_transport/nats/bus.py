@@ -30,6 +30,7 @@ from lorogo_transport.nats.login import inbox_prefix
 from lorogo_transport.nats.wire import NatsConnection, NatsOptions, NatsSubscription
 from lorogo_transport.ports import Handler, Headers, Message, PermissionViolation, SubjectSubscription
 from lorogo_transport.rpc.subject_patterns import check_subject
+from lorogo_transport.tasks import cancel
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -151,9 +152,7 @@ class JetStreamBus:
             with suppress(RequestTimeout, Disconnected):
                 await self.barrier(_CLOSE_SECONDS)
         finally:
-            if self._supervisor is not None:
-                self._supervisor.cancel()
-                await asyncio.gather(self._supervisor, return_exceptions=True)
+            await cancel(self._supervisor)
             wire = self._wire
             if wire is not None:
                 self._on_lost(wire, Disconnected("the connection was closed"))
