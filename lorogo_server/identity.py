@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
+from lorogo_transport.atomic_file import write_atomically
 
 _ID = "server-id"
 
@@ -71,22 +72,7 @@ def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:
         server_id = path.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
         server_id = new_id()
-        _write(path, server_id)
+        write_atomically(path, f"{server_id}\n".encode(), mode=0o644, replace=True)
     if not is_token(server_id):
         raise HomeUnusable(f"{path} does not contain a server id; remove the file to get a new id")
     return server_id
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file atomically, and safely against a power failure."""
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("w", encoding="ascii") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
