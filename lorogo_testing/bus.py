@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lorogo_testing.broker import Broker, BrokerSubscription, ConnectionIdentity
+from lorogo_testing.broker import BrokerSubscription, ConnectionIdentity
 from lorogo_testing.link import SimulatedLink
 from lorogo_transport.errors import (
     Disconnected,
@@ -28,6 +28,9 @@ from lorogo_transport.ports import (
 from lorogo_transport.rpc.subject_patterns import check_subject, matches
 from lorogo_transport.telemetry.logs import get_logger
 
+if TYPE_CHECKING:
+    from lorogo_testing.memory_nats import MemoryNats  # which has connections
+
 log = get_logger(__name__)
 
 T = TypeVar("T")
@@ -39,7 +42,7 @@ _CLOSE_SECONDS = 1.0
 class MemoryBus:
     """A `ports.Bus`: one connection to the broker."""
 
-    def __init__(self, world: Broker, name: str, identity: ConnectionIdentity) -> None:
+    def __init__(self, world: "MemoryNats", name: str, identity: ConnectionIdentity) -> None:
         self.world = world
         self.name = name
         self.acks_to_drop = 0
@@ -266,7 +269,8 @@ class MemoryBus:
         for deadline in self._waiting.values():
             deadline.cancel()
         self._listeners.clear()
-        self._watchers, self._refusal_watchers = Listeners(), Listeners()
+        self._watchers.clear()
+        self._refusal_watchers.clear()
         self.world.left(self)
 
     async def close(self) -> None:

@@ -1,16 +1,18 @@
 """A stream over one connection: every request travels to the in-memory broker and back."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lorogo_testing.bus import MemoryBus
-from lorogo_testing.fault_model import FaultModel
 from lorogo_testing.stream_store import StreamStore
 from lorogo_transport.errors import NoResponders, OutcomeUnknown, RequestTimeout, StreamMismatch
 from lorogo_transport.headers import expecting
 from lorogo_transport.nats import api
 from lorogo_transport.nats.streams import read_pages
 from lorogo_transport.ports import Headers, Message, StoredMessage, StreamState
+
+if TYPE_CHECKING:
+    from lorogo_testing.memory_nats import MemoryNats  # which has streams
 
 T = TypeVar("T")
 
@@ -19,28 +21,12 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _READ_SECONDS = 5.0
 
 
-class BrokerStreams(Protocol):
-    """The part of `memory_nats.MemoryNats` that a stream uses."""
-
-    @property
-    def now_ns(self) -> Callable[[], int]: ...
-
-    @property
-    def fault_model(self) -> FaultModel | None: ...
-
-    acting: str
-
-    def store(self, name: str) -> StreamStore: ...
-
-    def publish(self, message: Message, line: str = "") -> list[tuple[str, int]]: ...
-
-
 class MemoryStream:
     """A `ports.Stream` in one process."""
 
     __slots__ = ("_bus", "_name", "_world")
 
-    def __init__(self, world: BrokerStreams, bus: MemoryBus, name: str) -> None:
+    def __init__(self, world: "MemoryNats", bus: MemoryBus, name: str) -> None:
         self._world = world
         self._bus = bus
         self._name = name

@@ -26,6 +26,9 @@ class Listeners(Generic[*Facts]):
 
         return stop
 
+    def clear(self) -> None:
+        self._listeners.clear()
+
     def notify(self, *facts: *Facts) -> None:
         for listener in list(self._listeners.values()):
             try:

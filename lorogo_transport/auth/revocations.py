@@ -288,19 +288,15 @@ class Revocations:
         return kept.entry is not None and kept.entry.joined(entry) != kept.entry
 
     async def _changes_or_all(self) -> tuple[dict[str, _Kept], int, bool]:
-        again, self._reload, done = (
-            self._reload,
-            False,
-            False,
-        )  # a change during the read is for the next one
+        again, self._reload = self._reload, False  # a change during the read is for the next one
         try:
             if not again and self._position:
                 # if the last entry read is gone, it was pruned or the bucket was recreated
                 again = await self._stream.next(_KEYS_ALL, self._position) is None
             found, position = await self._read(0 if again else self._position)
-            done = True
-        finally:
-            self._reload = self._reload or (again and not done)
+        except BaseException:
+            self._reload = self._reload or again
+            raise
         return found, position, again
 
     async def _read(self, position: int) -> tuple[dict[str, _Kept], int]:

@@ -92,11 +92,6 @@ class JetStreamBus:
         return self._problem
 
     @property
-    def by_token(self) -> bool:
-        """True if connected with a token, which grants documents only."""
-        return self._options.login.token is not None
-
-    @property
     def unanswerable(self) -> int:
         return self._options.answering.refused
 

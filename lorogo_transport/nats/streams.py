@@ -57,13 +57,11 @@ _BUSY_SECONDS = 0.02  # before another attempt at a stream that is too busy to s
 class JetStreamStream:
     """A `ports.Stream` on JetStream."""
 
-    __slots__ = ("_bus", "_may_query", "_name")
+    __slots__ = ("_bus", "_name")
 
-    def __init__(self, bus: Bus, name: str, *, may_query: bool = True) -> None:
-        """`may_query`: the client may query JetStream for the reason of a missing answer."""
+    def __init__(self, bus: Bus, name: str) -> None:
         self._bus = bus
         self._name = name
-        self._may_query = may_query
 
     @property
     def name(self) -> str:
@@ -104,10 +102,9 @@ class JetStreamStream:
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
-            if self._may_query:
-                with suppress(PermissionDenied):
-                    # raises StreamMissing or Unreachable if that is the reason
-                    await self.state(timeout=timeout)
+            with suppress(PermissionDenied):
+                # raises StreamMissing or Unreachable if that is the reason
+                await self.state(timeout=timeout)
             raise
 
     async def append_unconfirmed(

@@ -54,7 +54,7 @@ STORED: tuple[Mutation, ...] = (
         """,
         """
             if isinstance(error, OutcomeUnknown):
-                return _at(head, expected_revision + 1)
+                return replace(head, revision=expected_revision + 1)
             try:
                 stored = await self._stream.last(subject)
             except TransportError:
