@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 Work = Coroutine[Any, Any, None]
@@ -55,12 +54,17 @@ async def cancel(*tasks: asyncio.Task[Any] | None) -> None:
     await asyncio.gather(*started, return_exceptions=True)
 
 
-async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event, at most so many seconds; return whether it is set."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):  # wait_for may swallow a cancellation
-            await event.wait()
-    return event.is_set()
+async def within(seconds: float | None, work: Awaitable[object]) -> bool:
+    """Run the work; return whether it ended in time. Its own errors, also a TimeoutError, are raised."""
+    deadline = asyncio.timeout(seconds)  # wait_for may swallow a cancellation
+    try:
+        async with deadline:
+            await work
+    except TimeoutError:
+        if deadline.expired():
+            return False
+        raise
+    return True
 
 
 def _ignore(_: Exception) -> None:

@@ -18,7 +18,7 @@ from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.ports import Bus, Message
-from lorogo_transport.tasks import cancel, set_within
+from lorogo_transport.tasks import cancel, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -92,7 +92,7 @@ class ConnectionReaper:
     async def _run(self) -> None:
         seconds, failed = CHECK_SECONDS, ""
         while True:
-            woken = await set_within(self._wake, seconds)
+            woken = await within(seconds, self._wake.wait())
             seconds = RECHECK_SECONDS if woken or failed else CHECK_SECONDS
             self._wake.clear()
             try:

@@ -36,7 +36,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.listeners import Listeners
 from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
-from lorogo_transport.tasks import cancel, set_within
+from lorogo_transport.tasks import cancel, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -212,7 +212,7 @@ class Revocations:
     async def _keep(self) -> None:
         while True:
             fine = self._known and not self._problem
-            await set_within(self._changed, POLL_SECONDS if fine else RETRY_SECONDS)
+            await within(POLL_SECONDS if fine else RETRY_SECONDS, self._changed.wait())
             self._changed.clear()
             await self._try()
 

@@ -43,7 +43,7 @@ from lorogo_transport.ports import (
     StreamState,
 )
 from lorogo_transport.stores import topology
-from lorogo_transport.tasks import set_within
+from lorogo_transport.tasks import within
 
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -319,7 +319,7 @@ class _Batch:
         """Wait for the end marker; raise after `silence` seconds without a message."""
         while not self._done.is_set():
             seen = len(self.messages)
-            if not await set_within(self._done, silence) and len(self.messages) == seen:
+            if not await within(silence, self._done.wait()) and len(self.messages) == seen:
                 raise RequestTimeout(f"stream {self._stream!r} stopped answering")
         if self._failure is not None:
             raise self._failure

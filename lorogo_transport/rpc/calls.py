@@ -32,7 +32,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.headers import STATUS
 from lorogo_transport.ports import Bus, Message, PermissionViolation, SubjectSubscription
-from lorogo_transport.tasks import Tasks, Work, set_within
+from lorogo_transport.tasks import Tasks, Work, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -168,7 +168,7 @@ class Caller:
             await send_chunked(self._bus, subject, payload, call_id, reply=reply, token=token)
             while waiting.outcome is None:
                 waiting.progress.clear()
-                if not await set_within(waiting.progress, timeout):
+                if not await within(timeout, waiting.progress.wait()):
                     raise RequestTimeout(f"{whom} did not answer in {timeout:g} s")
         finally:
             del self._waiting[call_id]
