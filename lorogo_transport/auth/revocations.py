@@ -289,14 +289,15 @@ class Revocations:
 
     async def _changes_or_all(self) -> tuple[dict[str, _Kept], int, bool]:
         again, self._reload = self._reload, False  # a change during the read is for the next one
+        done = False
         try:
             if not again and self._position:
                 # if the last entry read is gone, it was pruned or the bucket was recreated
                 again = await self._stream.next(_KEYS_ALL, self._position) is None
             found, position = await self._read(0 if again else self._position)
-        except BaseException:
-            self._reload = self._reload or again
-            raise
+            done = True
+        finally:
+            self._reload = self._reload or (again and not done)
         return found, position, again
 
     async def _read(self, position: int) -> tuple[dict[str, _Kept], int]:

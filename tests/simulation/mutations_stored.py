@@ -154,7 +154,7 @@ STORED: tuple[Mutation, ...] = (
         "row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
-        begin=125,
+        begin=605,
     ),
     Mutation(
         "edits-after-deletion",
