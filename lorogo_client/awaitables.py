@@ -1,24 +1,10 @@
-"""Waiting with a deadline, and objects that can be awaited or entered."""
+"""Objects that can be awaited or entered."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
-
-
-async def within(seconds: float | None, work: Awaitable[None]) -> bool:
-    """Run the work; return whether it ended in time. Its own errors, also a TimeoutError, are raised."""
-    deadline = asyncio.timeout(seconds)
-    try:
-        async with deadline:
-            await work
-    except TimeoutError:
-        if deadline.expired():
-            return False
-        raise
-    return True
 
 
 class AwaitableContext(Generic[T]):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lorogo_log import FileStorage, replace_file
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
+from lorogo_transport.atomic_file import write_atomically
 
 _ID = "server-id"
 
@@ -72,7 +72,7 @@ def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:
         server_id = path.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
         server_id = new_id()
-        replace_file(FileStorage().directory(path.parent, create=False), path.name, f"{server_id}\n".encode())
+        write_atomically(path, f"{server_id}\n".encode(), mode=0o644, replace=True)
     if not is_token(server_id):
         raise HomeUnusable(f"{path} does not contain a server id; remove the file to get a new id")
     return server_id

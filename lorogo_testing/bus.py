@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lorogo_testing.broker import Broker, BrokerSubscription, ConnectionIdentity, Handler
+from lorogo_testing.broker import BrokerSubscription, ConnectionIdentity
 from lorogo_testing.link import SimulatedLink
 from lorogo_transport.errors import (
     Disconnected,
@@ -16,9 +16,20 @@ from lorogo_transport.errors import (
     TransportError,
 )
 from lorogo_transport.headers import STATUS, encode_headers
-from lorogo_transport.ports import NO_HEADERS, Headers, Message, PermissionViolation, SubjectSubscription
+from lorogo_transport.listeners import Listeners
+from lorogo_transport.ports import (
+    NO_HEADERS,
+    Handler,
+    Headers,
+    Message,
+    PermissionViolation,
+    SubjectSubscription,
+)
 from lorogo_transport.rpc.subject_patterns import check_subject, matches
 from lorogo_transport.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from lorogo_testing.memory_nats import MemoryNats  # which has connections
 
 log = get_logger(__name__)
 
@@ -31,14 +42,14 @@ _CLOSE_SECONDS = 1.0
 class MemoryBus:
     """A `ports.Bus`: one connection to the broker."""
 
-    def __init__(self, world: Broker, name: str, identity: ConnectionIdentity) -> None:
+    def __init__(self, world: "MemoryNats", name: str, identity: ConnectionIdentity) -> None:
         self.world = world
         self.name = name
         self.acks_to_drop = 0
         self._link = SimulatedLink(name, world.fault_model, world.context)
         self._identity = identity
         self._inbox_token = f"{name}-{next(world.ids)}"
-        self._refusal_watchers: dict[int, Callable[[PermissionViolation], None]] = {}
+        self._refusal_watchers: Listeners[PermissionViolation] = Listeners()
         self._connected = True
         self._closed = False
         self._last_broker_id = world.broker_id  # of the last connection
@@ -46,7 +57,7 @@ class MemoryBus:
         self._waiting: dict[asyncio.Future[Any], asyncio.TimerHandle] = {}
         self._listeners: dict[int, BrokerSubscription] = {}
         self._leaving: dict[int, BrokerSubscription] = {}  # closed here, but not yet at the broker
-        self._watchers: dict[int, Callable[[bool], None]] = {}
+        self._watchers: Listeners[bool] = Listeners()
 
     @property
     def max_payload(self) -> int:
@@ -149,22 +160,10 @@ class MemoryBus:
             raise
 
     def watch_connection(self, listener: Callable[[bool], None]) -> Callable[[], None]:
-        key = next(self.world.ids)
-        self._watchers[key] = listener
-
-        def stop() -> None:
-            self._watchers.pop(key, None)
-
-        return stop
+        return self._watchers.add(listener)
 
     def watch_refusals(self, listener: Callable[[PermissionViolation], None]) -> Callable[[], None]:
-        key = next(self.world.ids)
-        self._refusal_watchers[key] = listener
-
-        def stop() -> None:
-            self._refusal_watchers.pop(key, None)
-
-        return stop
+        return self._refusal_watchers.add(listener)
 
     async def call(self, operation: Callable[[], T], *, timeout: float, subject: str, size: int = 0) -> T:
         """Run `operation`, a request on `subject`, at the broker, and return its result or error."""
@@ -213,7 +212,7 @@ class MemoryBus:
         for waiting in self._waiting:
             _fail(waiting, RequestTimeout("the connection was lost before an answer came"))
         asyncio.get_running_loop().call_soon(
-            self._notify_watchers, False, context=self._link.connection_context
+            self._watchers.notify, False, context=self._link.connection_context
         )
 
     def drop(self) -> None:
@@ -257,7 +256,7 @@ class MemoryBus:
             listener.subject = self._moved(listener.subject)
             self._attach(listener)
         asyncio.get_running_loop().call_soon(
-            self._notify_watchers, True, context=self._link.connection_context
+            self._watchers.notify, True, context=self._link.connection_context
         )
 
     def kill(self, *, sent_arrives: bool) -> None:
@@ -362,8 +361,7 @@ class MemoryBus:
         if any(matches(one, subject) for one in (allowed.publish if publish else allowed.subscribe)):
             return True
         refusal = PermissionViolation(subject, publish)
-        for watcher in list(self._refusal_watchers.values()):
-            self._link.receive_in_order(lambda watcher=watcher: watcher(refusal))  # type: ignore[misc]  # this turn's
+        self._link.receive_in_order(lambda: self._refusal_watchers.notify(refusal))
         return False
 
     async def _wait(self, done: "asyncio.Future[T]", timeout: float, words: str) -> T:
@@ -387,13 +385,6 @@ class MemoryBus:
             listener.handler(message)
         except Exception:
             log.exception("message handler failed", subject=listener.subject)
-
-    def _notify_watchers(self, connected: bool) -> None:
-        for watcher in list(self._watchers.values()):
-            try:
-                watcher(connected)
-            except Exception:
-                log.exception("connection listener failed")
 
 
 def _succeed(done: "asyncio.Future[T]", result: T) -> None:

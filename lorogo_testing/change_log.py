@@ -3,10 +3,12 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from lorogo_testing.fault_model import BrokerObserver
 from lorogo_transport.ports import StoredMessage
+
+if TYPE_CHECKING:
+    from lorogo_testing.memory_nats import MemoryNats  # which has streams
 
 _CHANGES_MAX: Final = 64
 _BY_APPEND: Final = ("rollup", "limit")  # a removal that is part of an append
@@ -20,21 +22,10 @@ class ReplicaLag:
     kept: dict[str, dict[int, StoredMessage]]
 
 
-class ActingBroker(Protocol):
-    """The part of `memory_nats.MemoryNats` that the change log uses."""
-
-    @property
-    def observer(self) -> BrokerObserver | None: ...
-
-    @property
-    def acting(self) -> str:
-        """The link whose request is being served."""
-
-
 class StreamChangeLog:
     """The newest changes of one stream."""
 
-    def __init__(self, stream: str, world: ActingBroker) -> None:
+    def __init__(self, stream: str, world: "MemoryNats") -> None:
         self._stream = stream
         self._world = world
         self._changes: deque[tuple[StoredMessage | None, list[StoredMessage]]] = deque(maxlen=_CHANGES_MAX)

@@ -22,7 +22,7 @@ from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Self
 
-from lorogo_testing.broker import BrokerConnection, BrokerSubscription, ConnectionIdentity
+from lorogo_testing.broker import BrokerSubscription, ConnectionIdentity
 from lorogo_testing.bus import MemoryBus
 from lorogo_testing.change_log import StreamChangeLog
 from lorogo_testing.fault_model import BrokerObserver, FaultModel
@@ -63,7 +63,7 @@ class MemoryNats:
         self.acting = ""  # the link whose request is being served; empty: none
         self.context = copy_context()  # deliveries to the broker run here, with a fault model
         self._down_until = 0.0
-        self._connections: dict[int, BrokerConnection] = {}
+        self._connections: dict[int, MemoryBus] = {}
         self._literal: dict[str, dict[int, BrokerSubscription]] = {}
         self._patterns: dict[int, BrokerSubscription] = {}
         # by subject; cleared when a pattern is added or removed
@@ -85,7 +85,7 @@ class MemoryNats:
             bus.drop()
         return MemoryTransport(self, bus)
 
-    def left(self, connection: BrokerConnection) -> None:
+    def left(self, connection: MemoryBus) -> None:
         """Remove a connection permanently."""
         self._connections.pop(id(connection), None)
 

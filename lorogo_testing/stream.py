@@ -1,14 +1,18 @@
 """A stream over one connection: every request travels to the in-memory broker and back."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lorogo_testing.bus import MemoryBus
-from lorogo_testing.fault_model import FaultModel
-from lorogo_testing.stream_store import EXPECTED_LAST, StreamStore
+from lorogo_testing.stream_store import StreamStore
 from lorogo_transport.errors import NoResponders, OutcomeUnknown, RequestTimeout, StreamMismatch
+from lorogo_transport.headers import expecting
 from lorogo_transport.nats import api
+from lorogo_transport.nats.streams import read_pages
 from lorogo_transport.ports import Headers, Message, StoredMessage, StreamState
+
+if TYPE_CHECKING:
+    from lorogo_testing.memory_nats import MemoryNats  # which has streams
 
 T = TypeVar("T")
 
@@ -17,28 +21,12 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _READ_SECONDS = 5.0
 
 
-class BrokerStreams(Protocol):
-    """The part of `memory_nats.MemoryNats` that a stream uses."""
-
-    @property
-    def now_ns(self) -> Callable[[], int]: ...
-
-    @property
-    def fault_model(self) -> FaultModel | None: ...
-
-    acting: str
-
-    def store(self, name: str) -> StreamStore: ...
-
-    def publish(self, message: Message, line: str = "") -> list[tuple[str, int]]: ...
-
-
 class MemoryStream:
     """A `ports.Stream` in one process."""
 
     __slots__ = ("_bus", "_name", "_world")
 
-    def __init__(self, world: BrokerStreams, bus: MemoryBus, name: str) -> None:
+    def __init__(self, world: "MemoryNats", bus: MemoryBus, name: str) -> None:
         self._world = world
         self._bus = bus
         self._name = name
@@ -56,7 +44,7 @@ class MemoryStream:
         expected_last: int | None = None,
         timeout: float = 5.0,
     ) -> int:
-        message = self._bus.message(subject, data, _with_expected(headers, expected_last))
+        message = self._bus.message(subject, data, expecting(headers, expected_last))
         try:
             sequence = await self._bus.call(
                 lambda: self._append(message), timeout=timeout, subject=subject, size=len(data)
@@ -70,7 +58,7 @@ class MemoryStream:
     async def append_unconfirmed(
         self, subject: str, data: bytes, *, headers: Headers | None = None, expected_last: int | None = None
     ) -> None:
-        await self._bus.publish(subject, data, headers=_with_expected(headers, expected_last))
+        await self._bus.publish(subject, data, headers=expecting(headers, expected_last))
 
     async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._ask(lambda store, now: store.last(subject, now), timeout)
@@ -85,25 +73,8 @@ class MemoryStream:
 
         return await self._ask(look, timeout)
 
-    async def read(
-        self, subject: str, *, first: int = 1, last: int | None = None
-    ) -> AsyncIterator[StoredMessage]:
-        position = max(first, 1)
-        while last is None or position <= last:
-            batch, pending = await self._batch(subject, position)
-            for stored in batch:
-                if last is not None and stored.sequence > last:
-                    return
-                yield stored
-            if not pending:
-                return
-            position = batch[-1].sequence + 1
-
-    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        for stored in await self._ask(
-            lambda store, now: store.newest(pattern, now, self._lag()), _READ_SECONDS
-        ):
-            yield stored
+    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[StoredMessage]:
+        return read_pages(lambda position: self._batch(subject, position), first, last)
 
     async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for stored in await self._ask(
@@ -184,9 +155,3 @@ class MemoryStream:
             return question(world.store(self._name), world.now_ns())
 
         return await self._bus.call(answer, timeout=timeout, subject=f"$JS.API.STREAM.{self._name}")
-
-
-def _with_expected(headers: Headers | None, expected_last: int | None) -> Headers | None:
-    if expected_last is None:
-        return headers
-    return {**(headers or {}), EXPECTED_LAST: str(expected_last)}

@@ -9,12 +9,11 @@ from typing import Any
 
 from lorogo_testing.change_log import ReplicaLag, StreamChangeLog
 from lorogo_transport.errors import StorageFull, WrongLastSequence
-from lorogo_transport.headers import encode_headers, own_headers
+from lorogo_transport.headers import EXPECTED_LAST, encode_headers, own_headers
 from lorogo_transport.nats import api
 from lorogo_transport.ports import Headers, StoredMessage, StreamState
 from lorogo_transport.rpc.subject_patterns import matches
 
-EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 ROLLUP = "Nats-Rollup"
 _ROLLUP_DENIED = 10111
 _COVERED_MAX = 1000  # cached answers
@@ -113,10 +112,6 @@ class StreamStore:
             if taken >= bytes_max:
                 return messages[:index], len(messages) - index
         return messages[:messages_max], max(0, len(messages) - messages_max)
-
-    def newest(self, pattern: str, now_ns: int, lag: int = 0) -> list[StoredMessage]:
-        self._expire(now_ns)
-        return self.newest_of(self._matching(pattern, self._behind(lag)), now_ns, lag)
 
     def newest_of(self, subjects: Iterable[str], now_ns: int, lag: int = 0) -> list[StoredMessage]:
         self._expire(now_ns)

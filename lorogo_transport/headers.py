@@ -14,6 +14,7 @@ import re
 
 from lorogo_transport.ports import Headers
 
+EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 STATUS = ":status"
 DESCRIPTION = ":description"
 
@@ -75,6 +76,11 @@ def is_stored(headers: Headers) -> bool:
 def own_headers(headers: Headers) -> dict[str, str]:
     """Return the sender's headers, without those of NATS."""
     return {name: value for name, value in headers.items() if not name.startswith(("Nats-", ":"))}
+
+
+def expecting(headers: Headers | None, last: int | None) -> Headers | None:
+    """Add the compare-and-swap of an append: the subject's last sequence; None: any."""
+    return headers if last is None else {**(headers or {}), EXPECTED_LAST: str(last)}
 
 
 def record_bytes(subject: str, data: bytes, headers: Headers) -> int:

@@ -1,35 +1,37 @@
 """A list of callbacks for change notifications."""
 
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Generic, TypeVarTuple, Unpack
 
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-Listener = Callable[[], None]
+Facts = TypeVarTuple("Facts")
 
 
-class ConnectionListeners:
+class Listeners(Generic[*Facts]):
     """Callbacks that are called together; an exception in one does not affect the others."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener] = []
+        self._listeners: dict[object, Callable[[Unpack[Facts]], object]] = {}
 
-    def add(self, listener: Listener) -> Callable[[], None]:
+    def add(self, listener: Callable[[Unpack[Facts]], object]) -> Callable[[], None]:
         """Register a callback; returns an idempotent function that removes it."""
-        entry: Listener = lambda: listener()  # noqa: E731, PLW0108  # the same function may be added twice
+        key = object()  # the same callback may be added twice
+        self._listeners[key] = listener
 
         def stop() -> None:
-            with suppress(ValueError):
-                self._listeners.remove(entry)
+            self._listeners.pop(key, None)
 
-        self._listeners.append(entry)
         return stop
 
-    def notify(self) -> None:
-        for listener in list(self._listeners):
+    def clear(self) -> None:
+        self._listeners.clear()
+
+    def notify(self, *facts: *Facts) -> None:
+        for listener in list(self._listeners.values()):
             try:
-                listener()
+                listener(*facts)
             except Exception:  # the callback belongs to a caller
                 log.exception("listener failed")

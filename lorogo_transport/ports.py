@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
+Handler = Callable[["Message"], None]
 
 
 class Message(NamedTuple):
@@ -164,9 +165,7 @@ class Bus(Protocol):
         Raises NoResponders, RequestTimeout, Disconnected, TooLarge, PermissionDenied.
         """
 
-    async def subscribe(
-        self, subject: str, handler: Callable[[Message], None], *, queue: str = ""
-    ) -> SubjectSubscription:
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> SubjectSubscription:
         """Subscribe; effective after `barrier()` or the answer to a later request. Survives reconnects."""
 
     async def barrier(self, timeout: float = 5.0) -> None:
@@ -221,9 +220,6 @@ class Stream(Protocol):
         Ends when the stream has no more (a lagging replica may end early: compare with `last()` or `next()`).
         Memory is bounded: at most a few MiB are in flight.
         """
-
-    def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        """Yield the last message of every matching subject, in any order (multi-last direct get)."""
 
     def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         """Yield the last message of each of these subjects, in any order; no wildcards."""

@@ -6,14 +6,13 @@ No message of this module contains a secret.
 
 import os
 import re
-import secrets
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.atomic_file import write_atomically
 
 SECRET_BYTES_MAX: Final = 64 * 1024
 _FLAGS: Final = (
@@ -162,37 +161,12 @@ def write_file(path: Path | str, text: str, what: str, *, mode: int, replace: bo
     target = Path(path)
     if replace:
         target = Path(os.path.realpath(target))  # a link stays a link
-    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
     try:
-        descriptor = os.open(
-            beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(text.encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            if replace:
-                beside.replace(target)
-            else:
-                os.link(beside, target, follow_symlinks=False)
-        finally:
-            with suppress(FileNotFoundError):
-                beside.unlink()
-        _sync_directory(target.parent)
+        write_atomically(target, text.encode() + b"\n", mode=mode, replace=replace)
     except FileExistsError:
         raise SecretUnusable(f"{what} cannot be written: {str(path)!r} exists already") from None
     except (OSError, ValueError) as error:
         raise SecretUnusable(f"{what} cannot be written: {_why(path, error)}") from None
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_name(path: Path | str, what: str) -> None:

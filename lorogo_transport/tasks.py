@@ -31,6 +31,9 @@ class Tasks:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: work.close())  # if it was cancelled before it started
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
     async def idle(self) -> None:
         """Wait until all tasks have ended. The caller sets the deadline."""
         while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
@@ -39,11 +42,29 @@ class Tasks:
     async def close(self) -> None:
         """Cancel all tasks and wait for them; the calling task is excluded."""
         self._closed = True
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*(task for task in self._tasks if task is not asyncio.current_task()))
         self._on_error = _ignore  # drop the reference to the owner, so that it is freed at once
+
+
+async def cancel(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel the tasks and wait until they have ended."""
+    started = [task for task in tasks if task is not None]
+    for task in started:
+        task.cancel()
+    await asyncio.gather(*started, return_exceptions=True)
+
+
+async def within(seconds: float | None, work: Awaitable[object]) -> bool:
+    """Run the work; return whether it ended in time. Its own errors, also a TimeoutError, are raised."""
+    deadline = asyncio.timeout(seconds)  # wait_for may swallow a cancellation
+    try:
+        async with deadline:
+            await work
+    except TimeoutError:
+        if deadline.expired():
+            return False
+        raise
+    return True
 
 
 def _ignore(_: Exception) -> None:

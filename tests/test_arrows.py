@@ -16,7 +16,7 @@ CATCHES_EVERYTHING = {
     "lorogo_protocol/loro/crdt.py",  # loro raises bare BaseException; this file translates it
     "tests/fuzz/child.py",  # whatever comes out of a target is what it looks for
 }
-IMPORTS_NATS = {"lorogo_transport/nats/connection.py"}
+IMPORTS_NATS = {"lorogo_transport/nats/wire.py"}
 
 
 def sources(*folders: str) -> list[Path]:

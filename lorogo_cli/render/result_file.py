@@ -1,12 +1,10 @@
 """Files that commands write: checked before a long run, and replaced atomically."""
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 from lorogo_cli.errors import CommandError
 from lorogo_cli.render.values import show_json
+from lorogo_transport.atomic_file import write_atomically
 
 STDOUT = "-"
 
@@ -39,15 +37,7 @@ def write_text(target: str, text: str) -> None:
 
 def replace(target: Path, content: bytes) -> None:
     """Write the file atomically, readable by its owner only. Raises CommandError."""
-    name = ""
     try:
-        number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
+        write_atomically(target, content, mode=0o600, replace=True)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
         raise CommandError(f"cannot write {target}: {error.strerror or error}") from None

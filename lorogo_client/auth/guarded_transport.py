@@ -95,9 +95,6 @@ class _Guarded:
     def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[StoredMessage]:
         raise self._reading()
 
-    def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        raise self._reading()
-
     def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         raise self._reading()
 

@@ -13,6 +13,7 @@ from lorogo_protocol.messages.replies import Reply
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
 from lorogo_transport.headers import record_bytes
 from lorogo_transport.ports import Bus, Message, SubjectSubscription
+from lorogo_transport.tasks import cancel
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -150,6 +151,4 @@ async def _all_of(appends: Iterable[Coroutine[object, object, int]]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)

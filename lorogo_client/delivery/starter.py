@@ -31,6 +31,7 @@ from lorogo_transport.errors import (
 from lorogo_transport.ports import Message, Subscription, Transport
 from lorogo_transport.rpc.discovery import find_servers
 from lorogo_transport.stores.statuses import Statuses, status_of
+from lorogo_transport.tasks import within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -330,9 +331,7 @@ class _Attempt:
         """Wait until the status changes, at most this long."""
         if await self._listen():
             return  # changes before the subscription were missed: read once more
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
+        await within(seconds, self._changed.wait())
 
     async def _listen(self) -> bool:
         """Subscribe to the status; True if this was the first time.

@@ -27,7 +27,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_transport.errors import Disconnected, TransportError
 from lorogo_transport.ports import Subscription
 from lorogo_transport.rpc.discovery import FoundServer, find_servers
-from lorogo_transport.tasks import Tasks
+from lorogo_transport.tasks import Tasks, cancel, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -131,7 +131,7 @@ class UpdateFeed:
                 self._changed.set()
             await asyncio.sleep(_SEARCH_SECONDS_MIN)
             if self._merge.searched >= self._merge.barrier:
-                await _within(self._search_now, self._settings.feed_search_seconds)
+                await within(self._settings.feed_search_seconds, self._search_now.wait())
             self._search_now.clear()
 
     def _add_servers(self, found: list[FoundServer]) -> None:
@@ -226,9 +226,7 @@ class UpdateFeed:
             await asyncio.wait({asking, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             return pages.decode(asking.result()) if asking.done() else None
         finally:
-            asking.cancel()
-            interrupted.cancel()
-            await asyncio.gather(asking, interrupted, return_exceptions=True)
+            await cancel(asking, interrupted)
 
     async def _back_off(self, puller: "_Puller", error: LorogoError) -> None:
         """Wait before the next attempt; a journal that does not answer for long is away."""
@@ -253,7 +251,7 @@ class UpdateFeed:
         if gone and not source.away:
             seconds = min(seconds, settings.feed_patience_seconds / 4)
         puller.attempt += 1
-        await _within(puller.wake, seconds)
+        await within(seconds, puller.wake.wait())
         puller.wake.clear()
 
     def _fail(self, error: Exception) -> None:
@@ -293,12 +291,3 @@ class _Puller:
 
 def _busy(error: LorogoError) -> bool:
     return isinstance(error, Refused) and error.reason is Reason.BUSY
-
-
-async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most this long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass

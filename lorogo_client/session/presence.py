@@ -22,6 +22,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event
 from lorogo_transport.ports import Bus, Message
+from lorogo_transport.tasks import within
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ class RoomPresence:
             if not (self._mine or self._dirty or self._stored or self._shown):
                 self._active.clear()
                 await self._active.wait()  # nothing to renew, nothing that could expire
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timeout_seconds / _RENEWALS):
-                    await self._wake.wait()
+            await within(self._timeout_seconds / _RENEWALS, self._wake.wait())
             self._wake.clear()
             await self.publish(self._dirty or set(self._mine))
             self._push_changes()

@@ -23,5 +23,5 @@ def from_answer(body: calls.Body) -> Receipt:
         lease=calls.need(body, "lease", int),
         durability=calls.need(body, "durability", str),
         frontiers=calls.need(body, "frontiers", bytes),
-        log_id=calls.maybe(body, "log_id", str) or "",  # older servers omit it
+        log_id=calls.need(body, "log_id", str),
     )

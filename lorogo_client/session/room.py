@@ -9,11 +9,9 @@ one step at a time. So there are never two concurrent syncs, and updates are sen
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from loro import DiffEvent
 
-from lorogo_client.awaitables import within
 from lorogo_client.context import ClientContext
 from lorogo_client.delivery.accepted import AcceptedAssembler
 from lorogo_client.delivery.retry_policy import backoff
@@ -44,7 +42,7 @@ from lorogo_transport.errors import NotAuthorized, PermissionDenied, RequestTime
 from lorogo_transport.light import Timer
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.stores.statuses import status_of
-from lorogo_transport.tasks import Tasks
+from lorogo_transport.tasks import Tasks, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -425,9 +423,7 @@ class Room:
     async def _rest(self, pause: float | None) -> None:
         """Wait until there is work; after a failure for the pause, or until the situation improves."""
         if pause is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._urgent.wait()
+            await within(pause, self._urgent.wait())
             return
         now = self._context.clock.now()
         if (due := self._next_due(now)) is not None:

@@ -2,7 +2,6 @@
 
 from loro import LoroDoc
 
-from lorogo_client.awaitables import within
 from lorogo_client.errors import (
     NotAuthorized,
     NotServed,
@@ -19,6 +18,7 @@ from lorogo_client.session.receipt import Receipt
 from lorogo_client.session.room import Room
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.loro.crdt import Version
+from lorogo_transport.tasks import within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

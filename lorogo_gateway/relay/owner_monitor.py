@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lorogo_client.awaitables import within
 from lorogo_client.context import ClientContext
 from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import DocumentFailed, NotServed
@@ -21,6 +20,7 @@ from lorogo_protocol.lease import StatusEntry
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import ERASED, Reason
 from lorogo_transport.errors import NoResponders, RequestTimeout, TransportError
+from lorogo_transport.tasks import within
 
 _SERVED_SHARE = 0.9  # of the time that is left: why nobody serves it tells more than that the time is over
 

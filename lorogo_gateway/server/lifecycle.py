@@ -9,7 +9,8 @@ from lorogo_gateway.auth import TokenVerifier
 from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.server.listener import CannotListen, listening
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_transport.auth.authority import Authority, KeySource
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport

@@ -33,11 +33,6 @@ def added(several: Iterable[Sequence[int]]) -> list[int]:
     return [sum(places) for places in zip_longest(*several, fillvalue=0)]
 
 
-def bound_us(at: int) -> int | None:
-    """Return the upper bound of a bucket; None for the last one, which has none."""
-    return None if at >= COUNTS_MAX - 1 else 1 << at
-
-
 def quantile_us(counts: Sequence[int], share: float) -> int | None:
     """Return an estimate of a quantile (0.5: the median); None if the histogram is empty.
 

@@ -66,14 +66,14 @@ class RestoredRecord:
 
     lease: int
     generation: int
-    # Records of owners up to that lease or time belong to an earlier incarnation; 0 in old records.
+    # Records of owners up to that lease or time belong to an earlier incarnation; 0: there is none.
     past: int = 0
     past_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedRecord:
-    """The document is erased: all its other records are removed. Old records have no lease and generation."""
+    """The document is erased: all its other records are removed."""
 
     erased_ns: int
     lease: int = 0
@@ -164,9 +164,9 @@ def decode(value: object) -> Record | None:
         case "d":
             return DeletedRecord(*_take(fields, _DELETED))
         case "r":
-            return RestoredRecord(*_take([*fields, 0, 0] if len(fields) == 2 else fields, _RESTORED))
+            return RestoredRecord(*_take(fields, _RESTORED))
         case "e":
-            return ErasedRecord(*_take([*fields, 0, 0] if len(fields) == 1 else fields, _ERASED))
+            return ErasedRecord(*_take(fields, _ERASED))
         case "s":
             return _answers(*_take(fields, _ANSWERS))
         case _:
@@ -182,8 +182,8 @@ def decode_document(value: object) -> DocumentRecord | None:
 _UPDATE = (int, int, str, str, int, int, (list, tuple), bytes)
 _BASE = (int, int, int, int, str, bytes, bytes, bytes)
 _DELETED = (int, int, int)
-_RESTORED = (int, int, int, int)  # old records lack the last two
-_ERASED = (int, int, int)  # old records lack the last two
+_RESTORED = (int, int, int, int)
+_ERASED = (int, int, int)
 _ANSWERS = (str, int, int, int, (list, tuple), dict)
 
 

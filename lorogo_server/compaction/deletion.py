@@ -76,7 +76,7 @@ async def _affirm(host: Host) -> None:
     if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
         facts = replace(loaded.facts, deleted_by=host.lease.token)
         with _stored_or_reloaded(host, "deletion"):
-            head = await snapshots.put_facts_on(loaded.snapshot, host.document_id, facts.render())
+            head = await snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
     await host.journal.deleted(loaded.facts)
 
@@ -187,9 +187,7 @@ async def restore(host: Host) -> int:
             cutoff=loaded.follower.position,
         )
         with _stored_or_reloaded(host, "restore"):
-            await context.snapshots.put_facts(
-                host.document_id, facts.render(), expected_revision=loaded.snapshot.revision
-            )
+            await context.snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         loaded.facts = facts  # restored, also if NATS loses that before the reload
         await host.journal.restored(facts.generation, restored_ns)
         await startup.reload(host)  # and have clients sync

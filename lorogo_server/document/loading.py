@@ -188,7 +188,7 @@ async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, toke
     """
     facts = replace(loaded.facts, lease=token)
     try:
-        loaded.snapshot = await snapshots.put_facts_on(loaded.snapshot, document_id, facts.render())
+        loaded.snapshot = await snapshots.put_facts(loaded.snapshot, document_id, facts.render())
     except WrongLastSequence:
         return False
     loaded.facts = facts

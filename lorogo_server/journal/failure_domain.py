@@ -4,9 +4,10 @@ Workers under one DATA folder share the file `DATA/place`, so a replica on a sib
 (docs/JOURNAL.md, "Durability"). The id is random instead of the machine's id, because a disk may move.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
+
+from lorogo_transport.atomic_file import write_atomically
 
 _FILE = "place"
 _WORKER = "worker-"
@@ -25,21 +26,13 @@ def domain_id(data: Path, new_id: Callable[[], str]) -> str:
     except FileNotFoundError:
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
-    mine = new_id()
-    draft = path.with_name(f"{_FILE}.{mine}.new")
+    mine = new_id().encode("ascii")
     try:
-        with draft.open("w", encoding="ascii") as file:
-            file.write(mine)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            path.hardlink_to(draft)  # atomic, and succeeds for the first worker only
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without hard links: the last writer wins, and all read its id below
-            draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+        write_atomically(path, mine, mode=0o644, replace=False)  # succeeds for the first worker only
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links: the last writer wins, and all read its id below
+        write_atomically(path, mine, mode=0o644, replace=True)
     return _read(path)
 
 

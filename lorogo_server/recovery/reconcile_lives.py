@@ -160,7 +160,7 @@ class Lives:
         snapshots = self._context.snapshots
         try:
             if content is None:
-                after = await snapshots.put_facts_on(head, name, facts.render())
+                after = await snapshots.put_facts(head, name, facts.render())
             else:
                 after = await snapshots.put(name, content, facts.render(), expected_revision=head.revision)
         except (WrongLastSequence, OutcomeUnknown) as error:

@@ -526,7 +526,7 @@ class Repair:
         self, document_id: str, head: SnapshotHead | None, facts: SnapshotMetadata
     ) -> bool:
         try:
-            await self._context.snapshots.put_facts_on(head, document_id, facts.render())
+            await self._context.snapshots.put_facts(head, document_id, facts.render())
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("another was first", document=document_id, problem=str(error))
             return False

@@ -365,7 +365,7 @@ class _Storing:
             if await self._there(target):
                 outcome.state = THERE
             elif rebuilt is None or not document.found.contents:
-                await self._snapshots.put_facts(target, facts.render(), expected_revision=0)
+                await self._snapshots.put_facts(None, target, facts.render())
             else:
                 facts = replace(
                     facts,

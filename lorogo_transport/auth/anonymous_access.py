@@ -23,30 +23,28 @@ _LINES_MAX = 16  # before the answer: a few INFO lines at most
 _NOT_NATS = "expecting info"
 
 
-async def allows_anonymous(url: str, timeout: float = 5.0, *, tls: ssl.SSLContext | None = None) -> bool:
+async def allows_anonymous(url: str, timeout: float = 5.0) -> bool:
     """Return whether any of these servers accepts a connection without credentials.
 
     `timeout` is for each server. Raises Unreachable if no server gives an answer. An unreachable server
     is ignored if another one refuses the connection.
     """
     url, files = nats_tls.split(url)
-    if tls is None and files.ca is not None:  # the check must not use the client certificate
-        tls = await asyncio.to_thread(nats_tls.context_of, nats_tls.TlsFiles(ca=files.ca))
-    return await _any_accepts(url, timeout, tls, _CONNECT)
+    # without the client certificate
+    return await _any_accepts(url, timeout, nats_tls.TlsFiles(ca=files.ca), _CONNECT)
 
 
 async def accepts_token(url: str, token: str, timeout: float = 5.0) -> bool:
     """Return whether any of these servers accepts a connection with this token. Raises Unreachable."""
     url, files = nats_tls.split(url)
-    tls = None if files.ca is None else await asyncio.to_thread(nats_tls.context_of, files)
-    return await _any_accepts(
-        url, timeout, tls, {**_CONNECT, "name": "lorogo: token check", "auth_token": token}
-    )
+    credentials = {**_CONNECT, "name": "lorogo: token check", "auth_token": token}
+    return await _any_accepts(url, timeout, files, credentials)
 
 
 async def _any_accepts(
-    url: str, timeout: float, tls: ssl.SSLContext | None, credentials: Mapping[str, object]
+    url: str, timeout: float, files: nats_tls.TlsFiles, credentials: Mapping[str, object]
 ) -> bool:
+    tls = await asyncio.to_thread(nats_tls.context_of, files) if files else None
     failure: Unreachable | None = None
     refused = False
     for server in parse_servers(url):

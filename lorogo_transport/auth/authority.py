@@ -17,11 +17,10 @@ from lorogo_protocol.access.tokens import Keys, Token, TokenRefused
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import Clock
-from lorogo_transport.listeners import ConnectionListeners, Listener
+from lorogo_transport.listeners import Listeners
 from lorogo_transport.ports import Transport
+from lorogo_transport.tasks import cancel
 from lorogo_transport.telemetry.logs import get_logger
-
-__all__ = ["Authority", "KeySource"]
 
 log = get_logger(__name__)
 
@@ -32,23 +31,13 @@ REFRESH_SECONDS: Final = 5.0
 class Authority:
     """Verifies tokens. Plain calls on the loop; `async with` keeps keys and revocations up to date."""
 
-    def __init__(
-        self,
-        keys: KeySource,
-        transport: Transport | None,
-        clock: Clock,
-        *,
-        refresh_seconds: float = REFRESH_SECONDS,
-        remembered_max: int = REMEMBERED_MAX,
-    ) -> None:
+    def __init__(self, keys: KeySource, transport: Transport | None, clock: Clock) -> None:
         """Without a transport there is no list of what is revoked: a token then lasts until it ends."""
         self._source = keys
         self._clock = clock
-        self._refresh_seconds = refresh_seconds
-        self._remembered_max = remembered_max
         self._revocations = None if transport is None else Revocations(transport, clock)
         self._remembered: OrderedDict[bytes, Token] = OrderedDict()
-        self._listeners = ConnectionListeners()
+        self._listeners: Listeners[()] = Listeners()
         self._task: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] = lambda: None
 
@@ -77,7 +66,7 @@ class Authority:
         if token is None:
             token = self._source.keys.verify(text, now=now)
             self._remembered[digest] = token
-            if len(self._remembered) > self._remembered_max:
+            if len(self._remembered) > REMEMBERED_MAX:
                 self._remembered.popitem(last=False)
         elif token.expired(now):
             del self._remembered[digest]
@@ -102,20 +91,12 @@ class Authority:
             and not self._revoked(token)
         )
 
-    def watch(self, listener: Listener) -> Callable[[], None]:
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call `listener` when keys or revocations change; returns a function that stops it.
 
         Check `is_valid` again then. Expiry is not reported: the token has its expiry time.
         """
         return self._listeners.add(listener)
-
-    async def revoke_token(self, token_id: str, expires: float | None = None) -> None:
-        """Refuse this token everywhere; see `Revocations.revoke_token`."""
-        await self._list().revoke_token(token_id, expires)
-
-    async def revoke_subject(self, subject: str, until: float | None = None) -> None:
-        """Refuse every current token of this subject; see `Revocations.revoke_subject`."""
-        await self._list().revoke_subject(subject, until)
 
     async def refresh(self) -> None:
         """Reload the key file if it changed."""
@@ -131,16 +112,14 @@ class Authority:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
         self._unwatch()
         if self._revocations is not None:
             await self._revocations.__aexit__()
 
     async def _keep(self) -> None:
         while True:
-            await asyncio.sleep(self._refresh_seconds)
+            await asyncio.sleep(REFRESH_SECONDS)
             try:
                 await self.refresh()
             except Exception:  # keep the current keys and retry
@@ -148,11 +127,6 @@ class Authority:
 
     def _revoked(self, token: Token) -> bool:
         return self._revocations is not None and self._revocations.refuse(token)
-
-    def _list(self) -> Revocations:
-        if self._revocations is None:
-            raise ValueError("this authority has no list of revoked tokens")
-        return self._revocations
 
     def _now(self) -> float:
         return self._clock.wall_ns() / 1e9

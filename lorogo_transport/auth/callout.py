@@ -23,6 +23,7 @@ from lorogo_transport.auth.fair_queue import FairQueue
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Bus, Message, Subscription
+from lorogo_transport.tasks import cancel
 from lorogo_transport.telemetry.log_throttle import LogThrottle
 from lorogo_transport.telemetry.logs import get_logger
 
@@ -41,15 +42,6 @@ class _Waiting:
     reply: str
 
 
-@dataclass(frozen=True, slots=True)
-class CalloutCounters:
-    """The outcomes of the requests so far."""
-
-    allowed: int
-    denied: int
-    dropped: int  # too many at once, or timed out
-
-
 class Callout:
     """Answers nats-server, in a queue group with other instances. `async with`."""
 
@@ -62,17 +54,13 @@ class Callout:
         self._waiting: FairQueue[_Waiting] = FairQueue(WAITING_MAX)
         self._more = asyncio.Event()
         self._refusals = LogThrottle()
-        self._allowed = 0
-        self._denied = 0
-        self._dropped = 0
+        self.allowed = 0
+        self.denied = 0
+        self.dropped = 0  # too many at once, or timed out
         self._proof = ""  # the token of the service's test connection
         self._proved = 0  # answers to the test connection
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
-
-    @property
-    def counts(self) -> CalloutCounters:
-        return CalloutCounters(self._allowed, self._denied, self._dropped)
 
     async def answers_accepted(self, connect_with: Callable[[str], Awaitable[bool]]) -> bool | None:
         """Return whether NATS accepts this service's answers; None if other instances answered.
@@ -100,9 +88,7 @@ class Callout:
     async def __aexit__(self, *_: object) -> None:
         if self._subscription is not None:
             await self._subscription.close()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
     def _on_request(self, message: Message) -> None:
         try:
@@ -153,7 +139,7 @@ class Callout:
                 )
         match decided:
             case Allowed(token):
-                self._allowed += 1
+                self.allowed += 1
                 log.debug(
                     "client admitted", subject=token.subject, token_id=token.token_id, address=request.address
                 )
@@ -163,7 +149,7 @@ class Callout:
         await self._bus.publish(reply, answer)
 
     def _refused(self, denied: Denied, address: str) -> None:
-        self._denied += 1
+        self.denied += 1
         suppressed = self._refusals.admit(self._clock.now())
         if suppressed is not None:
             log.warning(
@@ -175,7 +161,7 @@ class Callout:
             )
 
     def _drop(self, reason: str) -> None:
-        self._dropped += 1
+        self.dropped += 1
         suppressed = self._refusals.admit(self._clock.now())
         if suppressed is not None:
             log.warning("authorization request dropped", reason=reason, suppressed=suppressed)

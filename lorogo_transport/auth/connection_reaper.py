@@ -18,6 +18,7 @@ from lorogo_transport.auth.accounts import ANSWER_SECONDS
 from lorogo_transport.auth.authority import Authority
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.ports import Bus, Message
+from lorogo_transport.tasks import cancel, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -35,23 +36,13 @@ _ANSWERS_MAX: Final = 1_000  # nats-servers
 class ConnectionReaper:
     """Closes connections whose tokens are no longer valid. `async with`."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        authority: Authority,
-        *,
-        recheck_seconds: float = RECHECK_SECONDS,
-        check_seconds: float = CHECK_SECONDS,
-    ) -> None:
+    def __init__(self, bus: Bus, authority: Authority) -> None:
         """`bus` is in NATS's system account."""
         self._bus = bus
         self._authority = authority
-        self._recheck_seconds = recheck_seconds
-        self._check_seconds = check_seconds
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._unwatch: list[Callable[[], None]] = []
-        self.closed = 0
 
     async def __aenter__(self) -> Self:
         self._unwatch = [
@@ -65,9 +56,7 @@ class ConnectionReaper:
     async def __aexit__(self, *_: object) -> None:
         for stop in self._unwatch:
             stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
     async def check(self) -> int:
         """Check every connection now; return the number closed. Raises TransportError."""
@@ -101,12 +90,10 @@ class ConnectionReaper:
         return _sum(outcomes)
 
     async def _run(self) -> None:
-        seconds, failed = self._check_seconds, ""
+        seconds, failed = CHECK_SECONDS, ""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._wake.wait()
-            seconds = self._recheck_seconds if self._wake.is_set() or failed else self._check_seconds
+            woken = await within(seconds, self._wake.wait())
+            seconds = RECHECK_SECONDS if woken or failed else CHECK_SECONDS
             self._wake.clear()
             try:
                 await self.check()
@@ -117,7 +104,7 @@ class ConnectionReaper:
                 seconds, failed = RETRY_SECONDS, str(error)
             except Exception:  # the next check may succeed
                 log.exception("cannot check connections for revoked tokens")
-                seconds = self._check_seconds
+                seconds = CHECK_SECONDS
 
     async def _on_answer(self, message: Message) -> int:
         """Check one nats-server's connections, page by page; return the number closed."""
@@ -140,7 +127,6 @@ class ConnectionReaper:
                 json.dumps({"cid": connection_id}).encode(),
                 timeout=REQUEST_SECONDS,
             )
-            self.closed += 1
             log.info(
                 "NATS connection closed: token no longer valid",
                 subject=token.subject,

@@ -34,8 +34,9 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
-from lorogo_transport.listeners import ConnectionListeners, Listener
+from lorogo_transport.listeners import Listeners
 from lorogo_transport.ports import Message, StoredMessage, Subscription, Transport
+from lorogo_transport.tasks import cancel, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -72,19 +73,10 @@ class _Kept:
 class Revocations:
     """The revocations, in memory; `async with` keeps them up to date. Checks are plain calls."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        *,
-        poll_seconds: float = POLL_SECONDS,
-        entries_max: int = ENTRIES_MAX,
-    ) -> None:
+    def __init__(self, transport: Transport, clock: Clock) -> None:
         self._bus = transport.bus
         self._stream = transport.stream(subjects.REVOKED_STREAM)
         self._clock = clock
-        self._poll_seconds = poll_seconds
-        self._entries_max = entries_max
         self._kept: dict[str, _Kept] = {}
         self._position = 0  # the last sequence read
         self._reload = True  # the next read must be complete, not incremental
@@ -93,7 +85,7 @@ class Revocations:
         self._kept_by: dict[str, int] = {}  # server id: the last sequence that its disk has
         self._read_at: float | None = None  # start of the last successful read
         self._problem = ""
-        self._listeners = ConnectionListeners()
+        self._listeners: Listeners[()] = Listeners()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
@@ -149,7 +141,7 @@ class Revocations:
                 return True
         return False
 
-    def watch(self, listener: Listener) -> Callable[[], None]:
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call `listener` whenever the list changes; returns a function that stops it."""
         return self._listeners.add(listener)
 
@@ -202,7 +194,7 @@ class Revocations:
         """Mark the bucket as complete. Raises TransportError."""
         await self._stream.append(subjects.revoked_key(_COMPLETE), b"1")
         self._complete = True
-        self._known = len(self._kept) <= self._entries_max
+        self._known = len(self._kept) <= ENTRIES_MAX
         self._listeners.notify()
 
     async def confirm_kept(self, server_id: str, through: int) -> None:
@@ -219,10 +211,8 @@ class Revocations:
 
     async def _keep(self) -> None:
         while True:
-            seconds = RETRY_SECONDS if self._problem or not self._known else self._poll_seconds
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+            fine = self._known and not self._problem
+            await within(POLL_SECONDS if fine else RETRY_SECONDS, self._changed.wait())
             self._changed.clear()
             await self._try()
 
@@ -267,7 +257,7 @@ class Revocations:
             changed, self._kept = changed or found != self._kept, found
         else:
             changed |= sum(self._put(key, kept) for key, kept in found.items()) > 0
-        fits = len(self._kept) <= self._entries_max
+        fits = len(self._kept) <= ENTRIES_MAX
         self._position, self._known = position, fits and (self._known or self._complete)
         self._read_at = began
         if not fits:
@@ -276,7 +266,7 @@ class Revocations:
             log.debug("revocations changed", entries=len(self._kept))
             self._listeners.notify()
         if not fits:
-            raise TransportError(f"it has more than {self._entries_max} entries")
+            raise TransportError(f"it has more than {ENTRIES_MAX} entries")
 
     def _note_controls(self, found: dict[str, _Kept], again: bool) -> bool:
         """Remove the control keys from `found` and apply them; return whether completeness changed."""
@@ -298,11 +288,8 @@ class Revocations:
         return kept.entry is not None and kept.entry.joined(entry) != kept.entry
 
     async def _changes_or_all(self) -> tuple[dict[str, _Kept], int, bool]:
-        again, self._reload, done = (
-            self._reload,
-            False,
-            False,
-        )  # a change during the read is for the next one
+        again, self._reload = self._reload, False  # a change during the read is for the next one
+        done = False
         try:
             if not again and self._position:
                 # if the last entry read is gone, it was pruned or the bucket was recreated
@@ -320,7 +307,7 @@ class Revocations:
             async for stored in self._stream.read(_KEYS_ALL, first=position + 1):
                 key, found[key] = _kept(stored)
                 position = stored.sequence
-                if len(found) > self._entries_max:
+                if len(found) > ENTRIES_MAX:
                     return found, position
             if await self._stream.next(_KEYS_ALL, position + 1) is None:
                 return found, position
@@ -390,9 +377,7 @@ class Revocations:
 
     async def _close(self) -> None:
         self._unwatch()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
         if self._subscription is not None:
             with suppress(TransportError):
                 await self._subscription.close()

@@ -1,6 +1,6 @@
 """The bus on real NATS: subscriptions and requests that survive reconnects.
 
-A `NatsConnection` is one connection from handshake to loss (`connection` creates them). The bus replaces a
+A `NatsConnection` is one connection from handshake to loss (`wire`). The bus replaces a
 lost one without limit, with jittered pauses, subscribes again, and fails all pending requests
 at once. Nothing is buffered for later: without a connection every call raises Disconnected.
 
@@ -24,11 +24,13 @@ from lorogo_transport.errors import (
     Unreachable,
 )
 from lorogo_transport.headers import STATUS, encode_headers
+from lorogo_transport.listeners import Listeners
 from lorogo_transport.nats.addresses import connect_problem, display_address
 from lorogo_transport.nats.login import inbox_prefix
-from lorogo_transport.nats.wire import Handler, NatsConnection, NatsConnector, NatsOptions, NatsSubscription
-from lorogo_transport.ports import Headers, Message, PermissionViolation, SubjectSubscription
+from lorogo_transport.nats.wire import NatsConnection, NatsOptions, NatsSubscription
+from lorogo_transport.ports import Handler, Headers, Message, PermissionViolation, SubjectSubscription
 from lorogo_transport.rpc.subject_patterns import check_subject
+from lorogo_transport.tasks import cancel
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -45,7 +47,9 @@ _MAX_PAYLOAD_USUAL = 1024 * 1024  # nats-server's default, until INFO arrives
 class JetStreamBus:
     """A `ports.Bus`: subscriptions and requests that survive reconnects."""
 
-    def __init__(self, options: NatsOptions, new_wire: NatsConnector) -> None:
+    def __init__(
+        self, options: NatsOptions, new_wire: Callable[..., NatsConnection] = NatsConnection
+    ) -> None:
         self._options = options
         self._new_wire = new_wire
         self._servers = list(options.servers)
@@ -56,11 +60,10 @@ class JetStreamBus:
         self._warned = False  # a warning about the lost connection was logged
         self._wire: NatsConnection | None = None
         self._listeners: dict[int, NatsSubscription] = {}
-        self._watchers: dict[int, Callable[[bool], None]] = {}
-        self._refusal_watchers: dict[int, Callable[[PermissionViolation], None]] = {}
+        self._watchers: Listeners[bool] = Listeners()
+        self._refusal_watchers: Listeners[PermissionViolation] = Listeners()
         self._refusals_logged: set[PermissionViolation] = set()
-        self._requests: dict[str, _Request] = {}
-        self._windows: dict[str, _Request] = {}  # separate: their subjects are open to every client
+        self._requests: dict[str, _Request] = {}  # by reply subject
         self._counter = 0
         self._max_payload = 0
         self._broker_id = ""
@@ -70,7 +73,7 @@ class JetStreamBus:
         # requests share one wildcard subscription; it has the first sid
         self._listen(f"{self._prefix}.r.*", "", self._on_reply)
         if self._taken:
-            self._listen(f"{self._taken}.*", "", self._on_taken)
+            self._listen(f"{self._taken}.*", "", self._on_reply)
 
     @property
     def max_payload(self) -> int:
@@ -87,11 +90,6 @@ class JetStreamBus:
     @property
     def problem(self) -> Exception | None:
         return self._problem
-
-    @property
-    def by_token(self) -> bool:
-        """True if connected with a token, which grants documents only."""
-        return self._options.login.token is not None
 
     @property
     def unanswerable(self) -> int:
@@ -113,17 +111,14 @@ class JetStreamBus:
     def _prefix(self) -> str:
         return f"{self._inbox_prefix}.{self._own}"
 
-    async def open(self) -> None:
-        """Open the first connection, or raise Unreachable."""
-        await self._first_round()
-        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
-
-    async def open_patiently(self, wait_seconds: float) -> None:
-        """Try the first connection for this long; then continue in the background."""
+    async def open(self, wait_seconds: float | None = None) -> None:
+        """Open the first connection, or raise Unreachable; with a time, then continue in the background."""
         try:
             async with asyncio.timeout(wait_seconds):
                 await self._first_round()
         except (TimeoutError, Unreachable) as error:
+            if wait_seconds is None:
+                raise
             reason = str(error) or f"no answer in {wait_seconds:g} s"
             log.warning("no connection to NATS yet, retrying", name=self._options.name, reason=reason)
             self._problem = error
@@ -152,9 +147,7 @@ class JetStreamBus:
             with suppress(RequestTimeout, Disconnected):
                 await self.barrier(_CLOSE_SECONDS)
         finally:
-            if self._supervisor is not None:
-                self._supervisor.cancel()
-                await asyncio.gather(self._supervisor, return_exceptions=True)
+            await cancel(self._supervisor)
             wire = self._wire
             if wire is not None:
                 self._on_lost(wire, Disconnected("the connection was closed"))
@@ -183,22 +176,20 @@ class JetStreamBus:
             wire = await self._uncongested(wire)
         if window and self._taken:
             # every client may publish there, so a secret token identifies the receiver's confirmation
-            waiting, word = self._windows, secrets.token_hex(11)
-            reply = f"{self._taken}.{word}"
+            reply = f"{self._taken}.{secrets.token_hex(11)}"
         else:
-            waiting, word = self._requests, str(self._next())
-            reply = f"{self._prefix}.r.{word}"
+            reply = f"{self._prefix}.r.{self._next()}"
         command = self._publication(subject, data, headers, reply)
         loop = asyncio.get_running_loop()
         request = _Request(subject, loop.create_future())
-        waiting[word] = request
+        self._requests[reply] = request
         deadline = loop.call_later(timeout, request.fail, RequestTimeout(f"no answer on {subject!r} in time"))
         try:
             wire.send(*command)
             message = await request.answer
         finally:
             deadline.cancel()
-            waiting.pop(word, None)
+            self._requests.pop(reply, None)
         if message.headers.get(STATUS) == "503":
             raise NoResponders(f"{subject!r} has no subscriber")
         return message
@@ -222,22 +213,10 @@ class JetStreamBus:
             raise Disconnected("the connection was lost")
 
     def watch_connection(self, listener: Callable[[bool], None]) -> Callable[[], None]:
-        key = self._next()
-        self._watchers[key] = listener
-
-        def stop() -> None:
-            self._watchers.pop(key, None)
-
-        return stop
+        return self._watchers.add(listener)
 
     def watch_refusals(self, listener: Callable[[PermissionViolation], None]) -> Callable[[], None]:
-        key = self._next()
-        self._refusal_watchers[key] = listener
-
-        def stop() -> None:
-            self._refusal_watchers.pop(key, None)
-
-        return stop
+        return self._refusal_watchers.add(listener)
 
     def renew(self) -> None:
         """Reconnect, because the token has changed."""
@@ -304,12 +283,7 @@ class JetStreamBus:
                 listener.subject = self._moved(listener.subject)
 
     def _on_reply(self, message: Message) -> None:
-        request = self._requests.get(message.subject.rpartition(".")[2])
-        if request is not None:
-            request.succeed(message)
-
-    def _on_taken(self, message: Message) -> None:
-        request = self._windows.get(message.subject.rpartition(".")[2])
+        request = self._requests.get(message.subject)
         if request is not None:
             request.succeed(message)
 
@@ -322,14 +296,10 @@ class JetStreamBus:
                 "NATS permission violation", name=self._options.name, what=what, subject=refusal.subject
             )
         if refusal.publish:
-            for request in (*self._requests.values(), *self._windows.values()):
+            for request in self._requests.values():
                 if request.subject == refusal.subject:
                     request.fail(PermissionDenied(refusal.subject))
-        for watcher in list(self._refusal_watchers.values()):
-            try:
-                watcher(refusal)
-            except Exception:
-                log.exception("permission violation listener failed")
+        self._refusal_watchers.notify(refusal)
 
     async def _dial(self, server: str) -> None:
         """Try one server once: connect, subscribe and ping, or raise Unreachable."""
@@ -375,11 +345,10 @@ class JetStreamBus:
             self._warned = not isinstance(error, Disconnected)  # Disconnected: the bus closed it on purpose
             emit = log.warning if self._warned else log.info
             emit("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
-        for request in (*self._requests.values(), *self._windows.values()):
+        for request in self._requests.values():
             request.fail(RequestTimeout("the connection was lost before an answer came"))
         self._requests.clear()
-        self._windows.clear()
-        self._notify_watchers(False)
+        self._watchers.notify(False)
         self._lost.set()
 
     async def _supervise(self) -> None:
@@ -407,26 +376,18 @@ class JetStreamBus:
                 self._problem = error
                 if news:
                     # still no connection, but for a reason that the app must know
-                    self._notify_watchers(False)
-                attempt += 1
-                self._lost.set()
+                    self._watchers.notify(False)
             except Exception:
                 log.exception("reconnecting to NATS failed", name=self._options.name)
-                attempt += 1
-                self._lost.set()
             else:
                 emit = log.warning if self._warned else log.info  # the same level as the loss
                 emit("connected to NATS again", name=self._options.name, server=display_address(server))
                 self._warned = False
                 attempt = 0
-                self._notify_watchers(True)
-
-    def _notify_watchers(self, connected: bool) -> None:
-        for watcher in list(self._watchers.values()):
-            try:
-                watcher(connected)
-            except Exception:
-                log.exception("connection listener failed")
+                self._watchers.notify(True)
+                continue
+            attempt += 1
+            self._lost.set()
 
 
 class _Request:

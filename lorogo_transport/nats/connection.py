@@ -1,71 +1,21 @@
-"""A `Transport` on real NATS: `await connect("nats://127.0.0.1:4222", name="...")`.
-
-The only module that imports nats. It uses nats-py for the complex and rare parts: URLs, handshake,
-authentication, TLS, control lines. The code for every message and for failures is
-lorogo's own, because in nats-py 2.16 (docs/decisions/0006):
-
-- its `flush()` writes PING past SUB and PUB that wait in its buffer: no barrier;
-- a `flush()` that is cancelled or times out leaves a cancelled future behind, and the next PONG
-  kills the reader for good;
-- publishing swallows cancellation while its buffer is full, and what is buffered when the connection
-  drops is sent after the reconnect, long after the caller got "outcome unknown";
-- a connection that is refused during a cancellation swallows it (so does asyncio's
-  `wait_for` in Python 3.11): a `close()` would hang;
-- any `-ERR` from the server closes the client permanently;
-- it keeps a task and a queue per subscription (10,000 documents have several each) and drops
-  messages when that queue is full. Here handlers run straight from the reader: nothing is queued,
-  nothing is dropped, and a slow process is slowed down by TCP.
-
-So a `_Wire` is one TCP connection that never reconnects, and `bus.JetStreamBus` creates the next one.
-The names that `_Wire` overrides are nats-py's own: run the contract suite before using a new minor version of
-it.
-"""
+"""A `Transport` on real NATS: `await connect("nats://127.0.0.1:4222", name="...")`."""
 
 import asyncio
 import random
-import re
 import secrets
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Self
 
-import nats.errors
-from nats.aio.client import Client
-from nats.aio.transport import TcpTransport
-
-from lorogo_transport.errors import NotAuthorized, Unreachable
-from lorogo_transport.headers import parse_headers
 from lorogo_transport.nats import streams
 from lorogo_transport.nats import tls as nats_tls
-from lorogo_transport.nats.addresses import connect_problem, parse_servers, refuses_credentials
+from lorogo_transport.nats.addresses import parse_servers
 from lorogo_transport.nats.bus import JetStreamBus
-from lorogo_transport.nats.inbound import ProtocolParser
 from lorogo_transport.nats.login import NatsCredentials, TokenSource
-from lorogo_transport.nats.wire import RECONNECT_SECONDS_MAX, NatsConnection, NatsOptions, NatsSubscription
-from lorogo_transport.ports import (
-    NO_HEADERS,
-    Message,
-    PermissionViolation,
-    ServiceInfo,
-    StreamSpec,
-    Subscription,
-)
+from lorogo_transport.nats.wire import RECONNECT_SECONDS_MAX, NatsOptions
+from lorogo_transport.ports import ServiceInfo, StreamSpec, Subscription
 from lorogo_transport.rpc import services
 from lorogo_transport.rpc.reply_rule import ReplyRule
-from lorogo_transport.telemetry.logs import get_logger
-
-log = get_logger(__name__)
-
-_READ_BYTES = 256 * 1024
-_OUTBOX_BYTES_MAX = 1024 * 1024  # publishers wait for the socket above this
-_REFUSED = re.compile(
-    rb"""-ERR\s+'permissions violation for (publish|subscription) to "([^"]+)\"""", re.IGNORECASE
-)
-_PING_SECONDS = 2.0
-_PONG_SECONDS = 4.0  # without a PONG for this long, the connection is dead
 
 
 async def connect(
@@ -73,8 +23,6 @@ async def connect(
     *,
     name: str = "lorogo",
     timeout: float = 5.0,
-    credentials: str | Path | None = None,
-    tls: ssl.SSLContext | None = None,
     token: TokenSource | None = None,
     documents: Sequence[str] = (),
     seed: str | None = None,
@@ -95,31 +43,26 @@ async def connect(
     with the reason if none answers in time; NotAuthorized if NATS refuses the credentials.
 
     The credentials are a `token` (or a function that is called before each connection), for the
-    `documents` named or for those that the token names; the `seed` of an nkey; or `credentials`,
-    a .creds file. With a token the inboxes are those of its user, else they start with `inbox_prefix`.
+    `documents` named or for those that the token names; or the `seed` of an nkey. With a token the
+    inboxes are those of its user, else they start with `inbox_prefix`.
     A server with keys receives window confirmations below `taken_prefix`, and with `answer_users_only`
     answers only to inboxes of users (docs/decisions/0016). The auth service sets `answer_nats_only`.
     """
     url, files = nats_tls.split(url)
-    if tls is None and files:
-        tls = await asyncio.to_thread(nats_tls.context_of, files)
     options = NatsOptions(
         parse_servers(url),
         name,
         timeout,
-        NatsCredentials(token, tuple(documents), seed, credentials),
-        tls,
+        NatsCredentials(token, tuple(documents), seed),
+        await asyncio.to_thread(nats_tls.context_of, files) if files else None,
         inbox_prefix,
         taken_prefix,
         ReplyRule(users_only=answer_users_only, nats_only=answer_nats_only),
         rng if rng is not None else random.Random(),
         reconnect_seconds_max,
     )
-    bus = JetStreamBus(options, _Wire)
-    if wait_seconds is None:
-        await bus.open()
-    else:
-        await bus.open_patiently(wait_seconds)
+    bus = JetStreamBus(options)
+    await bus.open(wait_seconds)
     return JetStreamTransport(bus)
 
 
@@ -134,7 +77,7 @@ class JetStreamTransport:
         return self._bus
 
     def stream(self, name: str) -> streams.JetStreamStream:
-        return streams.JetStreamStream(self._bus, name, may_query=not self._bus.by_token)
+        return streams.JetStreamStream(self._bus, name)
 
     async def ensure(self, spec: StreamSpec) -> list[str]:
         return await streams.ensure(self._bus, spec)
@@ -156,231 +99,3 @@ class JetStreamTransport:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-class _Wire(Client):
-    """One TCP connection from handshake to loss; overrides the hot and fragile parts of nats-py's Client."""
-
-    def __init__(
-        self,
-        listeners: Mapping[int, NatsSubscription],
-        on_lost: Callable[[NatsConnection, Exception], None],
-        on_refused: Callable[[PermissionViolation], None],
-    ) -> None:
-        super().__init__()
-        self._listeners = listeners
-        self._on_lost = on_lost
-        self._on_refused = on_refused
-        self._answering = ReplyRule()
-        self._inbound = ProtocolParser(self._on_message)
-        self._loop = asyncio.get_running_loop()
-        self._outbox: list[bytes] = []
-        self._outbox_bytes = 0
-        self._socket_bytes = 0  # in the socket's buffer at the last check
-        self._tls_wanted = False
-        self.dead = False
-        self.last_problem: Exception | None = None
-
-    async def dial(self, server: str, options: NatsOptions, token: str | None) -> None:
-        self._answering = options.answering
-        self._tls_wanted = urlsplit(server).scheme == "tls" or options.tls is not None
-        try:
-            await self.connect(
-                [server],
-                name=options.name,
-                error_cb=self._on_problem,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=options.timeout,  # type: ignore[arg-type]  # annotated int, used as float
-                tls=options.tls,
-                **_identity(options.login, token),
-            )
-        except ImportError as error:
-            raise NotAuthorized(
-                f"nkeys need the extra `tokens`: pip install 'lorogo[tokens]' ({error})"
-            ) from None
-        except (OSError, nats.errors.Error, ValueError) as error:
-            _raise_cancellation()
-            problem = self.last_problem or error
-            kind = NotAuthorized if refuses_credentials(problem) else Unreachable
-            raise kind(connect_problem(server, problem, options.timeout)) from error
-        except Exception:
-            if options.login.seed is None:
-                raise
-            # nkeys has its own errors, and nats-py imports it on demand
-            raise NotAuthorized("the nkey seed is invalid: it is a line that starts with SU") from None
-        _raise_cancellation()
-
-    @property
-    def broker_id(self) -> str:
-        return str(self._server_info.get("server_id", ""))
-
-    def discovered(self, server: str) -> list[str]:
-        """Return the other servers of the cluster, with the scheme and login of `server`."""
-        known = urlsplit(server)
-        login, at, _ = known.netloc.rpartition("@")
-        return [f"{known.scheme}://{login}{at}{found.netloc}" for found in self.discovered_servers]
-
-    @property
-    def congested(self) -> bool:
-        return self._outbox_bytes + self._socket_bytes > _OUTBOX_BYTES_MAX
-
-    def send(self, *parts: bytes) -> None:
-        """Queue bytes for the socket; everything queued within one turn of the loop is one write."""
-        if not self._outbox:
-            self._loop.call_soon(self._write_outbox)
-        self._outbox.extend(parts)
-        for part in parts:
-            self._outbox_bytes += len(part)
-
-    async def drain(self) -> None:
-        self._write_outbox()
-        self._check_alive()
-        writer = self._writer()
-        if writer is not None:
-            await writer.drain()
-            self._check_alive()
-            self._socket_bytes = writer.transport.get_write_buffer_size()
-
-    def ping(self) -> "asyncio.Future[bool]":
-        """Return a future: True when NATS has processed everything sent before, False after a loss."""
-        pong: asyncio.Future[bool] = self._loop.create_future()
-        if self.dead:
-            pong.set_result(False)
-            return pong
-        self._pongs.append(pong)
-        self.send(b"PING\r\n")
-        return pong
-
-    def abort(self) -> None:
-        """End the connection at once, without flushing. Idempotent."""
-        if self.dead:
-            return
-        self.dead = True
-        self._outbox.clear()
-        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
-            if task is not None:
-                task.cancel()
-        for pong in self._pongs:
-            if not pong.done():
-                pong.set_result(False)
-        writer = self._writer()
-        if writer is not None:
-            writer.transport.abort()  # close() would wait for a dead peer to read the buffer
-
-    async def ended(self) -> None:
-        """Wait for the connection's tasks after `abort()`."""
-        tasks = (self._reading_task, self._ping_interval_task, self._flusher_task)
-        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
-
-    def _write_outbox(self) -> None:
-        outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
-        writer = self._writer()
-        if outbox and not self.dead and writer is not None:
-            try:
-                writer.writelines(outbox)
-                self._socket_bytes = writer.transport.get_write_buffer_size()
-            # uvloop raises it for a reset socket, possibly before the read loop notices
-            except RuntimeError as error:
-                self._on_lost(self, ConnectionError(f"the connection was lost: {error}"))
-
-    def _check_alive(self) -> None:
-        if self.dead:
-            raise ConnectionError("the connection was lost")
-
-    def _writer(self) -> asyncio.StreamWriter | None:
-        transport = self._transport
-        if not isinstance(transport, TcpTransport):
-            return None
-        return transport._io_writer  # noqa: SLF001  # nats-py has no public access to the socket's buffer
-
-    def _connect_command(self) -> bytes:
-        if self._tls_wanted and not self._server_info.get("tls_required"):
-            raise nats.errors.SecureConnWantedError  # before the password is sent
-        command: bytes = super()._connect_command()
-        return command
-
-    def _on_message(self, sid: int, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        listener = self._listeners.get(sid)
-        if listener is None:
-            return
-        try:
-            listener.handler(
-                Message(
-                    subject,
-                    data,
-                    parse_headers(headers) if headers else NO_HEADERS,
-                    self._answering.to(reply) if reply else "",
-                )
-            )
-        except Exception:
-            log.exception("message handler failed", subject=listener.subject)
-
-    async def _on_problem(self, error: Exception) -> None:
-        self.last_problem = error  # nats-py would print it; only a failed first connection matters
-
-    # The following methods override those of nats-py's Client; the names are its own.
-
-    async def _read_loop(self) -> None:
-        assert self._transport is not None
-        try:
-            while data := await self._transport.read(_READ_BYTES):
-                for line in self._inbound.feed(data):
-                    await self._ps.parse(line)
-            self._on_lost(self, ConnectionError("NATS closed the connection"))
-        except Exception as error:  # noqa: BLE001  # a socket or protocol error ends the connection
-            self._on_lost(self, error)
-
-    async def _process_ping(self) -> None:
-        self.send(b"PONG\r\n")
-
-    async def _process_pong(self) -> None:
-        if self._pongs:
-            pong = self._pongs.pop(0)
-            if not pong.done():
-                pong.set_result(True)
-
-    async def _process_err(self, err_msg: str) -> None:
-        if "permissions violation" in err_msg:  # the connection stays
-            # nats-py passes the error in lower case; its parser still has the original
-            violation = _REFUSED.match(self._ps.buf) or _REFUSED.match(f"-ERR {err_msg}\r\n".encode())
-            if violation is None:
-                log.warning("NATS permission violation", reason=err_msg)
-            else:
-                self._on_refused(
-                    PermissionViolation(violation[2].decode(), publish=violation[1].lower() == b"publish")
-                )
-            return
-        self._on_lost(self, nats.errors.Error(f"NATS error: {err_msg}"))
-
-    async def _process_op_err(self, e: Exception) -> None:
-        self._on_lost(self, e)
-
-    async def _ping_interval(self) -> None:
-        while True:
-            await asyncio.sleep(_PING_SECONDS)
-            pong = self.ping()
-            await asyncio.wait({pong}, timeout=_PONG_SECONDS)
-            if not pong.done():
-                self._on_lost(self, TimeoutError(f"no answer from NATS for {_PONG_SECONDS:g} s"))
-                return
-
-    async def _flusher(self) -> None:
-        """Do nothing: `send` writes."""
-
-
-def _identity(login: NatsCredentials, token: str | None) -> dict[str, Any]:
-    """Return the credentials as nats-py's arguments."""
-    if token is None:
-        return {"user_credentials": login.credentials, "nkeys_seed_str": login.seed}
-    if login.documents:
-        return {"user": ",".join(login.documents), "password": token}
-    return {"token": token}
-
-
-def _raise_cancellation() -> None:
-    """Raise CancelledError if the task is being cancelled and a callee swallowed the exception."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

@@ -7,7 +7,6 @@ No repr or message of this module contains a token or a seed.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lorogo_protocol.access import tokens
 from lorogo_protocol.ids import check_document_id
@@ -26,11 +25,10 @@ class NatsCredentials:
     token: TokenSource | None = field(default=None, repr=False)
     documents: tuple[str, ...] = ()  # the documents of the connection; empty: those that the token names
     seed: str | None = field(default=None, repr=False)  # an nkey's
-    credentials: str | Path | None = None  # a .creds file
 
     def __post_init__(self) -> None:
-        if sum(one is not None for one in (self.token, self.seed, self.credentials)) > 1:
-            raise ValueError("a token, a seed and a credentials file exclude each other")
+        if self.token is not None and self.seed is not None:
+            raise ValueError("a token and a seed exclude each other")
         if self.documents and self.token is None:
             raise ValueError("documents are named with a token only")
         for document_id in self.documents:

@@ -7,7 +7,7 @@ direct get, which any replica may answer.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,7 +24,14 @@ from lorogo_transport.errors import (
     TransportError,
     Unreachable,
 )
-from lorogo_transport.headers import DESCRIPTION, STATUS, is_stored, own_headers, record_bytes
+from lorogo_transport.headers import (
+    DESCRIPTION,
+    STATUS,
+    expecting,
+    is_stored,
+    own_headers,
+    record_bytes,
+)
 from lorogo_transport.nats import api
 from lorogo_transport.ports import (
     Bus,
@@ -36,27 +43,25 @@ from lorogo_transport.ports import (
     StreamState,
 )
 from lorogo_transport.stores import topology
+from lorogo_transport.tasks import within
 
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
-_BATCH_SUBJECTS = 500  # the server refuses a multi-last with more than 1024 results
+_BATCH_SUBJECTS = 500  # the server refuses a multi-last of more than 1024
 _READ_SECONDS = 5.0  # the longest silence within a batch
 _POLL_SECONDS = 0.02  # between reads that look for an unconfirmed message
 _FULL_SECONDS = 1.0  # before a check whether the stream is full
 _BUSY_SECONDS = 0.02  # before another attempt at a stream that is too busy to store
-EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
 class JetStreamStream:
     """A `ports.Stream` on JetStream."""
 
-    __slots__ = ("_bus", "_may_query", "_name")
+    __slots__ = ("_bus", "_name")
 
-    def __init__(self, bus: Bus, name: str, *, may_query: bool = True) -> None:
-        """`may_query`: the client may query JetStream for the reason of a missing answer."""
+    def __init__(self, bus: Bus, name: str) -> None:
         self._bus = bus
         self._name = name
-        self._may_query = may_query
 
     @property
     def name(self) -> str:
@@ -77,7 +82,7 @@ class JetStreamStream:
         gives_up = loop.time() + timeout
         while True:
             left = max(0.0, gives_up - loop.time())
-            answer = await self._requested(subject, data, _with_expected(headers, expected_last), left)
+            answer = await self._requested(subject, data, expecting(headers, expected_last), left)
             try:
                 ack = api.decode(self._name, answer.data)
             except StreamBusy:  # nothing was stored, so it may be sent again, also with `expected_last`
@@ -97,16 +102,15 @@ class JetStreamStream:
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
-            if self._may_query:
-                with suppress(PermissionDenied):
-                    # raises StreamMissing or Unreachable if that is the reason
-                    await self.state(timeout=timeout)
+            with suppress(PermissionDenied):
+                # raises StreamMissing or Unreachable if that is the reason
+                await self.state(timeout=timeout)
             raise
 
     async def append_unconfirmed(
         self, subject: str, data: bytes, *, headers: Headers | None = None, expected_last: int | None = None
     ) -> None:
-        await self._bus.publish(subject, data, headers=_with_expected(headers, expected_last))
+        await self._bus.publish(subject, data, headers=expecting(headers, expected_last))
 
     async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._message({"last_by_subj": subject}, timeout)
@@ -117,35 +121,12 @@ class JetStreamStream:
     async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> StoredMessage | None:
         return await self._message({"next_by_subj": subject, "seq": max(first, 1)}, timeout)
 
-    async def read(
-        self, subject: str, *, first: int = 1, last: int | None = None
-    ) -> AsyncIterator[StoredMessage]:
-        position = max(first, 1)
-        while last is None or position <= last:
-            query = {
-                "next_by_subj": subject,
-                "seq": position,
-                "batch": _BATCH_MESSAGES,
-                "max_bytes": _BATCH_BYTES,
-            }
-            messages, pending = await self._direct(query)
-            for stored in messages:
-                if last is not None and stored.sequence > last:
-                    return
-                yield stored
-            if not pending:
-                return
-            position = messages[-1].sequence + 1
+    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[StoredMessage]:
+        def page(position: int) -> Awaitable[tuple[list[StoredMessage], int]]:
+            query = {"next_by_subj": subject, "seq": position}
+            return self._direct({**query, "batch": _BATCH_MESSAGES, "max_bytes": _BATCH_BYTES})
 
-    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
-        try:
-            async for stored in self._multi_last([pattern]):
-                yield stored
-            return
-        except _TooManyResults:
-            pass  # raised before the first result, so nothing was yielded
-        async for stored in self.newest_of(list(await self.subjects(pattern, timeout=_READ_SECONDS))):
-            yield stored
+        return read_pages(page, first, last)
 
     async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for start in range(0, len(subjects), _BATCH_SUBJECTS):
@@ -205,7 +186,7 @@ class JetStreamStream:
         self, subject: str, data: bytes, headers: Headers | None, expected_last: int | None, timeout: float
     ) -> int:
         """Append where JetStream confirms nothing (docs/decisions/0016): read until the message is found."""
-        headers = _with_expected(headers, expected_last)
+        headers = expecting(headers, expected_last)
         stored = await self.last(subject, timeout=timeout)
         position = 1 if stored is None else stored.sequence + 1
         await self._bus.publish(subject, data, headers=headers)
@@ -243,11 +224,11 @@ class JetStreamStream:
             raise
         return api.stored_from_api(answer["message"])
 
-    async def _multi_last(self, patterns: Sequence[str]) -> AsyncIterator[StoredMessage]:
+    async def _multi_last(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         position, up_to = 1, 0
         while True:
             query: dict[str, Any] = {
-                "multi_last": list(patterns),
+                "multi_last": list(subjects),
                 "batch": _BATCH_MESSAGES,
                 "max_bytes": _BATCH_BYTES,
                 "seq": position,
@@ -285,10 +266,6 @@ class JetStreamStream:
         return batch
 
 
-class _TooManyResults(Exception):
-    """The multi-last matches more subjects than the server allows."""
-
-
 class _Batch:
     """The messages of one batched direct get, until its end marker."""
 
@@ -323,8 +300,6 @@ class _Batch:
                     self._fail(TransportError(f"stream {self._stream!r} sent an empty batch"))
             case "404":
                 pass  # nothing there
-            case "413":
-                self._fail(_TooManyResults())
             case "503":
                 self._fail(NoResponders(f"no server answers direct gets of stream {self._stream!r}"))
             case status:
@@ -344,12 +319,8 @@ class _Batch:
         """Wait for the end marker; raise after `silence` seconds without a message."""
         while not self._done.is_set():
             seen = len(self.messages)
-            try:
-                async with asyncio.timeout(silence):  # wait_for may swallow a cancellation
-                    await self._done.wait()
-            except TimeoutError:
-                if len(self.messages) == seen:
-                    raise RequestTimeout(f"stream {self._stream!r} stopped answering") from None
+            if not await within(silence, self._done.wait()) and len(self.messages) == seen:
+                raise RequestTimeout(f"stream {self._stream!r} stopped answering")
         if self._failure is not None:
             raise self._failure
 
@@ -357,6 +328,22 @@ class _Batch:
         if self._failure is None:
             self._failure = failure
         self._done.set()
+
+
+async def read_pages(
+    page: Callable[[int], Awaitable[tuple[list[StoredMessage], int]]], first: int, last: int | None
+) -> AsyncIterator[StoredMessage]:
+    """Yield the messages from `first` through `last` (None: all); `page` returns some and how many remain."""
+    position = max(first, 1)
+    while last is None or position <= last:
+        messages, pending = await page(position)
+        for stored in messages:
+            if last is not None and stored.sequence > last:
+                return
+            yield stored
+        if not pending:
+            return
+        position = messages[-1].sequence + 1
 
 
 async def call(
@@ -395,9 +382,3 @@ async def ensure(bus: Bus, spec: StreamSpec, *, timeout: float = 10.0) -> list[s
     if plan.changes:
         await call(bus, "STREAM.UPDATE", spec.name, dict(plan.config), timeout)
     return list(plan.changes)
-
-
-def _with_expected(headers: Headers | None, expected_last: int | None) -> Headers | None:
-    if expected_last is None:
-        return headers
-    return {**(headers or {}), EXPECTED_LAST: str(expected_last)}

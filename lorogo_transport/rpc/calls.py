@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from lorogo_protocol import limits
 from lorogo_protocol.errors import LorogoError, MalformedMessage
@@ -32,7 +32,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.headers import STATUS
 from lorogo_transport.ports import Bus, Message, PermissionViolation, SubjectSubscription
-from lorogo_transport.tasks import Work
+from lorogo_transport.tasks import Tasks, Work, within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -80,9 +80,14 @@ class _Waiting:
     """A call that waits for its reply."""
 
     subject: str
-    done: asyncio.Future[bytes]
     assembler: ChunkAssembler
-    progress: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: bytes | LorogoError | None = None
+    progress: asyncio.Event = field(default_factory=asyncio.Event)  # a message arrived, or the call ended
+
+    def end(self, outcome: bytes | LorogoError) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            self.progress.set()
 
 
 class Caller:
@@ -95,7 +100,7 @@ class Caller:
         self._waiting: dict[str, _Waiting] = {}
         self._subscription: SubjectSubscription | None = None
         self._unwatch: Callable[[], None] | None = None
-        self._window_answers: set[asyncio.Task[None]] = set()
+        self._confirmations = Tasks(lambda error: log.error("cannot confirm a window", exc_info=error))
 
     async def start(self) -> None:
         """Subscribe for replies."""
@@ -109,10 +114,8 @@ class Caller:
         if self._subscription is not None:
             await self._subscription.close()
         for waiting in self._waiting.values():
-            if not waiting.done.done():
-                waiting.done.set_exception(Disconnected("the caller was closed"))
-        for task in self._window_answers:
-            task.cancel()
+            waiting.end(Disconnected("the caller was closed"))
+        await self._confirmations.close()
 
     async def call(
         self,
@@ -153,7 +156,6 @@ class Caller:
             )
         waiting = _Waiting(
             subject,
-            asyncio.get_running_loop().create_future(),
             ChunkAssembler(
                 update_bytes_max=calls.REPLY_BYTES_MAX,
                 unfinished_bytes_max=calls.REPLY_BYTES_MAX,
@@ -164,61 +166,48 @@ class Caller:
         try:
             reply = f"{self._subscription.subject.removesuffix('*')}{call_id}"
             await send_chunked(self._bus, subject, payload, call_id, reply=reply, token=token)
-            while not waiting.done.done():
+            while waiting.outcome is None:
                 waiting.progress.clear()
-                await _either(waiting, timeout)
-                if not waiting.done.done() and not waiting.progress.is_set():
+                if not await within(timeout, waiting.progress.wait()):
                     raise RequestTimeout(f"{whom} did not answer in {timeout:g} s")
-            return calls.decode(waiting.done.result())
         finally:
             del self._waiting[call_id]
-            if waiting.done.done() and not waiting.done.cancelled():
-                waiting.done.exception()  # mark as retrieved for asyncio
+        if isinstance(waiting.outcome, LorogoError):
+            raise waiting.outcome
+        return calls.decode(waiting.outcome)
 
     def _on_refusal(self, refusal: PermissionViolation) -> None:
         if refusal.publish:
             for waiting in self._waiting.values():
-                if waiting.subject == refusal.subject and not waiting.done.done():
-                    waiting.done.set_exception(PermissionDenied(refusal.subject))
+                if waiting.subject == refusal.subject:
+                    waiting.end(PermissionDenied(refusal.subject))
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.get(message.subject.rpartition(".")[2])
-        if waiting is None or waiting.done.done():
+        if waiting is None or waiting.outcome is not None:
             return
         waiting.progress.set()
         headers = message.headers
         if headers.get(STATUS) == "503":
-            waiting.done.set_exception(NoResponders("the subject has no subscriber"))
+            waiting.end(NoResponders("the subject has no subscriber"))
             return
         if (code := headers.get(h.REASON)) is not None:
-            waiting.done.set_exception(_refusal(code, headers.get(h.MESSAGE, "")))
+            waiting.end(_refusal(code, headers.get(h.MESSAGE, "")))
             return
         try:
             chunk = chunks.parse(headers, message.data)
         except MalformedMessage as error:
-            waiting.done.set_exception(error)
+            waiting.end(error)
             return
         if message.reply:
-            task = asyncio.ensure_future(_confirm_window(self._bus, message.reply))
-            self._window_answers.add(task)
-            task.add_done_callback(self._window_answers.discard)
+            self._confirmations.spawn(_confirm_window(self._bus, message.reply))
         match waiting.assembler.add(chunk, sequence=chunk.index + 1, now=self._clock.now()):
             case Assembled(payload=payload):
-                waiting.done.set_result(payload)
+                waiting.end(payload)
             case AssemblyRejected(message=why):
-                waiting.done.set_exception(MalformedMessage(f"the reply was damaged: {why}"))
+                waiting.end(MalformedMessage(f"the reply was damaged: {why}"))
             case Repeated() | None:
                 pass
-
-
-async def _either(waiting: _Waiting, timeout: float) -> None:
-    """Wait until a message arrives, the call is done, or the time is over."""
-    progress = asyncio.ensure_future(waiting.progress.wait())
-    both: set[asyncio.Future[Any]] = {progress, waiting.done}
-    try:
-        await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        progress.cancel()
 
 
 def _refusal(code: str, message: str) -> LorogoError:

@@ -10,6 +10,7 @@ from lorogo_protocol.ids import is_token
 from lorogo_protocol.messages.subjects import SERVICE
 from lorogo_transport.headers import STATUS
 from lorogo_transport.ports import Bus, Message
+from lorogo_transport.tasks import within
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -85,10 +86,7 @@ async def _gather(
         wait = first_seconds
         while not no_responders:
             arrived.clear()
-            try:
-                async with asyncio.timeout(wait):  # wait_for may swallow a cancellation
-                    await arrived.wait()
-            except TimeoutError:
+            if not await within(wait, arrived.wait()):
                 break
             wait = gather_seconds
     finally:

@@ -13,11 +13,6 @@ from lorogo_protocol.ids import is_inbox, is_user_inbox
 NATS_INBOX: Final = "$SYS._INBOX."  # of nats-servers
 
 
-def answerable(reply: str, *, users_only: bool = False) -> str:
-    """Return the reply subject if it is allowed, else "": then no answer is sent."""
-    return reply if reply and (is_user_inbox(reply) if users_only else is_inbox(reply)) else ""
-
-
 class ReplyRule:
     """The rule of one connection, and the number of requests with a forbidden reply subject."""
 
@@ -29,13 +24,14 @@ class ReplyRule:
         self.refused = 0
 
     def to(self, reply: str) -> str:
-        """Return the reply subject if it is allowed, else ""."""
+        """Return the reply subject if it is allowed, else "": then no answer is sent."""
         if not reply:
             return ""
         if self.nats_only:
-            may = reply if reply.startswith(NATS_INBOX) else ""
+            may = reply.startswith(NATS_INBOX)
         else:
-            may = answerable(reply, users_only=self.users_only)
-        if not may:
-            self.refused += 1
-        return may
+            may = is_user_inbox(reply) if self.users_only else is_inbox(reply)
+        if may:
+            return reply
+        self.refused += 1
+        return ""

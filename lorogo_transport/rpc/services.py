@@ -4,7 +4,6 @@
 three verbs alone, with its name, and with its name and id; without a queue group, so that all answer.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from functools import partial
 from lorogo_protocol.messages.subjects import INIT_ALL, INIT_QUEUE
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Bus, Message, ServiceInfo, Subscription
+from lorogo_transport.tasks import Tasks
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -34,7 +34,7 @@ class ServiceAnnouncement:
         self._id = service_id
         self._started = started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         self._subscriptions: list[Subscription] = []
-        self._answers: set[asyncio.Task[None]] = set()
+        self._answers = Tasks(lambda error: log.error("service answer failed", exc_info=error))
 
     async def open(self) -> None:
         for verb in ("PING", "INFO", "STATS"):
@@ -47,24 +47,17 @@ class ServiceAnnouncement:
         subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             await subscription.close()
-        for task in list(self._answers):
-            task.cancel()
-        await asyncio.gather(*self._answers, return_exceptions=True)
+        await self._answers.close()
 
     def _on_request(self, verb: str, message: Message) -> None:
-        if not message.reply or len(self._answers) >= _ANSWERS_MAX:
-            return
-        task = asyncio.get_running_loop().create_task(self._answer(verb, message.reply))
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
+        if message.reply and len(self._answers) < _ANSWERS_MAX:
+            self._answers.spawn(self._answer(verb, message.reply))
 
     async def _answer(self, verb: str, reply: str) -> None:
         try:
             await self._bus.publish(reply, json.dumps(self._facts(verb), default=str).encode())
         except TransportError as error:
             log.debug("service answer not sent", verb=verb, reason=str(error))
-        except Exception:
-            log.exception("service answer failed", verb=verb)
 
     def _facts(self, verb: str) -> dict[str, object]:
         facts: dict[str, object] = {

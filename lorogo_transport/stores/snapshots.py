@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lorogo_protocol.messages.subjects import SNAPSHOT_BUCKET
@@ -96,6 +96,7 @@ class SnapshotStore:
         self._clock = clock
         self._new_id = new_id
         self._bucket = bucket
+        self._metadata_all = f"$O.{bucket}.M.>"
         # chunk subject -> when this process first saw it without metadata
         self._orphans: dict[str, float] = {}
 
@@ -106,13 +107,11 @@ class SnapshotStore:
 
     async def list(self) -> AsyncIterator[SnapshotHead]:
         """Yield the head of every document, in any order. Damaged metadata is logged and skipped."""
-        async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
-            try:
-                head = self._parse(stored)
-            except SnapshotDamaged as error:
-                log.warning("snapshot damaged", document_id=error.document_id, reason=error.reason)
-            else:
+        async for head in self.heads():
+            if isinstance(head, SnapshotHead):
                 yield head
+            else:
+                log.warning("snapshot damaged", document_id=head.document_id, reason=head.reason)
 
     async def heads_of(self, document_ids: Iterable[str]) -> dict[str, SnapshotHead]:
         """Return the heads of these documents; missing snapshots and damaged metadata are omitted."""
@@ -126,16 +125,15 @@ class SnapshotStore:
 
     async def names(self) -> Sequence[str]:
         """Return every document with a snapshot, without reading metadata."""
-        return [_document_id(subject) for subject in await self._stream.subjects(f"$O.{self._bucket}.M.>")]
+        return [_document_id(subject) for subject in await self._stream.subjects(self._metadata_all)]
 
     async def heads(self) -> AsyncIterator[SnapshotHead | SnapshotDamaged]:
         """Yield the head of every document that the leader knows, in any order, or its damage."""
-        metadata = f"$O.{self._bucket}.M.>"
-        seen: set[str] = set()
-        async for stored in self._stream.newest(metadata):
-            seen.add(stored.subject)
+        wanted = set(await self._stream.subjects(self._metadata_all))
+        async for stored in self._stream.newest_of(sorted(wanted)):
+            wanted.discard(stored.subject)
             yield self._head_or_damage(stored)
-        for subject in (await self._stream.subjects(metadata)).keys() - seen:
+        for subject in sorted(wanted):
             late = await self._stream.last(subject)  # missing on the replica that answered
             if late is not None:
                 yield self._head_or_damage(late)
@@ -170,25 +168,12 @@ class SnapshotStore:
             raise OutcomeUnknown(f"storing the snapshot of {document_id!r} took too long") from None
 
     async def put_facts(
-        self, document_id: str, facts: Mapping[str, str], *, expected_revision: int
-    ) -> SnapshotHead:
-        """Replace only the facts and keep the bytes (none if `expected_revision` is 0). Raises as `put`."""
-        current = await self.head(document_id)
-        if (current.revision if current else 0) != expected_revision:
-            raise WrongLastSequence(f"the snapshot of {document_id!r} is not at {expected_revision}")
-        return await self.put_facts_on(current, document_id, facts)
-
-    async def put_facts_on(
         self, current: SnapshotHead | None, document_id: str, facts: Mapping[str, str]
     ) -> SnapshotHead:
-        """Replace only the facts of a head that was just read. Raises as `put`."""
-        revision = 0 if current is None else current.revision
+        """Replace only the facts of the head that was read, and keep its bytes. Raises as `put`."""
         if current is None:
             current = SnapshotHead(document_id, 0, self._new_id(), 0, 0, await _digest(b""))
-        head = SnapshotHead(
-            document_id, 0, current.nuid, current.size, current.chunks, current.digest, dict(facts)
-        )
-        return await self._swap(head, revision)
+        return await self._swap(replace(current, facts=dict(facts), time_ns=0), current.revision)
 
     async def get(self, head: SnapshotHead, *, bytes_max: int) -> bytes:
         """Read the bytes, checked for size and digest.
@@ -229,12 +214,11 @@ class SnapshotStore:
         # before the metadata: an upload may finish in between
         uploaded = await self._stream.subjects(f"{prefix}>")
         named: set[str] = set()
-        async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
-            try:
-                named.add(self.chunk_subject(self._parse(stored).nuid))
-            except SnapshotDamaged:
-                log.warning("sweep skipped: metadata is damaged", subject=stored.subject)
+        async for head in self.heads():
+            if isinstance(head, SnapshotDamaged):
+                log.warning("sweep skipped: metadata is damaged", document_id=head.document_id)
                 return 0  # the damaged metadata may name any of the chunks
+            named.add(self.chunk_subject(head.nuid))
         orphans = uploaded.keys() - named
         self._orphans = {subject: self._orphans.get(subject, now) for subject in sorted(orphans)}
         expired = [subject for subject, since in self._orphans.items() if now - since >= ORPHAN_SECONDS]
@@ -295,14 +279,14 @@ class SnapshotStore:
                 revision = await self._stream.append(
                     subject, body, headers=headers, expected_last=expected_revision
                 )
-                return _at(head, revision)
+                return replace(head, revision=revision)
             except (WrongLastSequence, OutcomeUnknown) as error:
                 try:
                     stored = await self._stream.last(subject)
                 except TransportError:
                     raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored") from error
                 if stored is not None and stored.headers.get(_WRITE_ID) == write_id:
-                    return _at(head, stored.sequence)
+                    return replace(head, revision=stored.sequence)
                 if stored is not None and stored.sequence != expected_revision:
                     raise WrongLastSequence(f"another snapshot of {head.document_id!r} was first") from error
                 if isinstance(error, WrongLastSequence):
@@ -378,12 +362,6 @@ class SnapshotStore:
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SnapshotDamaged(document_id, f"its metadata does not parse ({error!r})") from error
-
-
-def _at(head: SnapshotHead, revision: int) -> SnapshotHead:
-    return SnapshotHead(
-        head.document_id, revision, head.nuid, head.size, head.chunks, head.digest, head.facts
-    )
 
 
 async def _digest(data: bytes) -> str:

@@ -5,6 +5,7 @@ decides which status may be written when.
 """
 
 from collections.abc import AsyncIterator, Iterable
+from typing import TypedDict, Unpack
 
 from lorogo_protocol import status as st
 from lorogo_protocol.errors import MalformedMessage
@@ -21,6 +22,29 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _KV_OPERATION = "KV-Operation"  # DEL or PURGE: a KV tool removed the key
+
+
+class StatusFacts(TypedDict, total=False):
+    """The headers of a status; `StatusEntry` describes them."""
+
+    server: str
+    lease: int
+    head: int
+    trace: str
+    failures: int
+    taken_from: str
+    journal_of: str
+
+
+_HEADERS = {
+    "server": h.SERVER,
+    "lease": h.LEASE,
+    "head": h.HEAD,
+    "trace": h.TRACE,
+    "failures": h.FAILURES,
+    "taken_from": h.TAKEN_FROM,
+    "journal_of": h.JOURNAL_OF,
+}
 
 
 class Statuses:
@@ -57,14 +81,8 @@ class Statuses:
         status: Status,
         *,
         expected_revision: int,
-        server: str = "",
-        lease: int = 0,
-        head: int = 0,
-        trace: str = "",
-        failures: int = 0,
-        taken_from: str = "",
-        journal_of: str = "",
         timeout: float = 5.0,
+        **facts: Unpack[StatusFacts],
     ) -> int:
         """Write the status by compare-and-swap and return the new revision. Raises WrongLastSequence.
 
@@ -72,9 +90,7 @@ class Statuses:
         it succeeded. Raises OutcomeUnknown only if that read fails too.
         """
         value = st.encode(status)
-        headers = _facts(server, lease, head, trace, failures, journal_of)
-        if taken_from:
-            headers[h.TAKEN_FROM] = taken_from
+        headers = _headers(facts)
         try:
             revision = await self._stream.append(
                 subjects.status_key(document_id),
@@ -88,40 +104,24 @@ class Statuses:
                 stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
             except (RequestTimeout, Disconnected) as error:
                 raise OutcomeUnknown(f"the status of {document_id} may have been written") from error
-            if stored is not None and stored.sequence > expected_revision and _same(stored, value, headers):
-                self.highest = max(self.highest, stored.sequence)
-                return stored.sequence
-            raise WrongLastSequence(f"the status of {document_id} was not written") from None
+            if stored is None or stored.sequence <= expected_revision or not _same(stored, value, headers):
+                raise WrongLastSequence(f"the status of {document_id} was not written") from None
+            revision = stored.sequence
         self.highest = max(self.highest, revision)
         return revision
 
     async def write_unconfirmed(
-        self,
-        document_id: str,
-        value: bytes,
-        *,
-        expected_revision: int,
-        server: str,
-        lease: int,
-        head: int,
-        trace: str = "",
-        failures: int = 0,
-        journal_of: str = "",
+        self, document_id: str, value: bytes, *, expected_revision: int, **facts: Unpack[StatusFacts]
     ) -> None:
         """Send a renewal, an encoded status, without waiting; its republished copy proves success."""
         await self._stream.append_unconfirmed(
-            subjects.status_key(document_id),
-            value,
-            headers=_facts(server, lease, head, trace, failures, journal_of),
-            expected_last=expected_revision,
+            subjects.status_key(document_id), value, headers=_headers(facts), expected_last=expected_revision
         )
 
     async def all(self) -> AsyncIterator[tuple[str, StatusEntry]]:
         """Yield every document that has a status, in any order."""
-        async for stored in self._stream.newest(subjects.STATUS_KEYS_ALL):
-            document_id = subjects.document_of(stored.subject)
-            if stored.subject != subjects.EPOCH_KEY:
-                yield document_id, entry(stored)
+        for document_id, found in (await self.read_many(await self.names())).items():
+            yield document_id, found
 
 
 def status_of(message: Message) -> StatusEntry | None:
@@ -161,18 +161,5 @@ def _same(stored: StoredMessage, value: bytes, headers: dict[str, str]) -> bool:
     )
 
 
-def _facts(server: str, lease: int, head: int, trace: str, failures: int, journal_of: str) -> dict[str, str]:
-    facts: dict[str, str] = {}
-    if server:
-        facts[h.SERVER] = server
-    if lease:
-        facts[h.LEASE] = str(lease)
-    if head:
-        facts[h.HEAD] = str(head)
-    if trace:
-        facts[h.TRACE] = trace
-    if failures:
-        facts[h.FAILURES] = str(failures)
-    if journal_of:
-        facts[h.JOURNAL_OF] = journal_of
-    return facts
+def _headers(facts: StatusFacts) -> dict[str, str]:
+    return {_HEADERS[name]: str(value) for name, value in facts.items() if value}

@@ -16,7 +16,8 @@ from lorogo_protocol.messages import subjects
 from lorogo_server import Server
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.auth.authority import Authority, KeySource
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import SystemClock
 from tests.client.support import client_of, new_world
 from tests.gateway.support import Peer
@@ -87,7 +88,7 @@ async def closed(
     source = keys or KeySource.from_text(jwks(OURS))
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        authority = await enter(Authority(source, world.connect("keys"), SystemClock(), refresh_seconds=60.0))
+        authority = await enter(Authority(source, world.connect("keys"), SystemClock()))
         if serving:
             server = world.connect("server", ConnectionIdentity(subjects.SERVER_INBOX))
             await enter(Server(server, authority=authority, **in_memory()))

@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.routing import Route
 
+from tests.revoking import list_of
 from tests.security.closed_gateway import Closed, bearer, closed, cookie
 from tests.security.people import PEOPLE, token_of
 
@@ -128,7 +129,7 @@ async def ask(gate: Closed, row: tuple[str, str], person: str, way: str = "beare
     before = await gate.read(document)
     token = token_of(person, document)
     if person == "revoked":
-        await gate.authority.revoke_token("revoked")
+        await list_of(gate.authority).revoke_token("revoked")
     where = path.replace("{id}", document).replace("{document}", document)
     where = (
         where.replace("{path:path}", "no/where").replace("{rest:path}", "no/where").replace("{name}", "no")

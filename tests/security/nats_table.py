@@ -17,6 +17,7 @@ from pathlib import Path
 from lorogo_protocol.access import tokens
 from lorogo_protocol.access.grants import VERBS
 from lorogo_transport.ports import Message
+from tests.revoking import list_of
 from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
 from tests.security.raw import Raw
 
@@ -126,7 +127,7 @@ def unsigned() -> str:
 async def everybody(closed: Closed) -> list[Who]:
     """All kinds of people."""
     revoked = mint({"*": "admin"})
-    await closed.authority.revoke_token(tokens.peek(revoked).token_id)
+    await list_of(closed.authority).revoke_token(tokens.peek(revoked).token_id)
     return [
         Who("no token", None),
         Who("an empty token", ""),

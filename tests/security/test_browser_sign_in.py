@@ -7,6 +7,7 @@ from playwright.async_api import Browser, Dialog, Page, expect
 
 from lorogo_gateway.auth import COOKIE
 from tests.gateway.browsers import chromium, visit
+from tests.revoking import list_of
 from tests.security.closed_gateway import closed
 from tests.security.people import mint
 
@@ -48,7 +49,7 @@ async def test_a_document_asks_for_a_token_and_opens_with_it(browser: Browser) -
         assert [(one["name"], one["httpOnly"], one["sameSite"]) for one in kept] == [(COOKIE, True, "Strict")]
         assert await page.evaluate("document.cookie") == ""
         # once the token is revoked, the page shows that and keeps the text
-        await gate.authority.revoke_token("plans")
+        await list_of(gate.authority).revoke_token("plans")
         await expect(page.locator("#banner")).to_contain_text("revoked")
         await expect(page.locator("#editor")).to_contain_text("hello")
         await sign_in(page, mint({"plan": "write"}))

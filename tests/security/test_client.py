@@ -30,6 +30,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import eventually, until_state
+from tests.revoking import list_of
 from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint
 
 pytestmark = pytest.mark.nats
@@ -280,7 +281,7 @@ async def test_a_revoked_token_is_reported_and_edits_wait(closed: Closed) -> Non
         closed.url, token=token, settings=replace(SETTINGS, close_seconds=0.2)
     )
     session = await client.open("plan")
-    await closed.authority.revoke_token(tokens.peek(token).token_id)
+    await list_of(closed.authority).revoke_token(tokens.peek(token).token_id)
     await until_state(session, State.UNAUTHORIZED)
     assert isinstance(session.problem, NotAuthorized)
     assert not isinstance(session.problem, TokenExpired)

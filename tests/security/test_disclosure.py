@@ -15,6 +15,7 @@ from lorogo_gateway.auth import PresentedToken, Principal, TokenGuard
 from lorogo_gateway.auth.audit_log import AuditLog
 from lorogo_protocol.access import tokens
 from tests.gateway.support import DEADLINE
+from tests.revoking import list_of
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
 from tests.security.people import OURS, mint
 
@@ -207,7 +208,7 @@ async def test_no_token_is_disclosed(
                 await peer.join_error("other", auth=token) if token != operator else None
         async with gate.peer(good) as peer:
             await peer.join("doc")
-            await gate.authority.revoke_token("good")
+            await list_of(gate.authority).revoke_token("good")
             answers.append(f"{await peer.closed()} {peer.waiting}")
     users = [tokens.user_of(text) for text in (good, operator, bad)]
     out, err = capfd.readouterr()

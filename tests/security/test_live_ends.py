@@ -21,8 +21,9 @@ from lorogo_gateway.frames import (
     Status,
 )
 from lorogo_protocol.access.tokens import CLOCK_SECONDS
-from lorogo_transport.auth.authority import KeySource
+from lorogo_transport.auth.key_source import KeySource
 from tests.gateway.support import DEADLINE, Peer, eventually, type_in
+from tests.revoking import list_of
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
 from tests.security.people import NEXT, OURS, jwks, mint
 
@@ -36,11 +37,11 @@ async def expires(_gate: Closed, _token_id: str) -> None:
 
 
 async def is_revoked(gate: Closed, token_id: str) -> None:
-    await gate.authority.revoke_token(token_id)
+    await list_of(gate.authority).revoke_token(token_id)
 
 
 async def subject_is_revoked(gate: Closed, _token_id: str) -> None:
-    await gate.authority.revoke_subject("somebody")
+    await list_of(gate.authority).revoke_subject("somebody")
 
 
 ENDINGS = [
@@ -109,10 +110,10 @@ async def test_a_fresh_token_in_time_keeps_the_room() -> None:
         async with gate.peer() as peer:
             await peer.join("doc", auth=mint({"doc": "write"}, token_id="old"))
             await peer.join("doc", auth=mint({"doc": "write"}, token_id="new"))
-            await gate.authority.revoke_token("old")
+            await list_of(gate.authority).revoke_token("old")
             await eventually(lambda: gate.gateway.guard.followed == 1)
             assert await peer.save(type_in(LoroDoc(), "x"), room="doc") is Status.OK
-            await gate.authority.revoke_token("new")
+            await list_of(gate.authority).revoke_token("new")
             assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
 
 
@@ -133,7 +134,7 @@ async def test_a_room_is_asked_in_time_to_come_with_a_fresh_token() -> None:
                 await peer.join("doc", crdt=crdt, auth=fresh)
             assert await peer.save(type_in(LoroDoc(), "x"), room="doc") is Status.OK
             assert gate.gateway.guard.followed == 1
-            await gate.authority.revoke_token("fresh")
+            await list_of(gate.authority).revoke_token("fresh")
             assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
 
 
@@ -179,7 +180,7 @@ async def test_a_newcomer_is_sent_no_more_of_a_document_when_its_token_ends() ->
                 JoinRequest(Crdt.LORO, "doc", mint({"doc": "read"}, token_id="ends").encode(), b"")
             )
             header = await peer.take(FragmentHeader)
-            await gate.authority.revoke_token("ends")
+            await list_of(gate.authority).revoke_token("ends")
             await eventually(lambda: gate.gateway.guard.followed == 0)
             assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
             sent = [frame for frame in peer.waiting if isinstance(frame, Fragment)]
@@ -201,7 +202,7 @@ async def test_a_long_answer_is_cut_off_with_its_token() -> None:
                 assert answer.status_code == 200
                 async for part in answer.aiter_raw(65_536):
                     if not got:
-                        await gate.authority.revoke_token("ends")
+                        await list_of(gate.authority).revoke_token("ends")
                     got.append(len(part))
 
         with pytest.raises(httpx.HTTPError):

@@ -21,6 +21,7 @@ from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.nats.tls import TlsFiles, name_files
 from lorogo_transport.stores import topology
 from tests.certificates import Authority
+from tests.revoking import list_of
 from tests.security.closed import KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
 from tests.transport.support import Collector, make_list
@@ -97,7 +98,7 @@ async def test_before_the_revocation_list_was_read_no_token_is_accepted(
     async with running(url, keys, found) as service:
         async with await Raw.open(url, auth_token=token) as early:
             assert not early.welcome
-        assert service.counts.denied == 1
+        assert service.denied == 1
         async with await connect(url, seed=found["server"]) as server:
             for spec in topology.specs(guarded=True):
                 await server.ensure(spec)
@@ -116,9 +117,9 @@ async def test_several_answer_once(closed: Closed) -> None:
         token = mint({"d1": "read"})
         raws = [await stack.enter_async_context(await closed.raw(token)) for _ in range(40)]
         assert all(raw.welcome for raw in raws)
-        assert closed.callout.counts.allowed + second.counts.allowed == 40
-        assert min(closed.callout.counts.allowed, second.counts.allowed) > 0
-        await closed.authority.revoke_token(tokens.peek(token).token_id)
+        assert closed.callout.allowed + second.allowed == 40
+        assert min(closed.callout.allowed, second.allowed) > 0
+        await list_of(closed.authority).revoke_token(tokens.peek(token).token_id)
         for raw in raws:
             await raw.until_ended()
 
@@ -126,7 +127,7 @@ async def test_several_answer_once(closed: Closed) -> None:
 async def test_a_new_nats_server_is_closed_as_the_old_one_was(closed: Closed) -> None:
     """It was killed and started again: the service finds its way back, and revoked stays revoked."""
     bad, good = mint({"d1": "read"}), mint({"d1": "read"})
-    await closed.authority.revoke_token(tokens.peek(bad).token_id)
+    await list_of(closed.authority).revoke_token(tokens.peek(bad).token_id)
     await _until_refused(closed, bad)  # the service has a connection of its own, and hears it a moment later
     await closed.nats.kill()
     await closed.nats.start()
@@ -149,7 +150,7 @@ async def test_an_answer_of_another_issuer_is_ignored(
     async with running(url, keys, forged) as service:
         async with await Raw.open(url, auth_token=mint({"d1": "read"})) as one:
             assert not one.welcome
-        assert service.counts.allowed == 1
+        assert service.allowed == 1
         with pytest.raises(WrongSeed, match=r"issuer\.seed"):
             await check_issuer(url, service)
 
@@ -175,7 +176,7 @@ async def test_it_sees_that_nats_takes_its_answers(closed: Closed) -> None:
         await check_issuer(closed.url, second)
     async with await closed.raw(tried[-1]) as late:
         assert not late.welcome
-    assert closed.callout.counts.allowed == 0
+    assert closed.callout.allowed == 0
 
 
 async def test_the_services_connections_may_do_nothing_else(closed: Closed) -> None:
@@ -237,7 +238,7 @@ async def test_all_of_it_over_tls(tmp_path: Path) -> None:
             for token in (None, "garbage"):
                 with pytest.raises(NotAuthorized):
                     await connect(url, token=token)
-            assert (service.counts.allowed, service.counts.denied) == (1, 2)
+            assert (service.allowed, service.denied) == (1, 2)
 
 
 @pytest.mark.parametrize("name", ["gateway", "operator"])

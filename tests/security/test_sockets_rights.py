@@ -9,6 +9,7 @@ from lorogo_gateway.frames import Crdt, Fragment, FragmentHeader, JoinErrorCode,
 from lorogo_gateway.websocket.connection import _BAD_TOKENS_MAX
 from lorogo_protocol.messages import subjects
 from tests.gateway.support import presence, states, text_of, type_in
+from tests.revoking import list_of
 from tests.security.closed_gateway import SETTINGS, Closed, closed, cookie
 from tests.security.people import PEOPLE, mint, token_of
 
@@ -78,7 +79,7 @@ async def test_a_bad_token_is_refused(person: str) -> None:
         await gate.write("doc")
         token = token_of(person, "doc")
         if person == "revoked":
-            await gate.authority.revoke_token("revoked")
+            await list_of(gate.authority).revoke_token("revoked")
         for headers in ({"Authorization": f"Bearer {token}"}, cookie(token, gate.address)):
             async with gate.peer("", headers) as peer:
                 code, reason = await peer.closed()

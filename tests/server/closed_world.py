@@ -15,7 +15,8 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.broker import ConnectionIdentity
 from lorogo_testing.memory_nats import MemoryNats
-from lorogo_transport.auth.authority import Authority, KeySource
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.ports import Transport
 from lorogo_transport.rpc.calls import Caller

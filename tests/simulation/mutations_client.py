@@ -72,6 +72,6 @@ CLIENT: tuple[Mutation, ...] = (
                 "think_seconds": 1.0,
             },
         ),
-        begin=85,
+        begin=164,
     ),
 )

@@ -37,7 +37,7 @@ LOG: tuple[Mutation, ...] = (
             every=2.0,
             others={"think_seconds": 0.3},
         ),
-        begin=130,
+        begin=75,
     ),
     Mutation(
         "prepared-thrown-away",

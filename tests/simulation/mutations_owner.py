@@ -113,7 +113,7 @@ OWNER: tuple[Mutation, ...] = (
             self._stream.append_unconfirmed(
                 subjects.status_key(document_id),
                 value,
-                headers=_facts(server, lease, head, trace, failures, journal_of),
+                headers=_headers(facts),
                 expected_last=expected_revision,
             )
         """,
@@ -121,7 +121,7 @@ OWNER: tuple[Mutation, ...] = (
             self._stream.append_unconfirmed(
                 subjects.status_key(document_id),
                 value,
-                headers=_facts(server, lease, head, trace, failures, journal_of),
+                headers=_headers(facts),
             )
         """,
         "a renewal is a compare-and-swap: a late one changes nothing",

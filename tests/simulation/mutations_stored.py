@@ -54,7 +54,7 @@ STORED: tuple[Mutation, ...] = (
         """,
         """
             if isinstance(error, OutcomeUnknown):
-                return _at(head, expected_revision + 1)
+                return replace(head, revision=expected_revision + 1)
             try:
                 stored = await self._stream.last(subject)
             except TransportError:
@@ -154,7 +154,7 @@ STORED: tuple[Mutation, ...] = (
         "row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
-        begin=410,
+        begin=605,
     ),
     Mutation(
         "edits-after-deletion",

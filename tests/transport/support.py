@@ -15,7 +15,7 @@ from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.nats.connection import JetStreamTransport
 from lorogo_transport.nats.embedded import find_nats_server
-from lorogo_transport.ports import Message, Transport
+from lorogo_transport.ports import Message, StoredMessage, Stream, Transport
 from lorogo_transport.stores import topology
 
 AnyTransport = JetStreamTransport | MemoryTransport
@@ -83,6 +83,11 @@ async def nats_with(folder: Path, settings: dict[str, object]) -> AsyncIterator[
     finally:
         process.kill()
         await process.wait()
+
+
+async def newest(stream: Stream, pattern: str) -> list[StoredMessage]:
+    """The last message of every matching subject."""
+    return [stored async for stored in stream.newest_of(list(await stream.subjects(pattern)))]
 
 
 async def make_list(transport: Transport, **changes: Any) -> None:

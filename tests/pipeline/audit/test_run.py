@@ -298,7 +298,7 @@ class Tampering:
         head = await self.store.head(name)
         assert head is not None
         changed = replace(SnapshotMetadata.parse(head.facts), **facts)  # type: ignore[arg-type]
-        await self.store.put_facts_on(head, name, changed.render())
+        await self.store.put_facts(head, name, changed.render())
 
     async def put(self, name: str, doc: LoroDoc) -> None:
         head = await self.store.head(name)

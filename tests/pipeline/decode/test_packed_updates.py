@@ -87,7 +87,7 @@ def test_what_is_damaged_is_left_alone_or_reads_the_same_by_itself(
             case bytes():
                 values.append(one)
             case None:
-                values.append(msgpack.packb(["r", 1, 7, 2]))
+                values.append(msgpack.packb(["r", 1, 7, 2, 0, 0]))
     try:
         found = read(column(values))
     except UnicodeDecodeError:

@@ -122,12 +122,6 @@ def test_what_befell_a_document(record: Record, kind: str) -> None:
     assert (row["kind"], row["lease"], row["bytes"], row["payload"]) == (kind, 5, 0, None)
 
 
-def test_an_old_erasure() -> None:
-    """Older erasures have neither a lease nor a generation."""
-    row = row_of(["e", 1, START])
-    assert (row["kind"], row["lease"], row["generation"]) == ("erased", 0, 0)
-
-
 def test_answers() -> None:
     """A record about a server comes with its bytes, also without payloads, because it is small."""
     record = AnswersRecord("server-1", START, START + SECOND, 3, (0, 1, 2), {"busy": 4})

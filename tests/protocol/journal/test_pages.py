@@ -106,8 +106,8 @@ def test_a_question_without_sense_is_refused(body: dict[str, Any]) -> None:
         msgpack.packb(3),
         msgpack.packb([3]),
         msgpack.packb([[1, 2, "d"]]),
-        msgpack.packb([["1", 2, "d", ["r", 1, 1, 1]]]),
-        msgpack.packb([[1, 2, 3, ["r", 1, 1, 1]]]),
+        msgpack.packb([["1", 2, "d", ["r", 1, 1, 1, 0, 0]]]),
+        msgpack.packb([[1, 2, 3, ["r", 1, 1, 1, 0, 0]]]),
         msgpack.packb([[1, 2, "d", ["r", 1, 1]]]),
         "text",
     ],
@@ -123,7 +123,7 @@ def test_a_page_that_is_not_one_is_refused(records: object) -> None:
 
 def test_kinds_of_tomorrow_are_left_out() -> None:
     """A newer server may journal what this reader does not know."""
-    rows = [[1, 2, "d", ["z", 1, "?"]], [2, 2, "d", ["r", 1, 5, 6]]]
+    rows = [[1, 2, "d", ["z", 1, "?"]], [2, 2, "d", ["r", 1, 5, 6, 0, 0]]]
     page = pages.decode({"records": msgpack.packb(rows), "next": "3:0:0", "end": False})
     assert [entry.record for entry in page.entries] == [RestoredRecord(5, 6)]
 

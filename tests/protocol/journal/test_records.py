@@ -77,11 +77,6 @@ def test_the_key_of_answers_is_no_document_id() -> None:
         check_document_id(records.ANSWERS_KEY.decode())
 
 
-def test_an_erasure_of_before_it_named_its_lease() -> None:
-    """The first version wrote only when it was erased."""
-    assert records.decode(["e", 1, 7]) == ErasedRecord(7, 0, 0)
-
-
 @pytest.mark.parametrize("value", [["q", 1, 2], ["u", 2, 1], [7, 1], [None, 1]])
 def test_an_unknown_kind_or_layout_is_skipped(value: object) -> None:
     """A record of a newer version is no error."""

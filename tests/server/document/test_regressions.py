@@ -137,7 +137,7 @@ async def test_a_load_that_comes_late_takes_nothing_from_a_newer_owner(
         server="other",
     )
     facts = replace(host.loaded.facts, lease=token)
-    taken = await snapshots.put_facts("doc", facts.render(), expected_revision=host.snapshot_revision)
+    taken = await snapshots.put_facts(host.loaded.snapshot, "doc", facts.render())
     if put_down:
         await probe.statuses.write("doc", Down(0), expected_revision=token)
     last = await probe.status("doc")
@@ -178,7 +178,7 @@ async def test_a_tombstone_that_is_found_need_not_be_stored(memory: World) -> No
     host = server.hosts["doc"]
     host.state.memory_is_only_copy = True  # the stream lost what it holds
     facts = replace(host.loaded.facts, deleted_ns=1)  # a journal knew of a deletion
-    await snapshots.put_facts("doc", facts.render(), expected_revision=host.snapshot_revision)
+    await snapshots.put_facts(host.loaded.snapshot, "doc", facts.render())
     with pytest.raises(compaction.CompactionFailed):
         await compaction.compact(host)
     assert host.loaded.intake.deleted
@@ -893,7 +893,7 @@ async def test_a_document_that_was_deleted_meanwhile_need_not_be_stored(memory: 
     head = await snapshots.head("doc")
     assert head is not None
     facts = replace(SnapshotMetadata.parse(head.facts), deleted_ns=1)
-    await snapshots.put_facts_on(head, "doc", facts.render())
+    await snapshots.put_facts(head, "doc", facts.render())
     host.state.memory_is_only_copy = True
     host.request_reload()
 

@@ -17,8 +17,7 @@ from lorogo_server.compaction.wal_usage import WalUsage
 from lorogo_server.document import host_loop, wal_reader
 from lorogo_server.document.host import Host
 from lorogo_server.intake import backlog
-from lorogo_transport.nats.wire import Handler
-from lorogo_transport.ports import StreamState, Subscription
+from lorogo_transport.ports import Handler, StreamState, Subscription
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.worlds import memory_world
 

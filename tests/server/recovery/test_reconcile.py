@@ -1158,7 +1158,7 @@ async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
     world.lose(SNAPSHOTS)  # and comes back as it was before the deletion
     third = await world.server()
     store = world.nats.store(SNAPSHOTS)
-    for message in store.newest("$O.>", 0):
+    for message in store.newest_of(store.subjects("$O.>", 0), 0):
         store.remove(message.sequence)
     for message in before.values():
         store.store(message.subject, message.data, message.headers, message.time_ns)
@@ -1239,7 +1239,7 @@ async def test_what_was_erased_does_not_come_back(world: World) -> None:
 def stored_again(world: World, before: dict[int, StoredMessage]) -> None:
     """The bucket is as it was at an earlier time, and nothing of now is in it."""
     store = world.nats.store(SNAPSHOTS)
-    for message in store.newest("$O.>", 0):
+    for message in store.newest_of(store.subjects("$O.>", 0), 0):
         store.remove(message.sequence)
     for message in before.values():
         store.store(message.subject, message.data, message.headers, message.time_ns)
@@ -1310,7 +1310,7 @@ async def test_erasing_twice_removes_what_came_back(world: World) -> None:
     assert head is not None
     assert head.size
     facts = replace(SnapshotMetadata.parse(head.facts), erased_ns=7)
-    await first.context.snapshots.put_facts_on(head, "doc", facts.render())
+    await first.context.snapshots.put_facts(head, "doc", facts.render())
     await world.probe.start("doc")
     assert await world.probe.call("delete", "doc", purge=True) == {"erased_ns": 7}
     assert secrets(world) == 0
@@ -1429,7 +1429,7 @@ async def bury(server: Server, generation: int) -> None:
     head = await snapshots.head("doc")
     assert head is not None
     facts = replace(SnapshotMetadata.parse(head.facts), generation=generation, deleted_ns=time.time_ns())
-    await snapshots.put_facts("doc", facts.render(), expected_revision=head.revision)
+    await snapshots.put_facts(head, "doc", facts.render())
 
 
 async def test_a_tombstone_of_an_earlier_life_does_not_end_a_restored_document(world: World) -> None:
@@ -1459,14 +1459,14 @@ async def test_the_revision_of_a_bucket_that_was_made_anew_is_not_believed(world
     known = host.loaded.snapshot
     assert known is not None
     store = world.nats.store(SNAPSHOTS)
-    for message in store.newest("$O.>", 0):
+    for message in store.newest_of(store.subjects("$O.>", 0), 0):
         store.remove(message.sequence)  # lost; and counted from 1 again:
     store.rewind(0)
     snapshots = server.context.snapshots
     facts = replace(host.loaded.facts, generation=1, deleted_ns=time.time_ns())
     head = await snapshots.put("doc", b"", facts.render(), expected_revision=0)
     while head.revision < known.revision:
-        head = await snapshots.put_facts("doc", facts.render(), expected_revision=head.revision)
+        head = await snapshots.put_facts(head, "doc", facts.render())
     assert head.revision == known.revision
     host.state.snapshot_unverified = True  # as after every lost connection
     with pytest.raises(compaction.CompactionFailed):

@@ -20,6 +20,7 @@ from lorogo_protocol.status import Down, Failed, Up
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message
+from tests.revoking import list_of
 from tests.server.closed_world import QUIET, ClosedWorld, closed_world, mint, standing
 from tests.server.support import Probe, Writer, until
 
@@ -58,7 +59,7 @@ async def test_every_verb_with_every_kind_of_token(closed: ClosedWorld, verb: st
     """Only a good token with the access that the verb needs is let in."""
     await closed.probe.start("doc")
     revoked = mint({"*": "admin"}, token_id="gone")
-    await closed.authority.revoke_token("gone")
+    await list_of(closed.authority).revoke_token("gone")
     await until(lambda: is_refused(closed, revoked))
     everybody = {
         "": Access.NONE,

@@ -94,8 +94,8 @@ class FakeServers:
         self._saying = asyncio.ensure_future(self.transport.bus.publish(reply, data))
 
 
-def _kicker(servers: FakeServers, authority: FakeAuthority, **settings: float) -> ConnectionReaper:
-    return ConnectionReaper(servers.transport.bus, cast(Authority, authority), **settings)
+def _kicker(servers: FakeServers, authority: FakeAuthority) -> ConnectionReaper:
+    return ConnectionReaper(servers.transport.bus, cast(Authority, authority))
 
 
 async def test_every_server_and_every_page_is_looked_at() -> None:
@@ -125,13 +125,15 @@ async def test_no_connection_is_closed_while_revocations_are_unknown() -> None:
     assert servers.kicked == []
 
 
-async def test_a_connection_in_progress_is_found_by_the_second_check() -> None:
+async def test_a_connection_in_progress_is_found_by_the_second_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection verified before the revocation and listed after it is closed without another
     notification.
     """
     servers, authority = FakeServers("N1"), FakeAuthority()
     await servers.start()
-    async with asyncio.timeout(30), _kicker(servers, authority, recheck_seconds=0.05, check_seconds=3600):
+    monkeypatch.setattr("lorogo_transport.auth.connection_reaper.RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr("lorogo_transport.auth.connection_reaper.CHECK_SECONDS", 3600.0)
+    async with asyncio.timeout(30), _kicker(servers, authority):
         servers.add("N1", 1, "bad")
         authority.revoke("bad")
         await servers.closed.wait()
@@ -142,14 +144,16 @@ async def test_a_connection_in_progress_is_found_by_the_second_check() -> None:
     assert authority.listeners == []
 
 
-async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
+async def test_an_answer_that_cannot_be_read_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check fails, and the reaper repeats it a second later."""
     servers, authority = FakeServers("N1"), FakeAuthority()
     await servers.start()
     servers.garbage = b"{"
     servers.add("N1", 1, "bad")
     authority.bad.add("bad")
-    async with asyncio.timeout(30), _kicker(servers, authority, recheck_seconds=3600, check_seconds=3600):
+    for name in ("RECHECK_SECONDS", "CHECK_SECONDS"):
+        monkeypatch.setattr(f"lorogo_transport.auth.connection_reaper.{name}", 3600.0)
+    async with asyncio.timeout(30), _kicker(servers, authority):
         await servers.closed.wait()
     assert servers.kicked == [("N1", 1)]
 

@@ -217,14 +217,15 @@ async def test_what_happened_while_the_connection_was_lost_is_read_after() -> No
             assert not list_.fresh
 
 
-async def test_a_lost_copy_is_made_up_for() -> None:
+async def test_a_lost_copy_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if no copy ever comes the list is read now and then, also when it is another list."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as ours:
         await make_list(ours)
         store = world.store(SPEC.name)
         del store.config["republish"]
-        async with Revocations(ours, clock, poll_seconds=0.01) as list_:
+        monkeypatch.setattr("lorogo_transport.auth.revocations.POLL_SECONDS", 0.01)
+        async with Revocations(ours, clock) as list_:
             value = revocation.encode(revocation.of_token(NOW, None))
             store.store(subjects.revoked_key("tok_t1"), value, {}, 1)
             store.store(subjects.revoked_key("tok_t2"), value, {}, 1)
@@ -235,12 +236,13 @@ async def test_a_lost_copy_is_made_up_for() -> None:
             assert list_.refuse(token("t2")) and not list_.fresh
 
 
-async def test_more_than_fits_into_memory_is_as_good_as_unread() -> None:
+async def test_more_than_fits_into_memory_is_as_good_as_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that is too long is not kept half: nothing is known then, until it is shorter."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as transport:
         await make_list(transport)
-        async with Revocations(transport, clock, entries_max=2) as list_:
+        monkeypatch.setattr("lorogo_transport.auth.revocations.ENTRIES_MAX", 2)
+        async with Revocations(transport, clock) as list_:
             changes: list[bool] = []
             list_.watch(lambda: changes.append(list_.known))
             writer = Revocations(transport, clock)

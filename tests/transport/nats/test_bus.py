@@ -70,7 +70,7 @@ class Wires:
         on_refused: Callable[[PermissionViolation], None],
     ) -> NatsConnection:
         self.made.append(FakeWire(listeners, on_lost, on_refused))
-        return self.made[-1]
+        return cast(NatsConnection, self.made[-1])
 
     async def pinged(self) -> FakeWire:
         async with asyncio.timeout(5):
@@ -109,7 +109,7 @@ async def test_a_wire_that_dies_with_its_first_pong_is_not_used() -> None:
     opening = asyncio.ensure_future(bus.open())
     wire = await wires.pinged()
     wire.pongs[0].set_result(True)
-    wire.on_lost(wire, ConnectionError("lost"))
+    wire.on_lost(cast(NatsConnection, wire), ConnectionError("lost"))
     with pytest.raises(Unreachable):
         await opening
     assert not bus.connected
@@ -119,7 +119,7 @@ async def test_what_changed_while_dialling_is_brought_in_line() -> None:
     """The bus sends subscriptions made or ended during the dial to the new wire before it uses that wire."""
     bus, first, wires = await opened()
     ended = await bus.subscribe("ended", lambda _: None)
-    first.on_lost(first, ConnectionError("lost"))
+    first.on_lost(cast(NatsConnection, first), ConnectionError("lost"))
     wires.made.clear()
     second = await wires.pinged()
     await bus.subscribe("made", lambda _: None)
@@ -143,7 +143,7 @@ async def test_every_waiting_call_fails_at_once() -> None:
     wire.congested = True
     with pytest.raises(Disconnected):
         await bus.publish("a", b"x")
-    wire.on_lost(wire, ConnectionError("lost"))
+    wire.on_lost(cast(NatsConnection, wire), ConnectionError("lost"))
     with pytest.raises(RequestTimeout):
         await request
     with pytest.raises(Disconnected):

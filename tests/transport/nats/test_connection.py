@@ -20,9 +20,10 @@ from lorogo_transport.errors import (
     TransportError,
     Unreachable,
 )
-from lorogo_transport.nats import connection
+from lorogo_transport.nats import wire
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.wire import NatsConnection
 from lorogo_transport.ports import ServiceInfo, StreamSpec
 from lorogo_transport.stores import topology
 from tests.stillness import stand_still
@@ -137,7 +138,7 @@ async def test_the_first_write_notices_a_closed_socket(
     unhandled: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     wire = transport.bus._wire
-    assert isinstance(wire, connection._Wire)
+    assert isinstance(wire, NatsConnection)
     writer = wire._writer()
     assert writer is not None
 
@@ -191,8 +192,8 @@ async def test_what_is_under_way_fails_promptly(
 
 async def test_a_silent_server_is_noticed(fresh_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stops answering without closing the connection is given up, and found again later."""
-    monkeypatch.setattr(connection, "_PING_SECONDS", 0.05)
-    monkeypatch.setattr(connection, "_PONG_SECONDS", 1.0)
+    monkeypatch.setattr(wire, "_PING_SECONDS", 0.05)
+    monkeypatch.setattr(wire, "_PONG_SECONDS", 1.0)
     async with await connect(fresh_nats.url, timeout=0.3) as transport:
         got = Collector()
         await transport.bus.subscribe("a", got)
@@ -517,7 +518,7 @@ async def test_closing_while_a_connection_is_being_made(
             if outcome == "refused":
                 raise ConnectionRefusedError from None
 
-    monkeypatch.setattr(connection._Wire, "connect", decided)
+    monkeypatch.setattr(NatsConnection, "connect", decided)
     transport = await connect("nats://127.0.0.1:1", wait_seconds=0.01)
     trying.clear()
     await trying.wait()

@@ -19,7 +19,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.ports import Message, StoredMessage, Stream, StreamSpec
 from lorogo_transport.stores.republish import republished
-from tests.transport.support import AnyTransport, Collector, Connect
+from tests.transport.support import AnyTransport, Collector, Connect, newest
 
 
 def spec_of(unique: str) -> StreamSpec:
@@ -190,10 +190,10 @@ async def test_newest_of_every_subject(stream: Stream, unique: str) -> None:
     """The last message of each subject that matches."""
     for number in range(9):
         await stream.append(f"{unique}.wal.{number % 3}", b"%d" % number)
-    newest = [stored async for stored in stream.newest(f"{unique}.wal.*")]
-    assert {stored.subject[-1]: stored.data for stored in newest} == {"0": b"6", "1": b"7", "2": b"8"}
-    assert [stored.data async for stored in stream.newest(f"{unique}.wal.1")] == [b"7"]
-    assert [stored async for stored in stream.newest(f"{unique}.wal.none")] == []
+    found = await newest(stream, f"{unique}.wal.*")
+    assert {stored.subject[-1]: stored.data for stored in found} == {"0": b"6", "1": b"7", "2": b"8"}
+    assert [stored.data for stored in await newest(stream, f"{unique}.wal.1")] == [b"7"]
+    assert await newest(stream, f"{unique}.wal.none") == []
     named = [f"{unique}.wal.1", f"{unique}.wal.none", f"{unique}.wal.0"]
     assert {stored.subject async for stored in stream.newest_of(named)} == {named[0], named[2]}
     assert [stored async for stored in stream.newest_of([])] == []
@@ -205,8 +205,8 @@ async def test_newest_of_thousands_of_subjects(stream: Stream, unique: str) -> N
         await stream.append_unconfirmed(f"{unique}.wal.{number}", b"old")
         await stream.append_unconfirmed(f"{unique}.wal.{number}", b"%d" % number)
     await stream.append(f"{unique}.wal.0", b"0")  # confirmed, so all before it are stored
-    newest = [stored async for stored in stream.newest(f"{unique}.wal.*")]
-    assert sorted(int(stored.data) for stored in newest) == list(range(2300))
+    found = await newest(stream, f"{unique}.wal.*")
+    assert sorted(int(stored.data) for stored in found) == list(range(2300))
 
 
 async def test_state_and_count(stream: Stream, unique: str) -> None:
@@ -351,7 +351,7 @@ async def test_a_missing_stream(transport: AnyTransport, unique: str) -> None:
         with pytest.raises(StreamMissing):
             await call
     with pytest.raises(StreamMissing):
-        [stored async for stored in stream.newest(subject)]
+        await newest(stream, subject)
 
 
 async def test_a_subject_that_the_stream_does_not_take(stream: Stream, unique: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_protocol.messages.headers import LOG_ID
-from lorogo_transport.rpc.reply_rule import ReplyRule, answerable
+from lorogo_transport.rpc.reply_rule import ReplyRule
 from tests.transport.support import AnyTransport, Collector, Connect
 
 
@@ -26,7 +26,7 @@ from tests.transport.support import AnyTransport, Collector, Connect
 )
 def test_where_an_answer_may_go(reply: str, may: bool) -> None:
     """To one plain subject that is neither NATS's own nor ours."""
-    assert answerable(reply) == (reply if may else "")
+    assert ReplyRule().to(reply) == (reply if may else "")
 
 
 async def test_a_handler_never_sees_a_reply_that_it_must_not_use(
@@ -67,7 +67,7 @@ def test_a_closed_server_answers_to_users_only(reply: str, may: bool) -> None:
     """A closed server answers only to an inbox that names its user, because any client could listen to
     others.
     """
-    assert answerable(reply, users_only=True) == (reply if may else "")
+    assert ReplyRule(users_only=True).to(reply) == (reply if may else "")
 
 
 def test_what_could_not_be_answered_is_counted() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import nats
@@ -26,7 +26,7 @@ from lorogo_transport.stores.snapshots import (
     SnapshotStore,
 )
 from lorogo_transport.stores.topology import specs
-from tests.transport.support import AnyTransport, Connect
+from tests.transport.support import AnyTransport, Connect, newest
 
 BIG = bytes(range(256)) * 6000  # 1.5 MB: a dozen chunks
 FACTS = {"format": "1", "sequence": "7", "frontiers": "AA=="}
@@ -133,17 +133,17 @@ async def test_of_two_writers_one_wins(dial: Connect, store: SnapshotStore, uniq
 async def test_put_facts(store: SnapshotStore, stream: Stream, unique: str) -> None:
     """A tombstone changes the facts and keeps the bytes; without a snapshot it is facts alone."""
     first = await store.put("doc", b"bytes", FACTS, expected_revision=0)
-    gone = await store.put_facts("doc", {"deleted": "1"}, expected_revision=first.revision)
+    gone = await store.put_facts(first, "doc", {"deleted": "1"})
     assert gone == replace(first, revision=gone.revision, facts={"deleted": "1"})
     assert await store.head("doc") == gone
     assert await store.get(gone, bytes_max=MAX) == b"bytes"
     with pytest.raises(WrongLastSequence):
-        await store.put_facts("doc", {}, expected_revision=first.revision)
-    fresh = await store.put_facts("other", {"deleted": "1"}, expected_revision=0)
+        await store.put_facts(first, "doc", {})
+    fresh = await store.put_facts(None, "other", {"deleted": "1"})
     assert (fresh.size, fresh.chunks) == (0, 0)
     assert await store.get(fresh, bytes_max=MAX) == b""
     with pytest.raises(WrongLastSequence):
-        await store.put_facts("third", {}, expected_revision=9)
+        await store.put_facts(None, "other", {})
     assert await chunk_counts(stream, unique) == {first.nuid: 1}
 
 
@@ -308,11 +308,11 @@ class Laggard:
         for stored in everything:
             yield stored
 
-    async def newest(self, pattern: str) -> AsyncIterator[StoredMessage]:
+    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[StoredMessage]:
         for stored in self.stale_names:
             yield stored
         if not self.stale_names:
-            async for stored in self.stream.newest(pattern):
+            async for stored in self.stream.newest_of(subjects):
                 yield stored
 
 
@@ -340,7 +340,7 @@ async def test_a_lagging_replica_hides_no_head(memory: MemoryTransport) -> None:
     laggard = Laggard(memory.stream("OBJ_b"))
     store = store_on(laggard, "b")  # type: ignore[arg-type]
     await store.put("old", b"x", {}, expected_revision=0)
-    laggard.stale_names = [stored async for stored in laggard.stream.newest("$O.b.M.>")]
+    laggard.stale_names = await newest(laggard.stream, "$O.b.M.>")
     await store.put("new", b"y", {}, expected_revision=0)
     assert {head.document_id async for head in store.heads()} == {"old", "new"}
 
@@ -350,7 +350,7 @@ async def test_a_lagging_replica_misleads_no_sweeper(memory: MemoryTransport) ->
     laggard = Laggard(memory.stream("OBJ_b"))
     store = store_on(laggard, "b")  # type: ignore[arg-type]
     old = await store.put("doc", b"old", FACTS, expected_revision=0)
-    laggard.stale_names = [stored async for stored in laggard.stream.newest("$O.b.M.>")]
+    laggard.stale_names = await newest(laggard.stream, "$O.b.M.>")
     new = await store.put("doc", b"new", FACTS, expected_revision=old.revision)
     await store.sweep(0.0)
     assert await store.sweep(ORPHAN_SECONDS) == 0
@@ -362,7 +362,7 @@ async def test_a_lost_ack_of_the_metadata(memory: MemoryTransport, lost: int) ->
     """The swap happened and its confirmation is lost: the leader tells, and the put succeeds."""
     store = store_on(memory.stream("OBJ_b"), "b")
     memory.drop_next_ack(lost)
-    gone = await store.put_facts("gone", {"deleted": "1"}, expected_revision=0)
+    gone = await store.put_facts(None, "gone", {"deleted": "1"})
     assert await store.head("gone") == gone
     original = store._put_chunks
 
@@ -404,7 +404,7 @@ async def test_a_lost_ack_and_another_who_claims_it(memory: MemoryTransport) -> 
         """The leader answers only after the next owner has claimed what it found."""
 
         async def last(self, subject: str, *, timeout: float = 5.0) -> StoredMessage | None:
-            await other.put_facts_on(await other.head("doc"), "doc", {"by": "other"})
+            await other.put_facts(await other.head("doc"), "doc", {"by": "other"})
             return await asked(subject, timeout=timeout)
 
     store._put_chunks = then_drop  # type: ignore[method-assign]
