@@ -18,7 +18,6 @@ from lorogo_server.ownership.load_notes import LoadNotes
 from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.rpc.rights import CallRights
 from lorogo_server.sandbox.batch_validation import BatchValidation
-from lorogo_server.sandbox.call_executor import CallExecutor
 from lorogo_server.sandbox.child_process import ChildProcesses
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
 from lorogo_server.settings import ServerSettings
@@ -103,7 +102,7 @@ class ServerContext:
     # Restores a document from journals before its load if NATS may have lost data; returns absent journals.
     recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _no_absent_journals
     wal_usage: WalUsage = field(default_factory=WalUsage)
-    executor: CallExecutor = field(default_factory=CallExecutor)
+    call_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # of calls on the event loop
     children: ChildProcesses = field(default_factory=ChildProcesses)
     rights: CallRights = field(default_factory=CallRights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)

@@ -21,7 +21,7 @@ from loro import (
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.loro import crdt
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
 
 DEPTH_MAX = 200
 

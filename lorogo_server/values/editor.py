@@ -19,7 +19,7 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_server.sandbox.call_executor import SLOW_DIFF_UNITS, VALUE_UNITS, Spend
+from lorogo_server.sandbox.work_meter import SLOW_DIFF_UNITS, VALUE_UNITS, Spend
 from lorogo_server.values.document_value import deep, roots_of
 from lorogo_server.values.parts import (
     Content,

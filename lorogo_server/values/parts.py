@@ -21,7 +21,7 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, VALUE_UNITS, Spend
 from lorogo_server.values.document_value import deep
 from lorogo_server.values.query import brief, to_json, unpack
 

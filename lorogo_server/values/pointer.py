@@ -18,7 +18,7 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_server.sandbox.call_executor import TEXT_PART_CHARS, VALUE_UNITS, Spend
+from lorogo_server.sandbox.work_meter import TEXT_PART_CHARS, VALUE_UNITS, Spend
 from lorogo_server.values.document_value import deep
 from lorogo_server.values.parts import ValueProblem, checked_key
 from lorogo_server.values.query import brief

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from lorogo_protocol import errors, limits
+from lorogo_protocol.access.grants import VERBS
 from lorogo_protocol.loro.crdt import CrdtPanic
 from lorogo_protocol.messages import headers, subjects
-from lorogo_protocol.messages.calls import VERBS, Refused
+from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.chunks import CHUNKS_MAX
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason

@@ -23,7 +23,7 @@ from loro import (
 
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_OPERATIONS_MAX
 from lorogo_protocol.loro.crdt import Replica
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, OverBudget, WorkMeter
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, OverBudget, WorkMeter
 from lorogo_server.values import editor, query
 from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same
 from lorogo_server.values.patch import PatchError, apply_patch, parse_pointer
