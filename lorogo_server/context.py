@@ -17,9 +17,8 @@ from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.load_notes import LoadNotes
 from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.rpc.rights import CallRights
-from lorogo_server.sandbox.batch_validation import BatchValidation
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidateUpdate, skip_validation
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tracing import ServerTracing
 from lorogo_transport.clock import Clock
@@ -107,7 +106,7 @@ class ServerContext:
     rights: CallRights = field(default_factory=CallRights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
     validate: ValidateUpdate = skip_validation
-    batch_validation: BatchValidation | None = None  # None: updates are validated one by one
+    batch_validation: DecodeSandbox | None = None  # None: updates are validated one by one
     tracing: ServerTracing | None = None  # None: single updates are not traced
     counters: ServerCounters = field(default_factory=ServerCounters)
 

@@ -40,8 +40,7 @@ from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.registry import DocumentRegistry, NotAcquired
 from lorogo_server.rpc.error_reset import ErrorReset
 from lorogo_server.rpc.rights import CallRights, RequestVerifier
-from lorogo_server.sandbox.batch_validation import BatchValidation
-from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidationThread, skip_validation
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, skip_validation
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.scheduler import ServerScheduler
 from lorogo_server.settings import InvalidSettings, ServerSettings
@@ -127,8 +126,6 @@ class Server:
                 self.server_id, transport.bus, data / "replicas", self.settings, storage=storage
             )
         statuses = Statuses(transport)
-        self._validation_thread = None if sandbox is None else ValidationThread(sandbox)
-        self._batch_sandbox = None if sandbox is None else sandbox.new_instance()
         self.context = ServerContext(
             server_id=self.server_id,
             transport=transport,
@@ -157,8 +154,8 @@ class Server:
             vouchers=Vouchers(transport.bus, self._clock),
             unfinished=MemoryBudget(self.settings.unfinished_total_bytes_max),
             rights=CallRights(authority),
-            validate=skip_validation if self._validation_thread is None else self._validation_thread.validate,
-            batch_validation=None if self._batch_sandbox is None else BatchValidation(self._batch_sandbox),
+            validate=skip_validation if sandbox is None else sandbox.validate,
+            batch_validation=sandbox,
             tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self._tasks = Tasks(self._background_failed)
@@ -290,9 +287,8 @@ class Server:
         if self.recovery is not None and self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run_asked())
             await self.recovery.start()
-        for one in (self._sandbox, self._batch_sandbox):
-            if one is not None:
-                await asyncio.to_thread(one.start)
+        if self._sandbox is not None:
+            await self._sandbox.start()
         if self._keepalive is not None:
             await self._keepalive.start(self.server_id, self.settings.renew_seconds)
             self._tasks.spawn(self._keepalive.run())
@@ -346,13 +342,8 @@ class Server:
         if self._feed_responder is not None:
             await self._feed_responder.stop()  # after the hosts, so that feeds read their last records
         await self._tasks.close()
-        if self.context.batch_validation is not None:
-            self.context.batch_validation.close()
-        if self._validation_thread is not None:
-            await asyncio.to_thread(self._validation_thread.close)
-        for one in (self._sandbox, self._batch_sandbox):
-            if one is not None:
-                await asyncio.to_thread(one.stop)
+        if self._sandbox is not None:
+            self._sandbox.stop()
         if self._keepalive is not None:
             await self._keepalive.stop()
         self._scheduler.record_answers()

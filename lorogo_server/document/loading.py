@@ -19,9 +19,13 @@ from lorogo_server.intake.admission import admit
 from lorogo_server.intake.follower import WalFollower
 from lorogo_server.intake.history import History
 from lorogo_server.intake.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
-from lorogo_server.sandbox.batch_validation import BatchValidation, validate_ahead
 from lorogo_server.sandbox.child_process import Merge
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
+from lorogo_server.sandbox.decode_sandbox import (
+    DecodeSandbox,
+    ValidateUpdate,
+    skip_validation,
+    validate_ahead,
+)
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock
@@ -87,7 +91,7 @@ async def load(
     covered: Position = NOWHERE,
     accepted: Position = NOWHERE,
     validate: ValidateUpdate = skip_validation,
-    batch_validation: BatchValidation | None = None,
+    batch_validation: DecodeSandbox | None = None,
     merge: Merge | None = None,
     until_ns: int | None = None,
     through: int | None = None,
@@ -151,7 +155,7 @@ async def _load_once(
     covered: Position,
     accepted: Position,
     validate: ValidateUpdate,
-    batch_validation: BatchValidation | None,
+    batch_validation: DecodeSandbox | None,
     merge: Merge | None,
     until_ns: int | None,
     through: int | None,
@@ -243,7 +247,7 @@ async def read_on(
     checked: bool = False,
     accepted: Position = NOWHERE,
     validate: ValidateUpdate = skip_validation,
-    batch_validation: BatchValidation | None = None,
+    batch_validation: DecodeSandbox | None = None,
     bytes_max: int | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
@@ -284,7 +288,7 @@ async def _read_through(
     checked: bool,
     accepted: Position,
     validate: ValidateUpdate,
-    batch_validation: BatchValidation | None,
+    batch_validation: DecodeSandbox | None,
     bytes_max: int | None = None,
     until_ns: int | None = None,
     through: int | None = None,

@@ -14,7 +14,7 @@ from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.chunks import CHUNKS_MAX
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
-from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS
+from lorogo_server.sandbox.sandbox_worker import DECODE_SECONDS
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
 
