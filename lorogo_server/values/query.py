@@ -6,7 +6,7 @@ JSON has no bytes and no infinities, but Loro has both. `to_json` writes them as
     nan, inf, -inf          {"$float": "NaN"}        or "Infinity", "-Infinity"
     a container id          {"$container": "..."}    for reading only
 
-`from_json` reads the first two back. It does not distinguish them from a map of the document with the same
+`unpack` reads the first two back. It does not distinguish them from a map of the document with the same
 form. Other values are unchanged: an int stays an int and a float stays a float, so a counter at three is
 3.0.
 
@@ -100,18 +100,6 @@ def to_json(value: object, depth: int = 0) -> object:
             return [to_json(item, depth + 1) for item in value]
         case _:
             return {"$container": str(value)}
-
-
-def from_json(value: object) -> object:
-    """Invert `to_json`, except for container ids. Raises ValueError if base64 is invalid."""
-    match value:
-        case dict():
-            special = unpack(value)
-            return {key: from_json(item) for key, item in value.items()} if special is None else special
-        case list():
-            return [from_json(item) for item in value]
-        case _:
-            return value
 
 
 def unpack(value: dict[str, Any]) -> bytes | float | None:
