@@ -20,6 +20,7 @@ from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
 from lorogo_server.sandbox.call_costs import Call
+from lorogo_server.sandbox.child_process import ChildKind
 from lorogo_server.sandbox.work_meter import OverBudget, Spend, WorkMeter, unmetered
 
 PATCH_TOO_LARGE = "the patch as a whole reads or writes too much; send it as several patches"
@@ -75,7 +76,7 @@ async def in_child(
     task: Task,
     *,
     call: Call | None = None,
-    exports: bool = False,
+    kind: ChildKind = ChildKind.CALL,
     check: Callable[[], None] = _nothing,
 ) -> bytes:
     """Return what the task returns in a child. `check` is called right before the fork.
@@ -98,7 +99,7 @@ async def in_child(
         spend = WorkMeter(PATCH_WORK_MAX).spend if call is Call.PATCH else unmetered
         return partial(task, loaded.intake.replica, spend)
 
-    done, seconds = await host.context.children.run(host.document_id, begin, exports=exports)
+    done, seconds = await host.context.children.run(host.document_id, begin, kind)
     if call is not None:
         host.costs.took(call, size, seconds)
     current()
@@ -167,7 +168,7 @@ async def _export_in_child(host: Host) -> Export:
         host,
         lambda replica, _: replica.snapshot(),
         call=Call.EXPORT,
-        exports=True,
+        kind=ChildKind.EXPORT,
         check=lambda: as_of.append(_as_of(host)),
     )
     return _kept(host, Export(data, *as_of[0]))
@@ -190,7 +191,7 @@ async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]
     def updates(replica: Replica, _: Spend) -> bytes:
         return replica.updates_since(vector)
 
-    return await in_child(host, updates, exports=True, check=check), *as_of[0]
+    return await in_child(host, updates, kind=ChildKind.EXPORT, check=check), *as_of[0]
 
 
 def _as_of(host: Host) -> tuple[Version, int]:

@@ -17,7 +17,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
 from lorogo_server.rpc import execution, methods
 from lorogo_server.sandbox import call_costs
-from lorogo_server.sandbox.child_process import ChildProcesses
+from lorogo_server.sandbox.child_process import ChildKind, ChildProcesses
 from lorogo_server.values import document_value
 from tests.server.support import Probe, Writer, until
 from tests.server.worlds import World
@@ -257,7 +257,7 @@ async def test_a_document_is_served_while_its_compaction_waits_for_other_exports
     with monkeypatch.context() as patch:
         patch.setattr(Replica, "snapshot", slow)
         exporting = [asyncio.ensure_future(probe.call("export", name)) for name in ("one", "two")]
-        exports = server.context.children._exports
+        exports = server.context.children._slots[ChildKind.EXPORT]
 
         async def none_left() -> bool:
             return exports.locked()
