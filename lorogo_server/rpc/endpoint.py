@@ -86,10 +86,9 @@ class DocumentEndpoint:
         self._responder = Responder(
             context.transport.bus,
             context.clock,
-            self._serve,
+            self._admit,
             spawn=self._spawn,
             budget=context.reply_budget,
-            admit=self._admit,
             on_refused=context.counters.refused_call,
             room=context.unfinished,
         )

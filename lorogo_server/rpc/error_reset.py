@@ -36,10 +36,9 @@ class ErrorReset:
         responder = Responder(
             context.transport.bus,
             context.clock,
-            self._unreachable,
+            self._admit,
             spawn=spawn,
             budget=context.reply_budget,
-            admit=self._admit,
             on_refused=context.counters.refused_call,
         )
         return await context.transport.bus.subscribe(
@@ -76,6 +75,3 @@ class ErrorReset:
             return {"reset": False}
         log.info("document reset", document=document_id, by="" if token is None else token.subject)
         return {"reset": True}
-
-    async def _unreachable(self, _verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
-        raise AssertionError("`_admit` returns the handler")

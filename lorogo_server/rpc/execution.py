@@ -57,6 +57,7 @@ async def execute(
     if not host.needs_child(call):
         async with host.context.call_turn:  # one call between two turns of the loop
             try:
+                require_readable(host)  # the document may have changed since the call began to wait
                 check()
                 replica = host.loaded.intake.replica
                 size, began = host.size, host.context.clock.now()

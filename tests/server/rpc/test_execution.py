@@ -17,7 +17,7 @@ from lorogo_server.sandbox.work_meter import WorkMeter
 from lorogo_server.values import document_value, patch, query
 from lorogo_testing.memory_nats import MemoryNats
 from tests.server.document.test_full import served
-from tests.server.support import QUICK
+from tests.server.support import QUICK, until
 
 QUICK_STREAM = replace(QUICK, durability="stream")
 
@@ -133,3 +133,20 @@ async def test_the_loop_executes_one_call_per_turn(monkeypatch: pytest.MonkeyPat
         await asyncio.gather(*(probe.call("get", "doc", paths=[f"$.a{number}"]) for number in range(5)))
         counting.cancel()
     assert len(set(executed)) == 5
+
+
+async def test_a_call_that_waits_for_its_turn_sees_a_deletion() -> None:
+    """It is refused as every later call is: no answer calls a deleted document empty."""
+    async with served(MemoryNats(), QUICK_STREAM) as (server, probe):
+        await probe.call("patch", "doc", operations=[{"op": "add", "path": "/n", "value": {"a": 1}}])
+        async with server.context.call_turn:
+            reading = asyncio.ensure_future(probe.call("get", "doc"))
+
+            async def waits() -> bool:
+                return bool(server.hosts["doc"].shared_calls)
+
+            await until(waits)
+            await probe.call("delete", "doc")
+        with pytest.raises(Refused) as no:
+            await reading
+    assert no.value.reason is Reason.DELETED
