@@ -38,7 +38,7 @@ from lorogo_server.recovery.recovery import DocumentRecovery
 from lorogo_server.recovery.revocation_copy import RevocationCopy
 from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.registry import DocumentRegistry, NotAcquired
-from lorogo_server.rpc.error_reset import ErrorReset
+from lorogo_server.rpc.error_reset import serve_resets
 from lorogo_server.rpc.rights import CallRights, RequestVerifier
 from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, skip_validation
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
@@ -300,7 +300,7 @@ class Server:
             self._tasks.spawn(self._segment_upkeep.run())
         if self._takes_inits:
             await self._update_init_subscription()
-            self._subscriptions.append(await ErrorReset(self.context).start(self._tasks.spawn))
+            self._subscriptions.append(await serve_resets(self.context, self._tasks.spawn))
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         self._subscriptions.append(await self.context.vouchers.listen())
         if self._feed_responder is not None:
