@@ -42,7 +42,8 @@ from lorogo_server.intake.admission import admit
 from lorogo_server.intake.history import History
 from lorogo_server.intake.intake import Intake, RefusedUpdate
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS, skip_validation
+from lorogo_server.sandbox.decode_sandbox import skip_validation
+from lorogo_server.sandbox.sandbox_worker import DECODE_SECONDS
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import StoredMessage
 

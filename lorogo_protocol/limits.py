@@ -16,9 +16,7 @@ DOCUMENT_BYTES_MAX = 256 * MIB  # of a stored snapshot and the updates accepted 
 UPDATE_PEERS_MAX = 1000  # Loro's import takes time with peers times changes, and nothing interrupts it
 UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times its changes
 PATCH_OPERATIONS_MAX = 10_000  # of a JSON Patch
-PATCH_WORK_MAX = (
-    16 * MIB
-)  # units of a JSON Patch (lorogo_server/sandbox/call_executor.py): about 2 s in a thread
+PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/sandbox/work_meter.py): about 2 s
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
 # A document above one of these is read, exported, reverted and patched by a child process: a call on the
 # event loop takes up to 0.2 s at these limits (a tree), longer above (lorogo_server/sandbox/child_process.py)

@@ -17,10 +17,8 @@ from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.load_notes import LoadNotes
 from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.rpc.rights import CallRights
-from lorogo_server.sandbox.batch_validation import BatchValidation
-from lorogo_server.sandbox.call_executor import CallExecutor
 from lorogo_server.sandbox.child_process import ChildProcesses
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidateUpdate
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tracing import ServerTracing
 from lorogo_transport.clock import Clock
@@ -87,10 +85,10 @@ class ServerContext:
     recover: Callable[[str, str], Awaitable[tuple[str, ...]]]
     rights: CallRights
     validate: ValidateUpdate
-    batch_validation: BatchValidation | None  # None: updates are validated one by one
+    batch_validation: DecodeSandbox | None  # None: updates are validated one by one
     tracing: ServerTracing | None  # None: single updates are not traced
     wal_usage: WalUsage = field(default_factory=WalUsage)
-    executor: CallExecutor = field(default_factory=CallExecutor)
+    call_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # of calls on the event loop
     children: ChildProcesses = field(default_factory=ChildProcesses)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
     counters: ServerCounters = field(default_factory=ServerCounters)

@@ -29,10 +29,9 @@ from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.readiness import InitSubscription, Readiness
 from lorogo_server.recovery.revocation_copy import RevocationCopy
 from lorogo_server.registry import DocumentRegistry
-from lorogo_server.rpc.error_reset import ErrorReset
+from lorogo_server.rpc.error_reset import serve_resets
 from lorogo_server.rpc.rights import CallRights, RequestVerifier
-from lorogo_server.sandbox.batch_validation import BatchValidation
-from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, ValidationThread, skip_validation
+from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, skip_validation
 from lorogo_server.sandbox.keepalive import KeepaliveProcess
 from lorogo_server.scheduler import ServerScheduler
 from lorogo_server.settings import InvalidSettings, ServerSettings
@@ -91,8 +90,7 @@ class Server:
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
         self.readiness = Readiness(transport.bus, self.journal)
-        self._validation_thread = None if sandbox is None else ValidationThread(sandbox)
-        self._sandboxes = [] if sandbox is None else [sandbox, sandbox.new_instance()]
+        self._sandbox = sandbox
         self.context = ServerContext(
             server_id=self.server_id,
             transport=transport,
@@ -104,8 +102,8 @@ class Server:
             data_losses=self._count_data_losses,
             recover=self._recover,
             rights=CallRights(authority),
-            validate=skip_validation if self._validation_thread is None else self._validation_thread.validate,
-            batch_validation=BatchValidation(self._sandboxes[-1]) if self._sandboxes else None,
+            validate=skip_validation if sandbox is None else sandbox.validate,
+            batch_validation=sandbox,
             tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self._tasks = Tasks(self._background_failed)
@@ -214,8 +212,8 @@ class Server:
         if self._revocations is not None:
             await self._revocations.open()
             self._tasks.spawn(self._revocations.run())
-        for sandbox in self._sandboxes:
-            await asyncio.to_thread(sandbox.start)
+        if self._sandbox is not None:
+            await self._sandbox.start()
         if self._keepalive is not None:
             await self._keepalive.start(self.server_id, self.settings.renew_seconds)
             self._tasks.spawn(self._keepalive.run())
@@ -227,7 +225,7 @@ class Server:
             self._subscriptions.append(erased)
         if self._inits is not None:
             await self._inits.update()
-            self._subscriptions.append(await ErrorReset(self.context).start(self._tasks.spawn))
+            self._subscriptions.append(await serve_resets(self.context, self._tasks.spawn))
         self._subscriptions.append(await self.context.vouchers.listen())
         self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
@@ -262,12 +260,8 @@ class Server:
         if self.journal_services is not None:
             await self.journal_services.feed.stop()  # after the hosts, so that feeds read their last records
         await self._tasks.close()
-        if self.context.batch_validation is not None:
-            self.context.batch_validation.close()
-        if self._validation_thread is not None:
-            await asyncio.to_thread(self._validation_thread.close)
-        for sandbox in self._sandboxes:
-            await asyncio.to_thread(sandbox.stop)
+        if self._sandbox is not None:
+            self._sandbox.stop()
         if self._keepalive is not None:
             await self._keepalive.stop()
         if self.journal_services is not None:

@@ -102,7 +102,7 @@ def role_of(pid: int) -> str:
     return role or "helper"
 
 
-_ROLES = {"keepalive": "keepalive", "decode_sandbox": "sandbox"}  # by the module in the command line
+_ROLES = {"keepalive": "keepalive", "sandbox_worker": "sandbox"}  # by the module in the command line
 
 
 def _named(pid: int) -> str:

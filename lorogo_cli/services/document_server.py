@@ -29,7 +29,7 @@ async def document_server(
             transport,
             settings,
             keepalive=KeepaliveProcess(url, seed=guard.seed),
-            sandbox=DecodeSandbox(spare=False),
+            sandbox=DecodeSandbox(),
             data=data,
             authority=authority,
             tracer_provider=spans,

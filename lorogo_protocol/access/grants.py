@@ -38,17 +38,18 @@ class Access(IntEnum):
 
 _WORDS: Final = {access.word: access for access in (Access.READ, Access.WRITE, Access.ADMIN)}
 
-#: access that a call needs on its document; `fork` also needs WRITE on the target, `delete` with purge ADMIN
+#: every verb, and the access that a call needs on its document; `fork` also needs WRITE on the target,
+#: `delete` with purge ADMIN
 VERBS: Final[Mapping[str, Access]] = {
     "sync": Access.READ,
     "version": Access.READ,
     "status": Access.READ,
     "get": Access.READ,
-    "history": Access.READ,
-    "export": Access.READ,
-    "fork": Access.READ,
     "patch": Access.WRITE,
+    "history": Access.READ,
     "revert": Access.WRITE,
+    "fork": Access.READ,
+    "export": Access.READ,
     "import": Access.WRITE,
     "delete": Access.WRITE,
     "restore": Access.WRITE,

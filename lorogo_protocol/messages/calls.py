@@ -12,21 +12,6 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.messages.reasons import Reason
 
-VERBS = (
-    "sync",
-    "version",
-    "status",
-    "get",
-    "patch",
-    "history",
-    "revert",
-    "fork",
-    "export",
-    "import",
-    "delete",
-    "restore",
-    "compact",
-)
 CALL_BYTES_MAX = UPDATE_BYTES_MAX + 64 * 1024
 REPLY_BYTES_MAX = 512 * 1024 * 1024
 

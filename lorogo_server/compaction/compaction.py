@@ -20,7 +20,7 @@ from lorogo_server.document.wal_bounds import first_needed
 from lorogo_server.intake import history
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.sandbox.child_process import Fork, Work
+from lorogo_server.sandbox.child_process import ChildKind, Fork, Work
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
 from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead
@@ -174,7 +174,7 @@ def child_if_needed(host: Host, call: Call) -> AbstractAsyncContextManager[Fork 
     Enter it before `busy`, so that exports of other documents do not block this one.
     """
     if host.needs_child(call):
-        return host.context.children.turn(host.document_id, exports=True)
+        return host.context.children.turn(host.document_id, ChildKind.EXPORT)
     return nullcontext()
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.context import ServerContext
@@ -95,7 +96,7 @@ class Host:
         self.journal = DocumentJournal(document_id, context, lease)
         self.due = CompactionRequest(context.clock.now(), context.rng)
         self.costs = CallCosts()
-        self.shared_calls: dict[tuple[object, ...], asyncio.Future[bytes]] = {}  # by their arguments
+        self.shared_calls: dict[tuple[object, ...], asyncio.Future[Any]] = {}  # by their arguments
         self.recovering = False  # waits for journals; nothing is loaded yet
         self.incomplete: tuple[str, ...] = ()  # absent journals that may hold more of the document
 

@@ -22,9 +22,13 @@ from lorogo_server.intake.admission import admit, admit_early
 from lorogo_server.intake.follower import WalFollower
 from lorogo_server.intake.history import History
 from lorogo_server.intake.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
-from lorogo_server.sandbox.batch_validation import BatchValidation, validate_ahead
 from lorogo_server.sandbox.child_process import Merge
-from lorogo_server.sandbox.decode_sandbox import ValidateUpdate, skip_validation
+from lorogo_server.sandbox.decode_sandbox import (
+    DecodeSandbox,
+    ValidateUpdate,
+    skip_validation,
+    validate_ahead,
+)
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.clock import Clock
@@ -96,7 +100,7 @@ class LoadRequest:
     covered: Position = NOWHERE  # journalled: `Loaded.replayed` is without it
     accepted: Position = NOWHERE  # the local journal has the updates up to here: suspicion refuses none
     validate: ValidateUpdate = skip_validation
-    batch_validation: BatchValidation | None = None  # of many updates together
+    batch_validation: DecodeSandbox | None = None  # of many updates together
     merge: Merge | None = None
     until_ns: int | None = None  # leave out what the WAL stored later
     through: int | None = None  # leave out what has a higher sequence

@@ -51,7 +51,7 @@ def _on_copy(host: Host, message: Message) -> None:
             host.copies = None
     else:
         batch = context.batch_validation
-        validation = None if batch is None else batch.add(copy.stored.data, host.wake.set)
+        validation = None if batch is None else batch.queue(copy.stored.data, host.wake.set)
         host.backlog.add(QueuedMessage(copy, context.clock.now(), validation))
         if validation is not None:
             return  # the validation wakes the host

@@ -6,7 +6,7 @@ The queue is bounded without loss: the host can read any dropped message from th
 from collections import deque
 from typing import NamedTuple
 
-from lorogo_server.sandbox.batch_validation import BatchedUpdate
+from lorogo_server.sandbox.decode_sandbox import Validation
 from lorogo_transport.stores.republish import Republished
 
 _BYTES_MAX = 8 * 1024 * 1024
@@ -19,7 +19,7 @@ class QueuedMessage(NamedTuple):
 
     copy: Republished
     at: float
-    validation: BatchedUpdate | None  # None: validated alone when the host processes it
+    validation: Validation | None  # None: validated alone when the host processes it
 
     @property
     def sequence(self) -> int:

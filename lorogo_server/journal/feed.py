@@ -54,7 +54,7 @@ class FeedResponder:
         responder = Responder(
             context.transport.bus,
             context.clock,
-            self._serve,
+            lambda _: self._serve,
             spawn=self._tasks.spawn,
             budget=context.reply_budget,
             calls_max=_REQUESTS_MAX,

@@ -27,8 +27,7 @@ from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, Refus
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.reconcile_publish import Publisher
 from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
-from lorogo_server.sandbox.batch_validation import validate_ahead
-from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate, validate_ahead
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import StoredMessage

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from lorogo_protocol.access.tokens import Token
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
-from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.loro.present import BoundedPresenceStore
 from lorogo_protocol.messages import subjects
 from lorogo_server.context import ServerContext
@@ -87,10 +86,9 @@ class DocumentEndpoint:
         self._responder = Responder(
             context.transport.bus,
             context.clock,
-            self._serve,
+            self._admit,
             spawn=self._spawn,
             budget=context.reply_budget,
-            admit=self._admit,
             on_refused=context.counters.refused_call,
             room=context.unfinished,
         )
@@ -108,15 +106,6 @@ class DocumentEndpoint:
     def unfinished_bytes(self) -> int:
         """Bytes of incomplete calls."""
         return 0 if self._responder is None else self._responder.unfinished_bytes
-
-    def snapshot_of(self, replica: Replica) -> bytes:
-        """Return a snapshot of the document; concurrent syncs share one export."""
-        vector = replica.version().vector
-        if (known := self.exported(vector)) is not None:
-            return known
-        data = replica.snapshot()
-        self.keep_exported(vector, data)
-        return data
 
     def exported(self, vector: bytes) -> bytes | None:
         """Return the shared export if it has that version."""

@@ -5,6 +5,7 @@ DOWN, so it does not disturb a document that a server acquires meanwhile.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from lorogo_protocol import ids
 from lorogo_protocol.access.tokens import Token
@@ -24,58 +25,48 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 
-class ErrorReset:
-    """Handles reset requests for one server."""
+async def serve_resets(context: ServerContext, spawn: Callable[[Work], None]) -> Subscription:
+    """Subscribe one server to reset requests, as a member of the queue group."""
+    responder = Responder(
+        context.transport.bus,
+        context.clock,
+        partial(_admit, context),
+        spawn=spawn,
+        budget=context.reply_budget,
+        on_refused=context.counters.refused_call,
+    )
+    return await context.transport.bus.subscribe(
+        subjects.RESET_ALL, responder.on_message, queue=subjects.INIT_QUEUE
+    )
 
-    def __init__(self, context: ServerContext) -> None:
-        self._context = context
 
-    async def start(self, spawn: Callable[[Work], None]) -> Subscription:
-        """Subscribe as a member of the queue group."""
-        context = self._context
-        responder = Responder(
-            context.transport.bus,
-            context.clock,
-            self._unreachable,
-            spawn=spawn,
-            budget=context.reply_budget,
-            admit=self._admit,
-            on_refused=context.counters.refused_call,
+def _admit(context: ServerContext, asked: CallRequest) -> Served:
+    document_id = subjects.document_of(asked.subject)
+    try:
+        ids.check_document_id(document_id)
+    except InvalidDocumentId as error:
+        raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
+    token = context.rights.admit(RESET, document_id, asked)
+
+    async def serve(_verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
+        return await recorded(RESET, document_id, token, _reset(context, document_id, token))
+
+    return serve
+
+
+async def _reset(context: ServerContext, document_id: str, token: Token | None) -> Mapping[str, object]:
+    """Write DOWN if the document is in ERROR."""
+    entry = await context.statuses.read(document_id)
+    if entry is None or not isinstance(entry.status, Failed):
+        return {"reset": False}
+    try:
+        await context.statuses.write(
+            document_id,
+            Down(context.clock.wall_ns()),
+            expected_revision=entry.revision,
+            journal_of=entry.journal_of,
         )
-        return await context.transport.bus.subscribe(
-            subjects.RESET_ALL, responder.on_message, queue=subjects.INIT_QUEUE
-        )
-
-    def _admit(self, asked: CallRequest) -> Served:
-        document_id = subjects.document_of(asked.subject)
-        try:
-            ids.check_document_id(document_id)
-        except InvalidDocumentId as error:
-            raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
-        token = self._context.rights.admit(RESET, document_id, asked)
-
-        async def serve(_verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
-            return await recorded(RESET, document_id, token, self._reset(document_id, token))
-
-        return serve
-
-    async def _reset(self, document_id: str, token: Token | None) -> Mapping[str, object]:
-        """Write DOWN if the document is in ERROR."""
-        context = self._context
-        entry = await context.statuses.read(document_id)
-        if entry is None or not isinstance(entry.status, Failed):
-            return {"reset": False}
-        try:
-            await context.statuses.write(
-                document_id,
-                Down(context.clock.wall_ns()),
-                expected_revision=entry.revision,
-                journal_of=entry.journal_of,
-            )
-        except WrongLastSequence:
-            return {"reset": False}
-        log.info("document reset", document=document_id, by="" if token is None else token.subject)
-        return {"reset": True}
-
-    async def _unreachable(self, _verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
-        raise AssertionError("`_admit` returns the handler")
+    except WrongLastSequence:
+        return {"reset": False}
+    log.info("document reset", document=document_id, by="" if token is None else token.subject)
+    return {"reset": True}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from functools import partial
 
 from lorogo_protocol import ids
@@ -13,11 +12,11 @@ from lorogo_protocol.errors import (
     TooLong,
     TooManyPeers,
 )
-from lorogo_protocol.limits import LOOP_OPERATIONS_MAX, PATCH_WORK_MAX
+from lorogo_protocol.limits import LOOP_OPERATIONS_MAX
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import CrdtPanic, Replica, Version
 from lorogo_protocol.messages import subjects
-from lorogo_protocol.messages.calls import Refused, maybe, need
+from lorogo_protocol.messages.calls import EncodedBody, Refused, maybe, need
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.messages.wire import WIRE, later
@@ -28,13 +27,11 @@ from lorogo_server.document.document_state import Phase
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.lease import LeaseLost
-from lorogo_server.rpc import large_document
-from lorogo_server.rpc.large_document import PATCH_TOO_LARGE, added, no_version, without_later_roots
+from lorogo_server.rpc import document_tasks
+from lorogo_server.rpc.document_tasks import no_version
+from lorogo_server.rpc.execution import execute, export, require_readable, shared, updates_since
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.sandbox.call_executor import OverBudget, WorkMeter
 from lorogo_server.snapshot_metadata import SnapshotMetadata
-from lorogo_server.values import document_value, patch, query
-from lorogo_server.values.document_value import TooDeep
 from lorogo_transport.errors import StorageFull, WrongLastSequence
 from lorogo_transport.timestamps import format_time_ns
 
@@ -53,7 +50,7 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
     if host.state.phase is Phase.REREADING or (host.state.is_up and host.loaded.intake.replica.is_due):
         await _wait_for_turn(host)
-    large_document.require_readable(host, deleted=verb in _OF_DELETED)
+    require_readable(host, deleted=verb in _OF_DELETED)
     try:
         return await handler(host, arguments)
     except LeaseLost as error:
@@ -107,13 +104,13 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
             or other_generation
             or not replica.can_serve_since(known)
         ):
-            exported = await large_document.export(host)
+            exported = await export(host)
             stands = _version_facts(exported.version, exported.sequence)
             return {**facts, **stands, "mode": "snapshot", "payload": exported.data}
         if frontiers == here.frontiers or known == here.vector:
             return {**facts, "mode": "current", "payload": b""}
         if replica.operations - sum(crdt.counters(known).values()) > LOOP_OPERATIONS_MAX:
-            payload, here, sequence = await large_document.updates_since(host, known)
+            payload, here, sequence = await updates_since(host, known)
             return {**facts, **_version_facts(here, sequence), "mode": "updates", "payload": payload}
         return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
     except InvalidUpdate as error:
@@ -174,33 +171,13 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
     paths = maybe(arguments, "paths", list)
     if paths is not None and not all(isinstance(path, str) for path in paths):
         raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
-    now = arguments.get("at") is None
-    if host.needs_child(Call.VALUE if now else None):
-        return await large_document.read(host, None if now else _requested_version(host, arguments), paths)
-    replica = _as_of(host, arguments)
-    try:
-        with large_document.measured(host, Call.VALUE) if now else nullcontext():
-            value, frontiers, units = await host.context.executor.run(
-                _read, on_loop=lambda: replica, copy=replica.fork
-            )
-    except TooDeep as error:
-        raise Refused(Reason.TOO_LARGE, str(error)) from None
-    if not now:
-        frontiers = _requested_version(host, arguments)
-        value = without_later_roots(value)
-    if paths is None:
-        return {"value": value, "frontiers": frontiers}
-    try:
-        matches = await host.context.executor.in_thread(partial(query.query, value, paths), units=units)
-        return {"matches": matches, "frontiers": frontiers}
-    except (query.QueryError, TooDeep) as error:
-        raise Refused(Reason.INVALID_REQUEST, str(error)) from None
-
-
-def _read(replica: Replica, meter: WorkMeter) -> tuple[object, bytes, int]:
-    """Return the document's value, its heads, and the units spent on reading."""
-    value = query.to_json(document_value.document_value(replica.settled(), meter.spend))
-    return value, replica.frontiers(), meter.spent
+    old = arguments.get("at") is not None
+    wanted = _requested_version(host, arguments) if old else None
+    task = partial(document_tasks.read, wanted=wanted, paths=paths)
+    vector = host.loaded.intake.replica.version().vector
+    key = ("get", wanted, None if paths is None else tuple(paths), vector)
+    call = None if old else Call.VALUE
+    return EncodedBody(await shared(host, key, lambda: execute(host, task, call=call, private=old)))
 
 
 async def _patch(host: Host, arguments: Arguments) -> Answer:
@@ -211,58 +188,24 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
         if expected is not None and expected != host.loaded.intake.replica.frontiers():
             raise Refused(Reason.CONFLICT, "the document has changed since the version in 'if_frontiers'")
 
-    def copy() -> Replica:
-        check_version()
-        return host.loaded.intake.replica.fork()
-
     async with host.editing:
-        try:
-            if host.needs_child(Call.PATCH):
-                update = await large_document.patch(host, operations, check_version)
-            else:
-                with large_document.measured(host, Call.PATCH):
-                    update = await host.context.executor.run(
-                        partial(_patched, operations=operations),
-                        on_loop=copy,
-                        copy=copy,
-                        units_max=PATCH_WORK_MAX,
-                    )
-        except CrdtPanic:
-            raise
-        except OverBudget:
-            raise Refused(Reason.PATCH_FAILED, PATCH_TOO_LARGE) from None
-        except (patch.PatchError, CrdtError) as error:
-            raise Refused(Reason.PATCH_FAILED, str(error)) from None
-        check_version()  # again: the document may have changed while a thread ran the patch
+        task = partial(document_tasks.patched, operations=operations)
+        update = await execute(host, task, call=Call.PATCH, private=True, check=check_version)
+        check_version()  # again: the document may have changed while a child made the patch
         return await _submit(host, update)
-
-
-def _patched(fork: Replica, meter: WorkMeter, operations: list[object]) -> bytes | None:
-    """Return the update that the patch makes; None if it changes nothing."""
-    before = fork.version().vector
-    patch.apply_patch(fork.doc, operations, meter.spend)
-    return added(fork, before)
 
 
 async def _revert(host: Host, arguments: Arguments) -> Answer:
     if arguments.get("at") is None:
         raise Refused(Reason.INVALID_REQUEST, "'at' is missing")
     async with host.editing:
-        wanted = _requested_version(host, arguments)
-        if host.needs_child():
-            return await _submit(host, await large_document.revert(host, wanted))
-        replica = host.loaded.intake.replica
-        fork = replica.fork()
-        try:
-            fork.revert_to(wanted)
-        except CrdtError:
-            raise no_version(wanted) from None
-        return await _submit(host, added(fork, replica.version().vector))
+        task = partial(document_tasks.reverted, wanted=_requested_version(host, arguments))
+        return await _submit(host, await execute(host, task, private=True))
 
 
-async def _submit(host: Host, update: bytes | None) -> Answer:
-    """Send the update through the WAL, and return the facts of its ACK."""
-    if update is None:
+async def _submit(host: Host, update: bytes) -> Answer:
+    """Send the update through the WAL unless it is empty, and return the facts of its ACK."""
+    if not update:
         head = host.loaded.intake.head.sequence
         return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
     return _receipt(host, await host.acks.submit(update, _SUBMIT_SECONDS))
@@ -304,7 +247,8 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     context = host.context
     if target == host.document_id:
         raise Refused(Reason.CONFLICT, f"cannot fork {target} onto itself; choose a new id")
-    data, frontiers = await _content(host, arguments)
+    content = dict(await _content(host, arguments))
+    data, frontiers = need(content, "payload", bytes), need(content, "frontiers", bytes)
     most = context.settings.document_bytes_max
     if 0 < most < len(data):
         raise Refused(Reason.DOCUMENT_FULL, f"the fork has {len(data)} bytes, above the limit of {most}")
@@ -321,11 +265,6 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id") from None
     await host.journal.forked(target, data, frontiers, host.epoch)
     return {"document": target}
-
-
-async def _export(host: Host, arguments: Arguments) -> Answer:
-    data, frontiers = await _content(host, arguments)
-    return {"payload": data, "frontiers": frontiers}
 
 
 async def _import(host: Host, arguments: Arguments) -> Answer:
@@ -384,31 +323,15 @@ def _requested_version(host: Host, arguments: Arguments) -> bytes:
     raise Refused(Reason.INVALID_REQUEST, "'at' must be a time in nanoseconds or frontiers")
 
 
-def _as_of(host: Host, arguments: Arguments) -> Replica:
-    replica = host.loaded.intake.replica
-    if arguments.get("at") is None:
-        return replica
-    wanted = _requested_version(host, arguments)
-    try:
-        return replica.at(wanted)
-    except CrdtError:  # also HistoryTrimmed: the history no longer lists it
-        raise no_version(wanted) from None
-
-
-async def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
+async def _content(host: Host, arguments: Arguments) -> Answer:
     """Return a snapshot of the document, current or as of `at`, and its frontiers."""
     if arguments.get("at") is None:
-        exported = await large_document.export(host)
-        return exported.data, exported.version.frontiers
+        exported = await export(host)
+        return {"payload": exported.data, "frontiers": exported.version.frontiers}
     wanted = _requested_version(host, arguments)
-    if host.needs_child():
-        return await large_document.export_at(host, wanted)
-    replica = host.loaded.intake.replica.fork()
-    try:
-        replica.revert_to(wanted)
-    except CrdtError as error:
-        raise no_version(wanted) from error
-    return replica.snapshot(), replica.frontiers()
+    task = partial(document_tasks.content_at, wanted=wanted)
+    start = partial(execute, host, task, private=True)
+    return EncodedBody(await shared(host, ("export", wanted), start))
 
 
 _VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {
@@ -420,7 +343,7 @@ _VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {
     "history": _history,
     "revert": _revert,
     "fork": _fork,
-    "export": _export,
+    "export": _content,
     "import": _import,
     "delete": _delete,
     "restore": _restore,

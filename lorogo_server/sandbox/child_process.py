@@ -22,6 +22,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from enum import Enum
 from functools import partial
 from typing import NoReturn, Protocol
 from weakref import WeakValueDictionary
@@ -34,18 +35,28 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-#: CPU seconds of a child
-CALL_SECONDS = 60
-EXPORT_SECONDS = 300  # of a whole document; an export cannot be split
-MERGE_SECONDS = 5  # of a new update; of an accepted one as of an export
-_CHILDREN_MAX = 2  # at once, of different documents: two each for calls, exports, new merges, merges of loads
+MERGE_SECONDS = 5
+_CHILDREN_MAX = 2  # at once, of each kind
 _REST = 2  # pause after a fork, in multiples of its duration: forks use at most a third of the loop's time
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
-_TURN_SECONDS = 30  # wait for other calls; the caller's own timeout is not longer
+_TURN_SECONDS = 30  # wait for other children; the caller's own timeout is not longer
 _WRITE_SECONDS = 300  # for the parent to read the result; then the child ends
 
 Work = Callable[[], bytes]
+
+
+class ChildKind(Enum):
+    """Kinds of children: CPU seconds, and whether a wait for others of the kind has a deadline."""
+
+    CALL = (60, True)
+    EXPORT = (300, True)  # of a whole document; an export cannot be split
+    MERGE = (MERGE_SECONDS, True)  # of an update that no server has accepted
+    RELOAD = (300, False)  # merge of an accepted update, which is never refused
+
+    def __init__(self, cpu_seconds: int, has_deadline: bool) -> None:
+        self.cpu_seconds = cpu_seconds
+        self.has_deadline = has_deadline
 
 
 class Merge(Protocol):
@@ -62,83 +73,56 @@ Fork = Callable[[Callable[[], Work]], Awaitable[tuple[bytes, float]]]
 class ChildProcesses:
     """The child processes of one server.
 
-    At most two children make calls, two export, and two merge; one of the first two kinds per document: a
-    client that opens a document does not wait for calls, which may take a minute.
+    At most two children of each kind, and one of each per document: a client that opens a document does not
+    wait for calls, which may take a minute.
     """
 
-    __slots__ = (
-        "_calls",
-        "_documents",
-        "_exports",
-        "_forking",
-        "_merges",
-        "_reloads",
-        "_rest_until",
-        "_threads",
-    )
+    __slots__ = ("_documents", "_forking", "_rest_until", "_slots", "_threads")
 
     def __init__(self) -> None:
-        self._calls = asyncio.Semaphore(_CHILDREN_MAX)
-        self._exports = asyncio.Semaphore(_CHILDREN_MAX)
-        self._merges = asyncio.Semaphore(_CHILDREN_MAX)
-        self._reloads = asyncio.Semaphore(_CHILDREN_MAX)
+        self._slots = {kind: asyncio.Semaphore(_CHILDREN_MAX) for kind in ChildKind}
+        self._documents: WeakValueDictionary[tuple[str, ChildKind], asyncio.Lock] = WeakValueDictionary()
         self._forking = asyncio.Lock()
         self._rest_until = 0.0
         self._threads = ThreadPoolExecutor(4 * _CHILDREN_MAX, "lorogo-child")  # each waits for a child
-        self._documents: WeakValueDictionary[tuple[str, bool], asyncio.Lock] = WeakValueDictionary()
 
     async def run(
-        self, document_id: str, work: Callable[[], Work], *, exports: bool = False
+        self, document_id: str, work: Callable[[], Work], kind: ChildKind = ChildKind.CALL
     ) -> tuple[bytes, float]:
         """Return the bytes that the work returns in a child, and the CPU seconds of the child.
 
-        `exports`: the work is an export of the document, and leaves the document as it is.
         `work` is called on the loop right before the fork, and returns the function that the child runs.
         Raises Refused and CrdtPanic as the child does, and Refused if the child ends early or exceeds its CPU
-        seconds. If no process can be started, the loop makes an export itself; a call is refused, because it
-        edits its copy of the document or checks out an old version.
+        seconds (TOO_LARGE). If no process can be started, the loop makes an export itself, which leaves the
+        document as it is; other work is refused, because it edits its copy of the document or checks out an
+        old version.
         """
-        async with self.turn(document_id, exports=exports) as fork:
+        async with self.turn(document_id, kind) as fork:
             return await fork(work)
 
+    async def merge(self, document_id: str, work: Work, *, bounded: bool) -> tuple[bytes, float]:
+        """Return the document with an update. `bounded`: no server has accepted the update."""
+        return await self.run(document_id, lambda: work, ChildKind.MERGE if bounded else ChildKind.RELOAD)
+
     @asynccontextmanager
-    async def turn(self, document_id: str, *, exports: bool = False) -> AsyncIterator[Fork]:
+    async def turn(self, document_id: str, kind: ChildKind = ChildKind.CALL) -> AsyncIterator[Fork]:
         """Wait until the document may have a child, and yield a function that forks it as `run` does.
 
-        Raises Refused after a wait of `_TURN_SECONDS`.
+        Raises Refused after a wait of `_TURN_SECONDS`, unless an accepted update waits.
         For a caller that holds a lock of the document while the child works, but not while it waits.
         """
-        lock = self._documents.setdefault((document_id, exports), asyncio.Lock())
+        lock = self._documents.setdefault((document_id, kind), asyncio.Lock())
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(_TURN_SECONDS):
+                async with asyncio.timeout(_TURN_SECONDS if kind.has_deadline else None):
                     await stack.enter_async_context(lock)
-                    await stack.enter_async_context(self._exports if exports else self._calls)
+                    await stack.enter_async_context(self._slots[kind])
             except TimeoutError:
                 raise Refused(Reason.BUSY, "other calls on large documents take long; retry") from None
-            cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
-            yield partial(self._forked, document_id, cpu_seconds, exports)
-
-    async def merge(self, document_id: str, work: Work, *, bounded: bool) -> tuple[bytes, float]:
-        """Return the document with an update, as the work makes it in a child, and the CPU seconds.
-
-        `bounded`: no server has accepted the update, so it has few CPU seconds, and waits only for a while.
-        Raises CrdtPanic, and Refused: TOO_LARGE for good, any other reason for now.
-        """
-        slots = self._merges if bounded else self._reloads
-        try:
-            async with asyncio.timeout(_TURN_SECONDS if bounded else None):
-                await slots.acquire()
-        except TimeoutError:
-            raise Refused(Reason.BUSY, "other merges take long; retry") from None
-        try:
-            cpu_seconds = MERGE_SECONDS if bounded else EXPORT_SECONDS
-            return await self._forked(document_id, cpu_seconds, False, lambda: work)
-        finally:
-            slots.release()
+            yield partial(self._forked, document_id, kind)
 
     async def _forked(
-        self, document_id: str, cpu_seconds: int, falls_back: bool, work: Callable[[], Work]
+        self, document_id: str, kind: ChildKind, work: Callable[[], Work]
     ) -> tuple[bytes, float]:
         async with self._forking:
             loop = asyncio.get_running_loop()
@@ -146,10 +130,10 @@ class ChildProcesses:
             began = loop.time()
             todo = work()
             try:
-                child = _Child(todo, cpu_seconds)
+                child = _Child(todo, kind.cpu_seconds)
             except OSError as error:  # no memory, or too many processes
                 log.warning("cannot fork", document=document_id, problem=str(error))
-                if not falls_back:  # in this process the work would edit the served document
+                if kind is not ChildKind.EXPORT:  # in this process the work would edit the served document
                     raise Refused(
                         Reason.BUSY, f"the server cannot start a process for the call: {error}; retry"
                     ) from error
@@ -162,7 +146,7 @@ class ChildProcesses:
         except asyncio.CancelledError:
             child.kill()
             raise
-        return _answer(outcome, code, cpu_seconds), took
+        return _answer(outcome, code, kind.cpu_seconds), took
 
 
 def _answer(outcome: bytes, code: int, cpu_seconds: int) -> bytes:

@@ -21,7 +21,7 @@ from loro import (
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.loro import crdt
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
 
 DEPTH_MAX = 200
 
@@ -55,8 +55,11 @@ def roots_of(doc: LoroDoc) -> dict[str, Any]:
     return {name: doc.get_container(cid) for name, cid in (everything | filled).items()}
 
 
-def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
-    """Return the plain value of a container or of an item. Raises TooDeep and the errors of `spend`."""
+def deep(thing: object, depth: int = 0, spend: Spend = unmetered, *, above: TreeID | None = None) -> Any:
+    """Return the plain value of a container or of an item. Raises TooDeep and the errors of `spend`.
+
+    `above`: of a tree only the nodes below this one.
+    """
     if depth > DEPTH_MAX:
         raise TooDeep
     match thing:
@@ -80,7 +83,9 @@ def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
             return thing.value
         case LoroTree():
             spend(CONTAINER_UNITS)
-            return _nodes(thing, None, depth, spend)
+            return _nodes(thing, above, depth, spend)
+        case None | dict() | list() | str() | int() | float() | bytes():
+            return thing
         case _:  # a type of a newer Loro: only its id is readable
             return {"$unknown": str(getattr(thing, "id", thing))}
 

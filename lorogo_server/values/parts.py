@@ -21,7 +21,7 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, VALUE_UNITS, Spend
 from lorogo_server.values.document_value import deep
 from lorogo_server.values.query import brief, to_json, unpack
 
@@ -197,28 +197,16 @@ def same(left: object, right: object) -> bool:
             return left == right
 
 
-def put_entry(target: LoroMap, key: str, content: Content) -> None:
-    """Set a map's entry to a new value or a new container."""
-    if (new := _container_for(content)) is None:
-        target.insert(key, content)
-    else:
-        fill(target.insert_container(key, new), content)
-
-
-def put_item(target: LoroList | LoroMovableList, at: int, content: Content) -> None:
-    """Insert a value or a new container into a list."""
-    if (new := _container_for(content)) is None:
-        target.insert(at, content)
-    else:
-        fill(target.insert_container(at, new), content)
-
-
-def set_item(target: LoroMovableList, at: int, content: Content) -> None:
-    """Set an item of a movable list: it keeps its identity, so concurrent moves of it merge."""
-    if (new := _container_for(content)) is None:
-        target.set(at, content)
-    else:
-        fill(target.set_container(at, new), content)
+def put_new(
+    put: Callable[[Any, Any], object], put_container: Callable[[Any, Any], object], at: Any, content: Content
+) -> None:
+    """Put a new value or a new container at a key or index, with these two methods of the container."""
+    kind = _CONTAINERS.get(type(content))
+    if kind is None:
+        put(at, content)
+        return
+    new: Any = LoroMovableList if getattr(content, "movable", False) else kind
+    fill(put_container(at, new()), content)
 
 
 def fill(target: object, content: Content) -> None:
@@ -226,10 +214,10 @@ def fill(target: object, content: Content) -> None:
     match target, content:
         case LoroMap(), MapPart(entries):
             for key, item in entries.items():
-                put_entry(target, key, item)
+                put_new(target.insert, target.insert_container, key, item)
         case ((LoroList() | LoroMovableList()), ListPart(items)):
             for at, item in enumerate(items):
-                put_item(target, at, item)
+                put_new(target.insert, target.insert_container, at, item)
         case LoroText(), TextPart(_, marks):
             target.apply_delta(marks)
         case LoroText(), str():
@@ -241,20 +229,4 @@ def fill(target: object, content: Content) -> None:
             raise AssertionError((target, content))
 
 
-def _container_for(content: Content) -> Any:
-    """Make a container for a part; None for a plain value. Loro's constructors have no type hints."""
-    new: Callable[[], Any] | None
-    match content:
-        case MapPart():
-            new = LoroMap
-        case ListPart(movable=True):
-            new = LoroMovableList
-        case ListPart():
-            new = LoroList
-        case TextPart():
-            new = LoroText
-        case CounterPart():
-            new = LoroCounter
-        case _:
-            return None
-    return new()
+_CONTAINERS = {MapPart: LoroMap, ListPart: LoroList, TextPart: LoroText, CounterPart: LoroCounter}

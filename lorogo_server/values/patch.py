@@ -26,7 +26,7 @@ from loro import LoroDoc
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.limits import PATCH_OPERATIONS_MAX
 from lorogo_protocol.loro import crdt
-from lorogo_server.sandbox.call_executor import OPERATION_UNITS, TOKEN_UNITS, Spend, unmetered
+from lorogo_server.sandbox.work_meter import OPERATION_UNITS, TOKEN_UNITS, Spend, unmetered
 from lorogo_server.values.document_value import TooDeep
 from lorogo_server.values.editor import ValueEditor
 from lorogo_server.values.parts import DEPTH_MAX, KEY_CHARS_MAX, ValueProblem, lift, same

@@ -6,7 +6,7 @@ JSON has no bytes and no infinities, but Loro has both. `to_json` writes them as
     nan, inf, -inf          {"$float": "NaN"}        or "Infinity", "-Infinity"
     a container id          {"$container": "..."}    for reading only
 
-`from_json` reads the first two back. It does not distinguish them from a map of the document with the same
+`unpack` reads the first two back. It does not distinguish them from a map of the document with the same
 form. Other values are unchanged: an int stays an int and a float stays a float, so a counter at three is
 3.0.
 
@@ -23,10 +23,12 @@ from typing import Any, TypeVar
 from jsonpath import JSONPath, JSONPathEnvironment, JSONPathError, JSONPathMatch
 
 from lorogo_protocol.errors import LorogoError
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, VALUE_UNITS, Spend, unmetered
 from lorogo_server.values.document_value import DEPTH_MAX, TooDeep
 
 EXPRESSIONS_MAX = 100
 EXPRESSION_CHARS_MAX = 1_000
+EXPRESSION_CHAR_UNITS = 64  # to parse it
 RESULTS_MAX = 100_000
 RESULT_CHARS_MAX = 64 * 1024 * 1024  # approximate size of the results as text
 VISITS_MAX = 500_000  # one or two seconds of work
@@ -100,18 +102,6 @@ def to_json(value: object, depth: int = 0) -> object:
             return {"$container": str(value)}
 
 
-def from_json(value: object) -> object:
-    """Invert `to_json`, except for container ids. Raises ValueError if base64 is invalid."""
-    match value:
-        case dict():
-            special = unpack(value)
-            return {key: from_json(item) for key, item in value.items()} if special is None else special
-        case list():
-            return [from_json(item) for item in value]
-        case _:
-            return value
-
-
 def unpack(value: dict[str, Any]) -> bytes | float | None:
     """Decode {"$bytes": ...} or {"$float": ...}; return None for any other map. Raises ValueError."""
     match value:
@@ -128,14 +118,18 @@ def unpack(value: dict[str, Any]) -> bytes | float | None:
             return None
 
 
-def query(value: object, expressions: Sequence[str]) -> list[list[object]]:
-    """Return for each expression the selected values, as JSON. Raises QueryError, TooDeep."""
+def query(value: object, expressions: Sequence[str], spend: Spend = unmetered) -> list[list[object]]:
+    """Return for each expression the selected values, as JSON.
+
+    Raises QueryError, TooDeep, and the errors of `spend`.
+    """
     if isinstance(expressions, str) or not all(isinstance(text, str) for text in expressions):
         raise QueryError(None, "the expressions must be a list of strings")
     if len(expressions) > EXPRESSIONS_MAX:
         raise QueryError(None, f"{len(expressions)} expressions are more than {EXPRESSIONS_MAX}")
+    spend(EXPRESSION_CHAR_UNITS * sum(map(len, expressions)))
     paths = [_compile(text) for text in expressions]
-    meter = _Meter()
+    meter = _Meter(spend)
     root = _watched(to_json(value), meter)
     return [_select(root, text, path, meter) for text, path in zip(expressions, paths, strict=True)]
 
@@ -156,7 +150,8 @@ class _TooMuch(Exception):
 class _Meter:
     """Remaining visits, results and characters of one call."""
 
-    def __init__(self) -> None:
+    def __init__(self, spend: Spend) -> None:
+        self._spend = spend
         self.visits = VISITS_MAX
         self.results = RESULTS_MAX
         self.chars = RESULT_CHARS_MAX
@@ -165,6 +160,10 @@ class _Meter:
         self.visits -= count
         if self.visits < 0:
             raise _TooMuch(f"it visits more than {VISITS_MAX} values")
+        self._spend(VALUE_UNITS * count)
+
+    def keep(self, items: int) -> None:
+        self._spend(CONTAINER_UNITS + VALUE_UNITS * items)
 
     def result(self, chars: int) -> None:
         self.results -= 1
@@ -181,6 +180,7 @@ class _Map(dict[str, Any]):
     __slots__ = ("chars", "meter", "plain")
 
     def __init__(self, plain: dict[str, object], meter: _Meter) -> None:
+        meter.keep(len(plain))
         super().__init__({key: _watched(item, meter) for key, item in plain.items()})
         self.plain = plain
         self.meter = meter
@@ -207,6 +207,7 @@ class _List(list[Any]):
     __slots__ = ("chars", "meter", "plain")
 
     def __init__(self, plain: list[object], meter: _Meter) -> None:
+        meter.keep(len(plain))
         super().__init__(_watched(item, meter) for item in plain)
         self.plain = plain
         self.meter = meter

@@ -248,25 +248,24 @@ class ReplyBudget:
 
 
 class Responder:
-    """Answers the calls of one document or server; `serve` does the work, one task per call, bounded."""
+    """Answers the calls of one document or server, one task per call, bounded."""
 
     def __init__(
         self,
         bus: Bus,
         clock: Clock,
-        serve: Served,
+        admit: Admission,
         *,
         spawn: Callable[[Work], None],
         budget: ReplyBudget,
         calls_max: int = 64,
-        admit: Admission | None = None,
         on_refused: Callable[[Reason], None] | None = None,
         room: chunks.MemoryBudget | None = None,
     ) -> None:
-        """`admit` is called for every message, and may return another function than `serve`."""
+        """`admit` is called for every message, and returns the function that executes the call."""
         self._bus = bus
         self._clock = clock
-        self._admit: Admission = admit or (lambda _: serve)
+        self._admit = admit
         self._on_refused = on_refused or (lambda _: None)
         self._sending = 0
         self._spawn = spawn

@@ -245,7 +245,7 @@ class FakeOwner:
     async def serve(self) -> None:
         bus = self.transport.bus
         budget = ReplyBudget(1 << 30)
-        responder = Responder(bus, SystemClock(), self._answer, spawn=self._spawn, budget=budget)
+        responder = Responder(bus, SystemClock(), lambda _: self._answer, spawn=self._spawn, budget=budget)
         for subject, handler in (
             (subjects.ping(self.document_id), self._on_ping),
             (subjects.calls(self.document_id), responder.on_message),

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lorogo_protocol import status
+from lorogo_protocol.access import grants
 from lorogo_protocol.messages import calls, chunks, replies
 from lorogo_protocol.messages.calls import Body
 from lorogo_protocol.messages.chunks import (
@@ -301,7 +302,7 @@ def plain(value: object) -> Json:
 def call_vectors() -> Json:
     return {
         "about": "msgpack maps. Another encoder may choose other widths or another order: decoding decides.",
-        "verbs": list(calls.VERBS),
+        "verbs": list(grants.VERBS),
         "valid": [{"body": plain(body), "encoded": b64(calls.encode(body))} for body in BODIES],
         "malformed": [b64(data) for data in NO_BODIES],
     }

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from lorogo_protocol import errors, limits
+from lorogo_protocol.access.grants import VERBS
 from lorogo_protocol.loro.crdt import CrdtPanic
 from lorogo_protocol.messages import headers, subjects
-from lorogo_protocol.messages.calls import VERBS, Refused
+from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.chunks import CHUNKS_MAX
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
-from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS
+from lorogo_server.sandbox.sandbox_worker import DECODE_SECONDS
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
 

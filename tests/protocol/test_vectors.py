@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lorogo_protocol import ids, status
+from lorogo_protocol.access import grants
 from lorogo_protocol.errors import InvalidDocumentId, MalformedMessage
 from lorogo_protocol.messages import calls, chunks, replies
 from lorogo_protocol.messages.chunks import (
@@ -171,4 +172,4 @@ def test_bytes_that_are_no_call(data: str) -> None:
 
 
 def test_the_verbs() -> None:
-    assert tuple(CALLS["verbs"]) == calls.VERBS
+    assert CALLS["verbs"] == list(grants.VERBS)

@@ -1,7 +1,9 @@
 """A decode sandbox without a process, for tests of its verdicts' effects."""
 
+from collections.abc import Callable
+
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_server.sandbox.decode_sandbox import SUSPECTED, DecodeSandbox
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, DecodeSandbox, Validation
 
 
 class Suspicious(DecodeSandbox):
@@ -12,13 +14,14 @@ class Suspicious(DecodeSandbox):
         self.suspects = suspects
         self.validated: list[tuple[bytes, bool]] = []
 
-    def new_instance(self) -> DecodeSandbox:
-        return self
-
-    def start(self) -> None:
+    async def start(self) -> None:
         """There is nothing to start."""
 
-    def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+    def queue(self, update: bytes, wake: Callable[[], None]) -> Validation | None:
+        """Leave every update to `validate`."""
+        return None
+
+    async def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
         self.validated.append((update, accepted))
         if self.suspects and not accepted:
             raise InvalidUpdate(SUSPECTED)

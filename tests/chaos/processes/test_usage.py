@@ -126,9 +126,9 @@ def test_samples_are_bounded() -> None:
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="helpers are distinguished by /proc")
 def test_a_helpers_own_child_is_distinguished_from_the_helper() -> None:
     """Their memory differs: in one line they would look like one process that jumps."""
-    child = "import sys  # decode_sandbox\nprint(flush=True); sys.stdin.read()"
+    child = "import sys  # sandbox_worker\nprint(flush=True); sys.stdin.read()"
     parent = (
-        "import subprocess, sys  # decode_sandbox\n"
+        "import subprocess, sys  # sandbox_worker\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=sys.stdin)\n"
         "print(child.pid, flush=True); child.wait()"
     )

@@ -236,7 +236,7 @@ async def test_a_wrong_answer_of_an_owner_is_a_difference(
         responder = Responder(
             transport.bus,
             SystemClock(),
-            serve,
+            lambda _: serve,
             spawn=lambda work: begun.append(tasks.create_task(work)),
             budget=ReplyBudget(1 << 20),
         )

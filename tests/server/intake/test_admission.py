@@ -1,7 +1,6 @@
 """A message on its way into a document: other documents go on while it is validated and worked out."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,16 +183,17 @@ async def test_an_update_over_which_loro_panics_once_is_accepted(
 
 
 class _Waiting(DecodeSandbox):
-    """Decodes one by one what is above the portions' size, and waits for a word before it answers."""
+    """Waits for a word before it answers about an update that is above the size of batches."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
 
-    def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+    async def validate(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
         assert bounded
         self.asked.set()
-        assert self.go_on.wait(60.0)
+        async with asyncio.timeout(60):
+            await self.go_on.wait()
 
 
 async def test_other_documents_are_served_while_a_large_update_is_validated(tmp_path: Path) -> None:
@@ -205,7 +205,8 @@ async def test_other_documents_are_served_while_a_large_update_is_validated(tmp_
         await probe.start("other")
         large = probe.split(Writer().type("x" * 60_000))
         await probe.put("large", large)
-        assert await asyncio.to_thread(sandbox.asked.wait, 60.0)
+        async with asyncio.timeout(60):
+            await sandbox.asked.wait()
         accepted = await probe.accept("other", Writer().type("small"))
         assert accepted.log_id != large[0].log_id
         sandbox.go_on.set()

@@ -15,9 +15,9 @@ from lorogo_protocol.loro.crdt import CrdtPanic, Replica
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
-from lorogo_server.rpc import large_document
+from lorogo_server.rpc import execution, methods
 from lorogo_server.sandbox import call_costs
-from lorogo_server.sandbox.child_process import ChildProcesses
+from lorogo_server.sandbox.child_process import ChildKind, ChildProcesses
 from lorogo_server.values import document_value
 from tests.server.support import Probe, Writer, until
 from tests.server.worlds import World
@@ -257,7 +257,7 @@ async def test_a_document_is_served_while_its_compaction_waits_for_other_exports
     with monkeypatch.context() as patch:
         patch.setattr(Replica, "snapshot", slow)
         exporting = [asyncio.ensure_future(probe.call("export", name)) for name in ("one", "two")]
-        exports = server.context.children._exports
+        exports = server.context.children._slots[ChildKind.EXPORT]
 
         async def none_left() -> bool:
             return exports.locked()
@@ -283,7 +283,7 @@ async def test_the_same_call_is_made_once_at_a_time(
     server, _ = await memory.server()
     probe, early = await written(memory)
     asked, forks, both_asked = list[object](), list[str](), asyncio.Event()
-    run, shared = ChildProcesses.run, large_document._shared
+    run, shared = ChildProcesses.run, execution.shared
 
     async def counted(
         self: ChildProcesses, name: str, *arguments: Any, **options: Any
@@ -292,14 +292,14 @@ async def test_the_same_call_is_made_once_at_a_time(
         await both_asked.wait()
         return await run(self, name, *arguments, **options)
 
-    async def noted(host: Host, key: tuple[object, ...], start: Any) -> bytes:
+    async def noted(host: Host, key: tuple[object, ...], start: Any) -> Any:
         asked.append(key)
         if len(asked) == 2:
             both_asked.set()
         return await shared(host, key, start)
 
     monkeypatch.setattr(ChildProcesses, "run", counted)
-    monkeypatch.setattr(large_document, "_shared", noted)
+    monkeypatch.setattr(methods, "shared", noted)
     options = {"at": early} if old else {}
     async with asyncio.timeout(_SECONDS):
         first, second = await asyncio.gather(*(probe.call(verb, "doc", **options) for _ in range(2)))

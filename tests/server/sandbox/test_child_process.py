@@ -11,7 +11,7 @@ from lorogo_protocol.loro.crdt import CrdtPanic
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.sandbox import child_process
-from lorogo_server.sandbox.child_process import ChildProcesses
+from lorogo_server.sandbox.child_process import ChildKind, ChildProcesses
 
 _SECONDS = 30
 
@@ -169,7 +169,7 @@ async def test_without_a_fork_the_loop_exports_and_makes_no_call(monkeypatch: py
         made.append("call")
         return b"done"
 
-    done, _ = await children.run("doc", lambda: lambda: b"done", exports=True)
+    done, _ = await children.run("doc", lambda: lambda: b"done", ChildKind.EXPORT)
     assert done == b"done"
     with pytest.raises(Refused, match="too many processes") as refused:
         await children.run("doc", lambda: call)

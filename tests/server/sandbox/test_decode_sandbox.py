@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,16 +21,15 @@ from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Nack
 from lorogo_server import Server, ServerSettings
-from lorogo_server.sandbox import decode_sandbox
+from lorogo_server.sandbox import decode_sandbox, sandbox_worker
 from lorogo_server.sandbox.decode_sandbox import (
     SUSPECTED,
     DecodeSandbox,
     ExitVerdict,
-    WorkerExit,
     classify_exit,
-    requested_bytes,
     skip_validation,
 )
+from lorogo_server.sandbox.sandbox_worker import WorkerExit, requested_bytes
 from lorogo_testing.memory_nats import MemoryNats
 from tests.server.poison import deadly
 from tests.server.support import QUICK, Probe, Serve, Writer, until
@@ -39,9 +38,9 @@ from tests.stillness import children, stand_still
 
 
 @pytest.fixture
-def sandbox() -> Iterator[DecodeSandbox]:
-    made = DecodeSandbox(seconds=60.0)  # a busy machine must not decide
-    made.start()
+async def sandbox() -> AsyncIterator[DecodeSandbox]:
+    made = DecodeSandbox(seconds=60.0, batch_seconds=60.0)  # a busy machine must not decide
+    await made.start()
     yield made
     made.stop()
 
@@ -56,43 +55,49 @@ def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
     assert b"memory allocation" in done.stderr
 
 
-def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+async def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """It decodes untrusted bytes, and has no secrets."""
     monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
     sandbox = DecodeSandbox()
-    sandbox.start()
+    await sandbox.start()
     try:
-        assert sandbox._process is not None
-        environment = Path(f"/proc/{sandbox._process.popen.pid}/environ").read_bytes()
+        assert sandbox.single.process is not None
+        environment = environment_of(sandbox.single.process.popen.pid)
     finally:
         sandbox.stop()
     assert b"PATH=" in environment
     assert b"s3cret" not in environment
 
 
-def test_an_update_that_ends_a_sandbox_is_refused_and_the_next_is_validated(sandbox: DecodeSandbox) -> None:
+async def test_an_update_that_ends_a_sandbox_is_refused_and_the_next_validated(
+    sandbox: DecodeSandbox,
+) -> None:
     """We go on, and so does the tasting."""
     writer = Writer()
     for _ in range(2):
-        sandbox.validate(writer.type("good"))
+        await sandbox.validate(writer.type("good"))
         with pytest.raises(InvalidUpdate, match="ends the process"):
-            sandbox.validate(deadly())
-    sandbox.validate(writer.type("good"))
+            await sandbox.validate(deadly())
+    await sandbox.validate(writer.type("good"))
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"loro", b"x" * 100, bytes(300_000)], ids=["empty", "cut", "junk", "large"]
 )
-def test_what_is_no_update_is_let_through(sandbox: DecodeSandbox, data: bytes) -> None:
+async def test_what_is_no_update_is_let_through(sandbox: DecodeSandbox, data: bytes) -> None:
     """The importing process finds the error, and reports it."""
-    sandbox.validate(data)
+    await sandbox.validate(data)
 
 
-def processes(sandbox: DecodeSandbox) -> tuple[int, int]:
+async def processes(sandbox: DecodeSandbox) -> tuple[int, int]:
     """The ids of the parent and of its worker, when that has answered."""
-    sandbox.validate(b"")
-    assert sandbox._process is not None
-    parent = sandbox._process.popen.pid
+    await sandbox.validate(b"")
+    assert sandbox.single.process is not None
+    parent = sandbox.single.process.popen.pid
     (worker,) = children(parent)
     return parent, worker
 
@@ -108,59 +113,61 @@ def wait_for_end(*pidfds: int) -> None:
         os.close(pidfd)
 
 
-def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(sandbox: DecodeSandbox) -> None:
+async def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(
+    sandbox: DecodeSandbox,
+) -> None:
     """Else the server would stand still for some tenths of a second for each; and no dead one stays about."""
-    parent, first = processes(sandbox)
+    parent, first = await processes(sandbox)
     for _ in range(20):
         with pytest.raises(InvalidUpdate):
-            sandbox.validate(deadly())
-    sandbox.validate(Writer().type("good"))
-    after, last = processes(sandbox)
+            await sandbox.validate(deadly())
+    await sandbox.validate(Writer().type("good"))
+    after, last = await processes(sandbox)
     assert after == parent
     assert last != first
 
 
 @pytest.mark.parametrize("killed", ["parent", "worker", "both"])
-def test_a_killed_sandbox_is_replaced(sandbox: DecodeSandbox, killed: str) -> None:
+async def test_a_killed_sandbox_is_replaced(sandbox: DecodeSandbox, killed: str) -> None:
     """The next update is validated as before: by the next worker, or by the spare one."""
-    parent, worker = processes(sandbox)
+    parent, worker = await processes(sandbox)
     for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
         pidfd = watched(pid)
         os.kill(pid, signal.SIGKILL)
         wait_for_end(pidfd)
     with pytest.raises(InvalidUpdate):
-        sandbox.validate(deadly())
-    sandbox.validate(Writer().type("good"))
-    assert (processes(sandbox)[0] == parent) is (killed == "worker")
+        await sandbox.validate(deadly())
+    await sandbox.validate(Writer().type("good"))
+    assert ((await processes(sandbox))[0] == parent) is (killed == "worker")
 
 
-def test_a_sandbox_that_does_not_answer_does_not_judge_the_update() -> None:
+async def test_a_sandbox_that_does_not_answer_does_not_judge_the_update() -> None:
     """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
     sandbox = DecodeSandbox(seconds=60.0)
-    sandbox.start()
-    stopped = processes(sandbox)
+    await sandbox.start()
+    stopped = await processes(sandbox)
     pidfds = [watched(pid) for pid in stopped]
     stand_still(*stopped)
-    sandbox._seconds = 0.05
-    sandbox.validate(deadly())
+    sandbox.single.seconds = 0.05
+    await sandbox.validate(deadly())
     wait_for_end(*pidfds)
-    sandbox._seconds = 60.0
+    sandbox.single.seconds = 60.0
     with pytest.raises(InvalidUpdate):
-        sandbox.validate(deadly())
+        await sandbox.validate(deadly())
     sandbox.stop()
 
 
-def test_a_sandbox_without_a_process_lets_everything_through(
+async def test_a_sandbox_without_a_process_lets_everything_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As without one; when there is room again, it is started."""
     sandbox = DecodeSandbox(seconds=60.0)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", _no_room)
-        sandbox.start()
-        sandbox.validate(deadly())
+        await sandbox.start()
+        await sandbox.validate(deadly())
     with pytest.raises(InvalidUpdate):
-        sandbox.validate(deadly())
+        await sandbox.validate(deadly())
     sandbox.stop()
 
 
@@ -168,36 +175,36 @@ def _no_room(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.EAGAIN, "no more processes")
 
 
-def test_a_good_update_is_not_refused_when_the_sandbox_is_short_of_memory(
+async def test_a_good_update_is_not_refused_when_the_sandbox_is_short_of_memory(
     sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rust ends the process then as well, and reports the wanted size: no more than a good update needs."""
     ends = noted_ends(monkeypatch)
-    for pid in processes(sandbox):  # a worker that is forked later has its parent's limit
+    for pid in await processes(sandbox):  # a worker that is forked later has its parent's limit
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (2 << 20),) * 2)
-    sandbox.validate(many_operations())
-    sandbox.validate(many_operations(), accepted=True)
+    await sandbox.validate(many_operations())
+    await sandbox.validate(many_operations(), accepted=True)
     assert [ended.code for ended in ends] == [-signal.SIGABRT] * 2
     assert all(0 < ended.requested_bytes < 1 << 30 for ended in ends)
     with pytest.raises(InvalidUpdate):
-        sandbox.validate(deadly())
+        await sandbox.validate(deadly())
 
 
-def test_a_suspect_is_tried_again_only_where_there_is_room(
+async def test_a_suspect_is_tried_again_only_where_there_is_room(
     sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An end without a word may be for want of memory as well; the next update is tasted as ever."""
     ends = noted_ends(monkeypatch)
     good = Writer().type("good")
-    assert sandbox._verdict(good, careful=True, bounded=False) is ExitVerdict.UNKNOWN
-    assert sandbox._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.FORGED
+    assert await sandbox._verdict(good, careful=True, bounded=False) is ExitVerdict.UNKNOWN
+    assert await sandbox._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.FORGED
     assert [ended.code for ended in ends] == [-signal.SIGABRT]
     ends.clear()
-    for pid in processes(sandbox):
+    for pid in await processes(sandbox):
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
-    assert sandbox._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.UNKNOWN
+    assert await sandbox._verdict(deadly(), careful=True, bounded=False) is ExitVerdict.UNKNOWN
     assert ends == [WorkerExit(1)]
-    assert sandbox._verdict(deadly(), careful=False, bounded=False) is ExitVerdict.FORGED
+    assert await sandbox._verdict(deadly(), careful=False, bounded=False) is ExitVerdict.FORGED
 
 
 def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[WorkerExit]:
@@ -295,7 +302,7 @@ class _Suspects(DecodeSandbox):
         self.verdicts = list(verdicts)
         self.careful: list[bool] = []
 
-    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> ExitVerdict:
+    async def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> ExitVerdict:
         self.careful.append(careful)
         return self.verdicts.pop(0)
 
@@ -313,29 +320,29 @@ class _Suspects(DecodeSandbox):
         (ExitVerdict.LONG, None, False, True),
     ],
 )
-def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
+async def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
     first: ExitVerdict, second: ExitVerdict | None, accepted: bool, refused: bool
 ) -> None:
     """An ACKed update must not be lost because a process ended over it."""
     sandbox = _Suspects(first, *([] if second is None else [second]))
     with pytest.raises((InvalidUpdate, TooLong)) if refused else nullcontext():
-        sandbox.validate(b"update", accepted=accepted)
+        await sandbox.validate(b"update", accepted=accepted)
     assert sandbox.careful == ([False] if second is None else [False, True])
 
 
-def test_a_new_update_that_takes_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_update_that_takes_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has 0.15 s of CPU for it. What may have been accepted is decoded however long it takes."""
     slow = f"""
 import time
-from lorogo_server.sandbox import decode_sandbox
+from lorogo_server.sandbox import sandbox_worker
 
 def decode(_):
-    ends = time.process_time() + {3 * decode_sandbox.DECODE_SECONDS}
+    ends = time.process_time() + {3 * sandbox_worker.DECODE_SECONDS}
     while time.process_time() < ends:
         pass
 
-decode_sandbox.crdt.try_decoding = decode
-decode_sandbox.main()
+sandbox_worker.crdt.try_decoding = decode
+sandbox_worker.main()
 """
     popen = subprocess.Popen
 
@@ -343,34 +350,37 @@ decode_sandbox.main()
         return popen([*command[:-1], slow], **options)
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    sandbox = DecodeSandbox(seconds=60.0, spare=False)
-    sandbox.start()
+    sandbox = DecodeSandbox(seconds=60.0)
+    await sandbox.start()
     try:
-        sandbox.validate(b"x")
+        await sandbox.validate(b"x")
         with pytest.raises(TooLong, match="split the change"):
-            sandbox.validate(b"x", bounded=True)
+            await sandbox.validate(b"x", bounded=True)
     finally:
         sandbox.stop()
 
 
-def test_a_stopped_sandbox_leaves_no_process(sandbox: DecodeSandbox) -> None:
+async def test_a_stopped_sandbox_leaves_no_process(sandbox: DecodeSandbox) -> None:
     """The end of its input is its end."""
-    pidfds = [watched(pid) for pid in processes(sandbox)]
-    assert sandbox._spare is not None
-    pidfds.append(watched(sandbox._spare.popen.pid))
+    pidfds = [watched(pid) for pid in await processes(sandbox)]
+    assert sandbox.batches.spare is not None
+    pidfds.append(watched(sandbox.batches.spare.popen.pid))
     sandbox.stop()
     wait_for_end(*pidfds)
     sandbox.stop()
 
 
 _SERVER = """
-import sys
+import asyncio, sys
 from lorogo_server.sandbox.decode_sandbox import DecodeSandbox
-sandbox = DecodeSandbox()
-sandbox.start()
-sandbox.validate(b"")
-print(sandbox._process.popen.pid, sandbox._spare.popen.pid, flush=True)
-sys.stdin.read()
+
+async def main():
+    sandbox = DecodeSandbox()
+    await sandbox.start()
+    print(sandbox.single.process.popen.pid, sandbox.batches.spare.popen.pid, flush=True)
+    sys.stdin.read()
+
+asyncio.run(main())
 """
 
 

@@ -23,8 +23,8 @@ from loro import (
 
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_OPERATIONS_MAX
 from lorogo_protocol.loro.crdt import Replica
-from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, OverBudget, WorkMeter
-from lorogo_server.values import editor, query
+from lorogo_server.sandbox.work_meter import CONTAINER_UNITS, OverBudget, WorkMeter
+from lorogo_server.values import nodes, query
 from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same
 from lorogo_server.values.patch import PatchError, apply_patch, parse_pointer
 
@@ -432,8 +432,8 @@ def test_a_text_too_different_for_a_diff_is_rewritten_between_its_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If a finer diff takes too long, the part between the first and the last difference changes."""
-    monkeypatch.setattr(editor, "TEXT_DIFF_MILLISECONDS", 0.0)
-    monkeypatch.setattr(editor, "TEXT_DIFFS_SLOW_MAX", 1)
+    monkeypatch.setattr(nodes, "TEXT_DIFF_MILLISECONDS", 0.0)
+    monkeypatch.setattr(nodes, "TEXT_DIFFS_SLOW_MAX", 1)
     doc = Replica().doc
     doc.get_text("body").insert(0, "(" + "ab" * 500 + ")")
     doc.commit()

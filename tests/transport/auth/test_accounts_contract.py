@@ -176,7 +176,7 @@ async def test_a_long_reply_and_a_long_request(closed: Closed) -> None:
     responder = Responder(
         server.bus,
         SystemClock(),
-        serve,
+        lambda _: serve,
         spawn=lambda work: tasks.add(asyncio.ensure_future(work)),
         budget=ReplyBudget(1 << 30),
     )

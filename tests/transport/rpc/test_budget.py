@@ -114,7 +114,7 @@ async def test_replies_to_silent_readers_are_not_under_way_all_at_once() -> None
             return {"payload": bytes(limits.WINDOW_BYTES + 1)}
 
         clock, budget = SystemClock(), ReplyBudget(limits.WINDOW_BYTES)
-        responder = Responder(server.bus, clock, serve, spawn=tasks.spawn, budget=budget)
+        responder = Responder(server.bus, clock, lambda _: serve, spawn=tasks.spawn, budget=budget)
         await server.bus.subscribe(subjects.calls("doc"), responder.on_message)
         silent: dict[str, Collector] = {reader.bus.new_inbox(): Collector() for _ in range(3)}
         for inbox, collector in silent.items():

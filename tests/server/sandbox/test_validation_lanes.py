@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,15 @@ from lorogo_server import ServerSettings
 from lorogo_server.intake.admission import admit
 from lorogo_server.intake.history import History
 from lorogo_server.intake.intake import Accepted, Intake
-from lorogo_server.sandbox import batch_validation
-from lorogo_server.sandbox.batch_validation import BatchedUpdate, BatchValidation
+from lorogo_server.sandbox import decode_sandbox
 from lorogo_server.sandbox.decode_sandbox import (
     DecodeSandbox,
-    SandboxProcess,
-    ValidationBatch,
-    ValidationThread,
+    Validation,
+    ValidationLane,
+    validate_ahead,
 )
+from lorogo_server.sandbox.sandbox_process import SandboxProcess
+from lorogo_server.sandbox.sandbox_worker import request
 from lorogo_transport.ports import StoredMessage
 from tests.server.poison import deadly
 from tests.server.support import Writer
@@ -31,31 +33,26 @@ from tests.stillness import children, stand_still
 
 
 @pytest.fixture
-def sandbox() -> Iterator[DecodeSandbox]:
-    made = DecodeSandbox(seconds=60.0)  # a busy machine must not decide
-    made.start()
+async def sandbox() -> AsyncIterator[DecodeSandbox]:
+    made = DecodeSandbox(seconds=60.0, batch_seconds=60.0)  # a busy machine must not decide
+    await made.start()
     yield made
     made.stop()
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_validation, "_SECONDS", 60.0)
 
 
 class Tasting:
     """Adds updates, and waits for what is found."""
 
     def __init__(self, sandbox: DecodeSandbox) -> None:
-        self.ahead = BatchValidation(sandbox)
+        self.sandbox = sandbox
         self.woken = asyncio.Event()
 
-    def add(self, *updates: bytes) -> list[BatchedUpdate]:
-        added = [self.ahead.add(update, self.woken.set) for update in updates]
+    def add(self, *updates: bytes) -> list[Validation]:
+        added = [self.sandbox.queue(update, self.woken.set) for update in updates]
         assert None not in added
         return [one for one in added if one is not None]
 
-    async def known(self, added: list[BatchedUpdate]) -> list[bool]:
+    async def known(self, added: list[Validation]) -> list[bool]:
         async with asyncio.timeout(60):
             while not all(one.is_done for one in added):
                 self.woken.clear()
@@ -69,7 +66,6 @@ async def test_what_gathers_while_one_is_tasted_is_tasted_together(sandbox: Deco
     added = tasting.add(*(writer.type("a") for _ in range(3)))
     assert await tasting.known(added) == [True] * 3
     added = tasting.add(*(writer.type("b") for _ in range(1500)))
-    assert len({id(one.batch) for one in added}) > 2
     assert all(await tasting.known(added))
 
 
@@ -79,30 +75,17 @@ async def test_behind_what_ends_the_worker_nothing_is_known(sandbox: DecodeSandb
     updates = [writer.type("a"), deadly(), writer.type("b")]
     assert await tasting.known(tasting.add(*updates)) == [True, False, False]
     with pytest.raises(InvalidUpdate):
-        sandbox.validate(updates[1])
-    sandbox.validate(updates[2])
+        await sandbox.validate(updates[1])
+    await sandbox.validate(updates[2])
     assert await tasting.known(tasting.add(updates[2])) == [True]
-
-
-async def test_who_tastes_at_once_hears_what_was_under_way_first(sandbox: DecodeSandbox) -> None:
-    """The answers of the process stay in order."""
-    tasting, writer = Tasting(sandbox), Writer()
-    added = tasting.add(writer.type("a"))
-    await asyncio.sleep(0)  # it is under way now
-    assert [one.is_done for one in added] == [False]
-    with pytest.raises(InvalidUpdate):
-        sandbox.validate(deadly())
-    assert [one.is_done and one.is_valid for one in added] == [True]
-    assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
 @pytest.mark.parametrize("when", ["before", "under way"])
 async def test_of_a_process_that_was_killed_nothing_is_known(sandbox: DecodeSandbox, when: str) -> None:
     """Those who waited go on, and the next is tasted by the one that was kept ready."""
     tasting, writer = Tasting(sandbox), Writer()
-    sandbox.validate(b"")
-    assert sandbox.process is not None
-    parent = sandbox.process.popen
+    assert sandbox.batches.process is not None
+    parent = sandbox.batches.process.popen
     if when == "before":
         os.killpg(parent.pid, signal.SIGKILL)
         await asyncio.to_thread(parent.wait, 60)
@@ -117,45 +100,120 @@ async def test_of_a_process_that_was_killed_nothing_is_known(sandbox: DecodeSand
 
 
 async def test_who_does_not_answer_is_replaced(
-    sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: DecodeSandbox,
 ) -> None:
     """A wait has an end, and nothing is known then."""
     tasting, writer = Tasting(sandbox), Writer()
-    sandbox.validate(b"")
-    assert sandbox.process is not None
-    silent = sandbox.process
+    assert sandbox.batches.process is not None
+    silent = sandbox.batches.process
     stand_still(silent.popen.pid, *children(silent.popen.pid))
-    monkeypatch.setattr(batch_validation, "_SECONDS", 0.05)
+    sandbox.batches.seconds = 0.05
     assert await tasting.known(tasting.add(writer.type("a"))) == [False]
-    assert sandbox.process is not silent
-    monkeypatch.setattr(batch_validation, "_SECONDS", 60.0)
+    assert sandbox.batches.process is not silent
+    sandbox.batches.seconds = 60.0
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
 async def test_some_are_not_tasted_ahead(sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large one; what comes while very many wait; and any, where no process runs."""
+    """A large one, and what comes while very many wait."""
     tasting = Tasting(sandbox)
-    assert tasting.ahead.add(bytes(57_345), tasting.woken.set) is None
-    monkeypatch.setattr(batch_validation, "_BATCHES_MAX", 1)
+    assert sandbox.queue(bytes(57_345), tasting.woken.set) is None
+    monkeypatch.setattr(decode_sandbox, "_QUEUED_MAX", 2)
     tasting.add(bytes(28_000), bytes(28_000))
-    assert tasting.ahead.add(bytes(28_000), tasting.woken.set) is None
-    tasting.ahead.close()
-    assert BatchValidation(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
+    assert sandbox.queue(bytes(28_000), tasting.woken.set) is None
 
 
 async def test_at_the_end_no_caller_is_left_waiting(sandbox: DecodeSandbox) -> None:
     """Nothing is known of what was not begun."""
     tasting = Tasting(sandbox)
     added = tasting.add(b"one")
-    tasting.ahead.close()
+    alone = asyncio.ensure_future(sandbox.single.decode(b"two"))
+    await asyncio.sleep(0)
+    sandbox.stop()
     assert await tasting.known(added) == [False]
+    assert not (await alone).is_valid
+
+
+async def test_without_a_process_no_caller_is_left_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of an update; when a process can be started again, it decodes the next one."""
+    sandbox = DecodeSandbox(seconds=60.0, batch_seconds=60.0)
+    tasting = Tasting(sandbox)
+
+    def no_room() -> SandboxProcess:
+        raise OSError("no more processes")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(decode_sandbox, "SandboxProcess", no_room)
+        assert await tasting.known(tasting.add(b"one", bytes(50_000), bytes(50_000))) == [False] * 3
+    assert await tasting.known(tasting.add(b"one")) == [True]
+    sandbox.stop()
+
+
+# --- single updates -----------------------------------------------------------------------------------
+
+
+class Order:
+    """The order in which a lane without a process decodes updates of these sizes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lane = ValidationLane(60.0, batches=False)
+        self.sizes: list[int] = []
+        self.go_on: Callable[[bytes | None], None] | None = None
+        monkeypatch.setattr(decode_sandbox, "SandboxProcess", lambda: self)
+
+    def send(self, data: bytes, _seconds: float, on_reply: Callable[[bytes | None], None]) -> None:
+        self.sizes.append(len(data) - len(request([b""], careful=False, bounded=True)))
+        self.go_on = on_reply
+
+    def end(self) -> int:
+        return 0
+
+    async def decode(self, *sizes: int) -> list["asyncio.Task[Validation]"]:
+        tasks = [asyncio.ensure_future(self.lane.decode(bytes(size))) for size in sizes]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return tasks
+
+    async def finish(self) -> None:
+        while self.go_on is not None:
+            go_on, self.go_on = self.go_on, None
+            go_on(b".")
+            await asyncio.sleep(0)
+
+
+async def test_the_smallest_update_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of arrival, 10 KiB would wait behind a large update of every other document."""
+    order = Order(monkeypatch)
+    tasks = [*await order.decode(50), *await order.decode(90, 70, 80)]
+    await order.finish()
+    await asyncio.gather(*tasks)
+    assert order.sizes == [50, 70, 80, 90]
+
+
+async def test_a_large_update_waits_for_so_many_small_ones_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every eighth update is the one that waits longest."""
+    order = Order(monkeypatch)
+    tasks = [*await order.decode(1), *await order.decode(900, *range(10, 30))]
+    await order.finish()
+    await asyncio.gather(*tasks)
+    assert order.sizes.index(900) == 7
+
+
+async def test_a_cancelled_update_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its document is closed; the others are decoded."""
+    order = Order(monkeypatch)
+    first, second, third = [*await order.decode(1), *await order.decode(2, 3)]
+    second.cancel()
+    await asyncio.wait([second])
+    await order.finish()
+    await asyncio.gather(first, third)
+    assert order.sizes == [1, 3]
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["one message", "chunks"])
 async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
     """A last chunk that decodes proves nothing about all of them together."""
     sandbox = Suspicious(suspects=False)
-    lane = ValidationThread(sandbox)
     intake = Intake(
         Replica(lazy=True), History(), ServerSettings(), head=Position(1), deleted=False, sandboxed=True
     )
@@ -166,26 +224,13 @@ async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> 
             intake,
             StoredMessage("s", number, 1, part.data, part.headers()),
             0.0,
-            validate=lane.validate,
+            validate=sandbox.validate,
             validated=True,
         )
         for number, part in enumerate(parts, 1)
     ]
-    lane.close()
     assert isinstance(effects[-1][0], Accepted)
     assert sandbox.validated == ([] if whole else [(update, False)])
-
-
-def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(sandbox: DecodeSandbox) -> None:
-    """A portion that takes long ends its process; the deadly update is asked of the next, and refused."""
-    process = sandbox.process
-    assert process is not None
-    portion = ValidationBatch()
-    process._batch, process.due = portion, 0.0  # long overdue: no answer
-    with pytest.raises(InvalidUpdate):
-        sandbox.validate(deadly())
-    assert (portion.done, portion.valid_count) == (True, 0)
-    assert sandbox.process is not process
 
 
 # --- a load reads ahead -------------------------------------------------------------------------------
@@ -201,22 +246,20 @@ async def test_what_is_read_is_tasted_together_and_keeps_its_order(
 ) -> None:
     """Few exchanges for many updates; what is not fine, or behind it in a portion, is not called fine."""
     exchanges = 0
-    begin = SandboxProcess.begin
+    send = SandboxProcess.send
 
-    def counted(process: SandboxProcess, portion: ValidationBatch, deadline: float) -> None:
+    def counted(process: SandboxProcess, *arguments: Any) -> None:
         nonlocal exchanges
         exchanges += 1
-        begin(process, portion, deadline)
+        send(process, *arguments)
 
-    monkeypatch.setattr(SandboxProcess, "begin", counted)
+    monkeypatch.setattr(SandboxProcess, "send", counted)
     writer = Writer()
     updates = [writer.type("a") for _ in range(600)]
     bad = 550
     updates[bad] = deadly()
     async with asyncio.timeout(60):
-        found = [
-            one async for one in batch_validation.validate_ahead(_stored(updates), BatchValidation(sandbox))
-        ]
+        found = [one async for one in validate_ahead(_stored(updates), sandbox)]
     assert [stored.sequence for stored, _ in found] == list(range(1, 601))
     assert all(is_valid for _, is_valid in found[:512])
     assert not found[bad][1]
@@ -225,7 +268,7 @@ async def test_what_is_read_is_tasted_together_and_keeps_its_order(
 
 async def test_few_bytes_are_read_ahead(sandbox: DecodeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a WAL is, only so much of it waits in memory for the sandbox."""
-    monkeypatch.setattr(batch_validation, "_AHEAD_BYTES_MAX", 1000)
+    monkeypatch.setattr(decode_sandbox, "_AHEAD_BYTES_MAX", 1000)
     read: list[int] = []
 
     async def watched() -> AsyncIterator[StoredMessage]:
@@ -235,7 +278,7 @@ async def test_few_bytes_are_read_ahead(sandbox: DecodeSandbox, monkeypatch: pyt
 
     taken = 0
     async with asyncio.timeout(60):
-        async for stored, _ in batch_validation.validate_ahead(watched(), BatchValidation(sandbox)):
+        async for stored, _ in validate_ahead(watched(), sandbox):
             taken += 1
             assert stored.sequence == taken
             assert read[-1] - taken <= 4
@@ -243,5 +286,5 @@ async def test_few_bytes_are_read_ahead(sandbox: DecodeSandbox, monkeypatch: pyt
 
 
 async def test_without_a_sandbox_nothing_is_read_ahead() -> None:
-    found = [one async for one in batch_validation.validate_ahead(_stored([b"a", b"b"]), None)]
+    found = [one async for one in validate_ahead(_stored([b"a", b"b"]), None)]
     assert [(stored.data, is_valid) for stored, is_valid in found] == [(b"a", False), (b"b", False)]
