@@ -6,7 +6,7 @@ so a skipped message might be a new one. What the snapshot covers is applied aga
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.loro.crdt import CrdtPanic, Replica, Version
@@ -216,14 +216,13 @@ async def _load_once(
     return loaded
 
 
-async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, token: int) -> bool:
-    """Put our token on the stored snapshot; False if another was stored since we loaded.
+async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, *, token: int, term: str) -> bool:
+    """Put this owner's lease token and term on the stored snapshot; False if another was stored since.
 
-    An owner before us may be about to store a snapshot or a tombstone that it made before we took
-    over. From here on its compare-and-swap fails, so nothing can come between what we loaded and
-    what the next owner will load.
+    A previous owner may be about to store a snapshot or a tombstone. From here on its compare-and-swap fails,
+    so nothing comes between what was loaded and what the next owner loads.
     """
-    facts = replace(loaded.facts, lease=token)
+    facts = loaded.facts.claimed(term, token)
     try:
         loaded.snapshot = await snapshots.put_facts_on(loaded.snapshot, document_id, facts.render())
     except WrongLastSequence:

@@ -20,6 +20,7 @@ from pathlib import Path
 from lorogo_log import Directory, Lock, LockedError, LogError, read_file, replace_file
 from lorogo_protocol import ids
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
+from lorogo_protocol.journal.incarnation import Ends, includes
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
@@ -30,11 +31,12 @@ from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.journal_scan import JournalFolder, ScannedRecord
 from lorogo_server.ownership import epoch
 from lorogo_server.ownership.epoch import EpochWitness
-from lorogo_server.recovery import reconcile_table
-from lorogo_server.recovery.reconcile_lives import Lives, behind, lies_below, outlives
-from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair, keeps_content
+from lorogo_server.recovery import journal_table
+from lorogo_server.recovery.incarnation_plan import Bury, plan
+from lorogo_server.recovery.incarnation_store import IncarnationStore
+from lorogo_server.recovery.journal_table import JournalledDocument, JournalTable
+from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair
 from lorogo_server.recovery.reconcile_rounds import ReconcileRounds
-from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, JournalTable, includes
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import StorageFull, TransportError
 from lorogo_transport.stores.snapshots import SnapshotHead
@@ -58,6 +60,10 @@ _NO_FACTS = SnapshotMetadata()
 
 async def _at_once() -> None:
     pass
+
+
+async def _no_owner() -> bool:
+    return False
 
 
 def _nothing_more(_document_id: str) -> None:
@@ -112,8 +118,7 @@ class Reconciler:
         self._passes = 0
         self._waiting: set[str] = set()
         self._damaged: set[str] = set()  # journals in which damage was found
-        self._told: set[str] = set()  # contradictions
-        self._told_below: set[str] = set()  # of edits below a tombstone
+        self._reported: set[str] = set()  # documents that live again after a deletion
         self._counted: set[str] = set()  # have lost something, and were not found whole since
         self._unread: set[str] = set()  # documents that could not be read when it was last tried
         self._unread_now: set[str] = set()  # in this pass
@@ -137,6 +142,7 @@ class Reconciler:
         self._opened = self._read_before = False
         self._log = log.bind(server=context.server_id)
         self._repair = Repair(context, self.found, self._note_rejected)
+        self._incarnations = IncarnationStore(context, self._repair)
 
     def watch(self, on_doubt: Callable[[str, bool], None], on_settled: Callable[[], None]) -> None:
         """Call `on_doubt` when NATS may have lost data: why, and whether it surely did.
@@ -303,7 +309,7 @@ class Reconciler:
                 ids.check_document_id(entry.document_id)
             except InvalidDocumentId:
                 continue
-            self.table.fold(entry.document_id, entry.record, entry.time_ns, place, entry.sequence)
+            self.table.fold(entry.document_id, entry.record, place, entry.sequence)
 
     async def _compare(self, places: Mapping[str, JournalFolder]) -> None:
         doubts = self._doubts
@@ -316,16 +322,15 @@ class Reconciler:
         stored = await self._listed()
         self._look_for_snapshots(revisions, stored)
         left: list[tuple[str, JournalledDocument, StoredDocumentState]] = []
-        lives = Lives(self._context, self.table, places)
         for number, name in enumerate(list(self.table.rows)):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             await self._quiet.wait()
             there = stored.get(name, StoredDocumentState())
-            living = await self._living(lives, name, there)
+            living = await self._living(name, there)
             if living is None:
                 continue
-            row, there = living
+            row, there = self.table.rows[name], living
             if not self._believed(row, there) and (row.ends or self._restored_here(name, row)):
                 left.append((name, row, there))
         lost, unloaded = list[str](), list[str]()
@@ -359,58 +364,37 @@ class Reconciler:
         self._unread &= self._unread_now
         self._mending = self._mending_now
 
-    async def _living(
-        self, lives: Lives, name: str, there: StoredDocumentState
-    ) -> tuple[JournalledDocument, StoredDocumentState] | None:
-        """The row of a document that lives, and what is stored of it; its tombstone first.
+    async def _living(self, name: str, there: StoredDocumentState) -> StoredDocumentState | None:
+        """Settle the document's incarnation; return what is stored of it.
 
-        None: it is deleted, as the journals or as NATS say, or it cannot be read.
+        None: it is deleted, as the journals or as NATS have it, or it cannot be read.
         """
+        row = self.table.rows[name]
         try:
-            row, there = await self._settled_life(lives, name, there)
+            there.facts.add_to(row.terms)
+            facts = there.facts if there.revision else None
+            step = plan(row.terms, facts, there.size, there.facts.ends)
+            if isinstance(step, Bury):
+                await self._bury(name, row, there)
+                return None
+            if step is not None:
+                self._revived.add(name)
+                self._mending_now.add(name)
+                head = await self._incarnations.execute(name, row, _no_owner)
+                there = there if head is None else _stored(head, there.messages)
         except Exception as error:  # noqa: BLE001  # logged; the others must not wait for it
             await self._leave_out(name, error)
             return None
-        if (
-            there.deleted
-            and there.generation >= row.generation
-            and not keeps_content(row, there.facts, there.size)
-        ):
-            if lies_below(row, there.facts):
-                self._tell_of_what_lies_below(name)
+        if there.deleted:
             return None
-        if row.floor and not row.deleted_ns:
-            self._tell_of_new_life(name, row)
-        if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):
-            await self._bury(name, row, lives)
-            return None
-        return row, there
-
-    async def _settled_life(
-        self, lives: Lives, name: str, there: StoredDocumentState
-    ) -> tuple[JournalledDocument, StoredDocumentState]:
-        """The row of the life that counts, and what is stored of it. Raises TransportError."""
-        row, facts = self.table.rows[name], there.facts
-        past, past_ns = facts.past, facts.past_ns
-        if outlives(row, facts) and row.generation <= facts.generation:
-            past, past_ns = max(past, facts.deleted_by), max(past_ns, facts.deleted_ns)
-        if row.outlived or past > row.floor or past_ns > row.floor_ns:
-            row = await lives.read_again(name, past, past_ns)
-        head = None
-        if outlives(row, facts) and (row.ends or row.generation > facts.generation):
-            head = await lives.revive(name, row)
-            self._revived.add(name)
-        elif there.revision and behind(row, facts):
-            head = await lives.raise_generation(name, row)
-        else:
-            return row, there
-        self._mending_now.add(name)
-        return row, there if head is None else _stored(head, there.messages)
+        if row.incarnation.tombstone:
+            self._report_living(name, row)
+        return there
 
     def _restored_here(self, name: str, row: JournalledDocument) -> bool:
         """Whether it is ours and empty, and only its snapshot says that it lives: others wait for that."""
         host = self._hosts.get(name)
-        return row.generation > 0 and host is not None and host.wal_messages is not None
+        return row.terms.generation > 0 and host is not None and host.wal_messages is not None
 
     def _look_for_snapshots(
         self, known: Mapping[str, int], stored: Mapping[str, StoredDocumentState]
@@ -469,59 +453,43 @@ class Reconciler:
                 listed[head.document_id] = _stored(head, messages)
         return listed
 
-    async def _lives(self, name: str, row: JournalledDocument) -> bool:
-        """Whether somebody owns it since it was deleted: the snapshot that says so is lost."""
+    async def _has_owner(self, name: str, row: JournalledDocument) -> bool:
+        """Return True if an owner acquired the document after the deletion: it may have new edits."""
+        lease = row.terms.tombstones[row.incarnation.tombstone].lease
         host = self._hosts.get(name)
         if host is not None and host.recovering:
-            return False  # it waits for us, and has loaded nothing
+            return False  # it waits for this comparison, and has loaded nothing
         if host is not None and host.wal_messages is None:
-            return True  # it is read or changed just now
+            return True  # it is being read or changed
         if host is not None:
-            return not host.loaded.intake.deleted and host.lease.token > row.deleted_lease
+            return not host.loaded.intake.deleted and host.lease.token > lease
         entry = await self._context.statuses.read(name)
-        return entry is not None and isinstance(entry.status, Up) and entry.token > row.deleted_lease
+        return entry is not None and isinstance(entry.status, Up) and entry.token > lease
 
-    async def _bury(self, name: str, row: JournalledDocument, lives: Lives) -> None:
-        """A journal says that it is deleted, and no tombstone is there."""
-        try:
-            head = await self._context.snapshots.head(name)
-            if head is not None:
-                facts = SnapshotMetadata.parse(head.facts)
-                if facts.deleted and not keeps_content(row, facts, head.size):
-                    return
-                if not facts.deleted and facts.generation > row.generation and not row.erased_ns:
-                    return  # restored since it was listed, or listed by a replica that lags: it has no past
-            elif await self._lives(name, row):
-                self._mending_now.add(name)  # its owner stores it; then we see which life it is
-                return
-            if await self._repair.bury(name, row, head):
-                self._told.discard(name)
-                return
-            if head is not None:
-                await lives.part(name, row, head)
-        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
-            await self._leave_out(name, error)
-            return
-        self._tell_of_new_life(name, row)
+    async def _bury(self, name: str, row: JournalledDocument, there: StoredDocumentState) -> None:
+        """Store a tombstone that only the journals have, unless an owner may have edits since."""
 
-    def _tell_of_what_lies_below(self, name: str) -> None:
-        if name not in self._told_below:
-            self._told_below.add(name)
-            self._log.warning(
-                "edits lie below a tombstone that is older than they are, by NATS's clock;"
-                " `lorogo doc restore` brings them back",
-                document=name,
-            )
+        async def has_owner() -> bool:
+            owned = await self._has_owner(name, row)
+            if owned and not there.revision:
+                self._mending_now.add(name)  # its owner stores it; then its terms decide
+            return owned
 
-    def _tell_of_new_life(self, name: str, row: JournalledDocument) -> None:
-        if name not in self._told:
-            self._told.add(name)
+        await self._incarnations.execute(name, row, has_owner)
+        if row.incarnation.deleted:
+            self._reported.discard(name)
+        else:
+            self._report_living(name, row)
+
+    def _report_living(self, name: str, row: JournalledDocument) -> None:
+        if name not in self._reported:
+            self._reported.add(name)
             self.found.contradictions += 1
             self._log.error(
-                "a deleted document lives again: its tombstone was lost, and it was opened since."
-                " Nothing of its past is brought back; delete it again if it must go",
+                "a deleted document lives again: edits that its deletion did not know were accepted;"
+                " delete it again if it must go",
                 document=name,
-                generation=row.generation,
+                generation=row.terms.generation,
             )
 
     def _ask_host(
@@ -707,14 +675,13 @@ class Reconciler:
     async def _bring_back_asked(self, asked: Mapping[str, asyncio.Future[ReconcileOutcome]]) -> None:
         """As a pass does, for these documents only. Raises TransportError, OSError."""
         places = {place.name: place for place in await asyncio.to_thread(self._places)}
-        lives = Lives(self._context, self.table, places)
         lost: list[str] = []
         for name, future in asked.items():
             self._unread_now.discard(name)  # whether it can be read now
-            living = await self._living(lives, name, await self._stored_of(name))
-            complete = True
-            if living is not None and living[0].ends:
-                complete = await self._is_complete(name, living[0]) is not False
+            living = await self._living(name, await self._stored_of(name))
+            complete, row = True, self.table.rows[name]
+            if living is not None and row.ends:
+                complete = await self._is_complete(name, row) is not False
             if not complete:
                 lost.append(name)
             elif not future.done():
@@ -764,7 +731,7 @@ class Reconciler:
         row = self.table.rows[name]
         if name in self._waiting or have is None or includes(have, row.ends):
             return
-        row.ends = {peer: min(end, have[peer]) for peer, end in row.ends.items() if peer in have}
+        row.terms.limit(have)
 
     # --- beside it --------------------------------------------------------------------------------
 
@@ -813,7 +780,7 @@ def _stored(head: SnapshotHead, messages: int) -> StoredDocumentState:
 
 def _read(directory: Directory) -> JournalTable:
     try:
-        return reconcile_table.decode(read_file(directory, _CHECKPOINT))
+        return journal_table.decode(read_file(directory, _CHECKPOINT))
     except (OSError, LogError):
         return JournalTable()
 

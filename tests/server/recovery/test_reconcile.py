@@ -35,10 +35,11 @@ from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery import reconcile, reconcile_repair
+from lorogo_server.recovery.incarnation_store import IncarnationStore
+from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.recovery.reconcile_publish import Publisher
 from lorogo_server.recovery.reconcile_repair import Repair, RepairOutcome
-from lorogo_server.recovery.reconcile_table import JournalledDocument
 from lorogo_server.recovery.recovery import DocumentRecovery
 from lorogo_server.sandbox.decode_sandbox import FORGED, SUSPECTED
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -615,7 +616,7 @@ async def test_what_could_not_be_tried_is_still_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """A document or a journal that cannot be read for a moment is tried again by the next pass."""
-    monkeypatch.setattr(journal_scan, "WINDOW_RECORDS", 3)
+    monkeypatch.setattr(journal_scan, "WINDOW_RECORDS", 4)  # the first portion: the term, three updates
     first = await world.server()
     await world.probe.start("doc")
     await world.write(9)
@@ -735,7 +736,7 @@ async def test_a_tombstone_that_cannot_be_stored_keeps_nobody_waiting(
         raise TransportError("nobody knows what it says")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Repair, "bury", bury)
+        patch.setattr(IncarnationStore, "_bury", bury)
         await reconciled(second)
     assert figures(second, "republished", "reconcile_unread", "tombstones_restored") == (3, 1, 0)
     await reconciled(second)
@@ -926,7 +927,7 @@ def fail_second_window(patch: pytest.MonkeyPatch) -> None:
         if not key:
             yield from found
             return
-        yield from itertools.islice(found, 3)
+        yield from itertools.islice(found, 4)  # the term, three updates
         raise LogError("the disk did not answer")
 
     patch.setattr(journal_scan, "entries", entries)
