@@ -26,6 +26,7 @@ from lorogo_server.document.loading import DocumentLoadFailed, Loaded, load
 from lorogo_server.intake.admission import admit
 from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.journal.journal_scan import ScannedRecord
+from lorogo_server.recovery.base_merge import as_update, fits, merge
 from lorogo_server.recovery.incarnation_plan import amend
 from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_publish import Publisher
@@ -397,10 +398,10 @@ class Repair:
         head, document_id = scratch.loaded.snapshot, scratch.document_id
         below = crdt.Replica.from_snapshot(base.content, lazy=True)
         if head is not None:
-            update = _as_update(scratch.loaded.intake.replica, below, base)
-            if update is not None and _fits(scratch.loaded.intake.replica, update):
+            update = as_update(scratch.loaded.intake.replica, below, base)
+            if update is not None and fits(scratch.loaded.intake.replica, update):
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
-        merged = _merged(scratch.loaded.intake.replica, below, base)
+        merged = merge(scratch.loaded.intake.replica, below, base)
         if merged is None:
             if self._reject(document_id, "base", base.snapshot_digest):
                 log.error(
@@ -452,46 +453,6 @@ def _is_content(record: DocumentRecord, row: JournalledDocument) -> bool:
     return isinstance(record, UpdateRecord | BaseRecord) and row.incarnation.has(record.term)
 
 
-def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:
-    """What a base holds as an update of the document; None: the document lacks what the base trimmed."""
-    content = base.content
-    if below.shallow:
-        vector = document.version().vector
-        if not below.can_serve_since(vector):
-            return None
-        content = below.updates_since(vector)
-    bytes_digest = digest(content)
-    name = f"base-{bytes_digest}"
-    return UpdateRecord(
-        base.epoch, base.sequence, name, bytes_digest, base.lease, base.generation, (), content, base.term
-    )
-
-
-def _fits(document: crdt.Replica, update: UpdateRecord) -> bool:
-    """Whether the document's owner would take it as one update."""
-    return len(update.payload) <= UPDATE_BYTES_MAX and document.takes(update.payload)
-
-
-def _merged(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> bytes | None:
-    """A snapshot of the base with everything that the document holds; None if it cannot be both.
-
-    What stands in the document's place must include what stood there: messages that it covers may be
-    purged, so nothing else in NATS may have them.
-    """
-    vector = document.version().vector
-    if below.includes(vector):
-        return base.content
-    try:
-        if not isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied):
-            return None
-        content = below.snapshot()
-        stored = crdt.Replica.from_snapshot(content, lazy=True)
-    except CrdtError:
-        return None
-    both = stored.includes(vector) and stored.includes(base.vector)
-    return content if both else None
-
-
 def _refusal(effects: Sequence[Effect], log_id: str) -> RefusedUpdate | None:
     for effect in effects:
         match effect:
@@ -504,8 +465,15 @@ def _refusal(effects: Sequence[Effect], log_id: str) -> RefusedUpdate | None:
     return None
 
 
+async def _payloads(entries: Sequence[ScannedRecord]) -> AsyncIterator[StoredMessage]:
+    """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
+    for number, entry in enumerate(entries):
+        data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
+        yield StoredMessage("", number, entry.time_ns, data)
+
+
 def covered(entry: ScannedRecord, have: Ends) -> bool:
-    """Whether a document that reaches so far includes all that the record holds."""
+    """Return True if a document with these ends includes everything in the record."""
     match entry.record:
         case UpdateRecord(spans=spans) if spans:
             return all(have.get(peer, 0) >= end for peer, _, end in spans)
@@ -515,10 +483,3 @@ def covered(entry: ScannedRecord, have: Ends) -> bool:
             return False
         case _:
             return True
-
-
-async def _payloads(entries: Sequence[ScannedRecord]) -> AsyncIterator[StoredMessage]:
-    """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
-    for number, entry in enumerate(entries):
-        data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
-        yield StoredMessage("", number, entry.time_ns, data)

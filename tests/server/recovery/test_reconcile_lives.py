@@ -13,7 +13,9 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.journal.journal_scan import JournalFolder
-from lorogo_server.recovery.reconcile import Reconciler, StoredDocumentState
+from lorogo_server.recovery.document_comparison import StoredDocumentState
+from lorogo_server.recovery.journal_reader import JournalReader
+from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.recovery.test_restore_sources import restored
@@ -408,7 +410,7 @@ async def test_what_was_erased_goes_again_with_a_tombstone_of_before(world: Worl
 
 @pytest.mark.parametrize("first", ["one", "two"], ids=["deletion first", "edits first"])
 async def test_edits_of_a_token_that_was_given_out_twice_live(world: World, first: str) -> None:
-    """NATS lost the end of every stream: the deletion's token is the higher one, its terms do not name them."""
+    """NATS lost the end of every stream: the deletion has the higher token, and its terms do not name them."""
     one = await machine(world, "one")
     await world.probe.start("first")
     ends = {name: world.nats.store(name).state(0).last_sequence for name in (STATUS, SNAPSHOTS, WAL)}
@@ -491,7 +493,7 @@ async def test_a_server_starts_on_an_empty_nats_beside_a_journal_that_cannot_be_
             await asyncio.sleep(0.05)  # the reconnect looks at the streams, too
         raise OSError(5, "it cannot be read")
 
-    monkeypatch.setattr(Reconciler, "_read", fails)
+    monkeypatch.setattr(JournalReader, "read", fails)
     async with Server(line, ALONE, clock=world.clock, data=world.data / "worker-1") as server:
         assert reads == 1
         assert (await server.context.wal.state()).last_sequence == 0
