@@ -3,12 +3,14 @@
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.errors import CrdtError, MalformedMessage
+from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Tombstone, lineage
+from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE, Position
 
-FORMAT = "1"
+FORMAT = "2"
 _METADATA_BYTES_MAX = 256 * 1024
 
 
@@ -22,25 +24,94 @@ class SnapshotMetadata:
     dated: str = "[]"
     lease: int = 0
     generation: int = 0
-    deleted_ns: int = 0  # by NATS's clock, like the times of updates
-    deleted_by: int = 0  # lease of the owner that deleted it; `lease` is its last owner's. 0: unknown
+    # Terms of the document's incarnations (lorogo_protocol/journal/incarnation.py).
+    term: str = ""  # of the last owner that claimed the snapshot
+    ancestors: tuple[str, ...] = ()  # of that term, nearest first
+    tombstone: str = ""  # id of the last deletion that no restore undid; also of an earlier incarnation
+    ended: tuple[str, ...] = ()  # terms that it ended
+    ended_ns: int = 0  # time of that deletion
+    undone: tuple[str, ...] = ()  # deletions that restores undid, the last first
+    vector: bytes = b""  # version vector of the content that it ended; empty: unknown
+    deleted_ns: int = 0  # by NATS's clock, like the times of updates; 0: the document lives
     erased_ns: int = 0  # deleted with `--purge`: every server removes its records, except the tombstone
     # Last position of the earlier incarnation. The restore purged the WAL up to it, but a lagging JetStream
     # replica may still have those messages, among them refused updates.
     cutoff: Position = NOWHERE
-    # Records of owners up to that lease, or up to that time, belong to an earlier incarnation; 0: none.
-    past: int = 0
-    past_ns: int = 0
 
     @property
     def deleted(self) -> bool:
         return self.deleted_ns > 0
 
+    @property
+    def ends(self) -> Ends:
+        """Ends of the operations that the last deletion ended; empty: none, or unknown."""
+        try:
+            return crdt.counters(self.vector) if self.vector else {}
+        except CrdtError:
+            return {}
+
+    def claimed(self, term: str, lease: int) -> "SnapshotMetadata":
+        """Return the metadata of an owner's claim: its term continues the one before."""
+        ancestors = self.ancestors if term == self.term else lineage(self.term, *self.ancestors)
+        return replace(self, term=term, ancestors=ancestors, lease=lease)
+
+    def merged(self, other: "SnapshotMetadata") -> "SnapshotMetadata":
+        """Return the metadata of this document after it took in the content of another snapshot."""
+        return replace(
+            self,
+            generation=max(self.generation, other.generation),
+            tombstone=self.tombstone or other.tombstone,
+            ended=lineage(*self.ended, *other.ended),
+            ended_ns=max(self.ended_ns, other.ended_ns),
+            vector=self.vector or other.vector,
+            undone=lineage(*self.undone, *other.undone),
+        )
+
+    def deleted_as(self, tombstone: str, vector: bytes, deleted_ns: int) -> "SnapshotMetadata":
+        """Return the metadata of a deletion: it ends the term, its ancestors, and those ended before."""
+        return replace(
+            self,
+            tombstone=tombstone,
+            ended=lineage(self.term, *self.ancestors, *self.ended),
+            ended_ns=deleted_ns,
+            vector=vector,
+            deleted_ns=deleted_ns,
+        )
+
+    def restored(self, term: str, lease: int, cutoff: Position) -> "SnapshotMetadata":
+        """Return the metadata that undo the deletion under a new term."""
+        return replace(
+            self,
+            term=term,
+            ancestors=lineage(self.term, *self.ancestors),
+            tombstone="",
+            ended=(),
+            ended_ns=0,
+            undone=lineage(self.tombstone, *self.undone),
+            vector=b"",
+            deleted_ns=0,
+            generation=self.generation + 1,
+            lease=lease,
+            cutoff=cutoff,
+        )
+
+    def add_to(self, terms: DocumentTerms) -> None:
+        """Add the facts to those of the journals."""
+        terms.generation = max(terms.generation, self.generation)
+        if self.term:
+            terms.descend(self.term, self.ancestors)
+        terms.undo(self.undone)
+        if self.tombstone:
+            stone = Tombstone(
+                frozenset(self.ended), self.lease, self.generation, self.ended_ns, self.erased_ns
+            )
+            terms.end(self.tombstone, stone, self.vector)
+
     def render(self, bytes_max: int = _METADATA_BYTES_MAX) -> dict[str, str]:
         """Return the object's metadata as strings.
 
         Metadata is one message. If it is too large, optional parts are left out: repeatedly the older half
-        of the dated versions, then the heads and the trim line.
+        of the dated versions, then the heads, the trim line and the vector.
         """
         out = self._strings()
         while _length(out) > bytes_max and out["dated"] != "[]":
@@ -48,6 +119,7 @@ class SnapshotMetadata:
             out["dated"] = json.dumps(versions[len(versions) // 2 + 1 :], separators=(",", ":"))
         if _length(out) > bytes_max:
             out["frontiers"], out["trim"] = "", base64.b64encode(b"\x00").decode()
+            out.pop("vector", None)
         return out
 
     def _strings(self) -> dict[str, str]:
@@ -62,14 +134,17 @@ class SnapshotMetadata:
         }
         if self.deleted:
             out["deleted_ns"] = str(self.deleted_ns)
-        if self.deleted_by:
-            out["deleted_by"] = str(self.deleted_by)
+        ids = {"term": (self.term,), "ancestors": self.ancestors, "tombstone": (self.tombstone,)}
+        ids |= {"ended": self.ended, "undone": self.undone}
+        out |= {name: ",".join(some) for name, some in ids.items() if any(some)}
+        if self.vector:
+            out["vector"] = base64.b64encode(self.vector).decode()
+        if self.ended_ns:
+            out["ended_ns"] = str(self.ended_ns)
         if self.erased_ns:
             out["erased_ns"] = str(self.erased_ns)
         if self.cutoff != NOWHERE:
             out["cutoff"] = str(self.cutoff)
-        if self.past:
-            out["past"], out["past_ns"] = str(self.past), str(self.past_ns)
         return out
 
     @classmethod
@@ -86,15 +161,23 @@ class SnapshotMetadata:
                 dated=metadata.get("dated", "[]"),
                 lease=int(metadata.get("lease", "0")),
                 generation=int(metadata.get("generation", "0")),
+                ended_ns=int(metadata.get("ended_ns", "0")),
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
-                deleted_by=int(metadata.get("deleted_by", "0")),
+                vector=base64.b64decode(metadata.get("vector", ""), validate=True),
+                term=metadata.get("term", ""),
+                ancestors=_ids(metadata.get("ancestors", "")),
+                tombstone=metadata.get("tombstone", ""),
+                ended=_ids(metadata.get("ended", "")),
+                undone=_ids(metadata.get("undone", "")),
                 erased_ns=int(metadata.get("erased_ns", "0")),
                 cutoff=Position.parse(metadata.get("cutoff", "0:0:0")),
-                past=int(metadata.get("past", "0")),
-                past_ns=int(metadata.get("past_ns", "0")),
             )
         except ValueError as error:
             raise MalformedMessage(f"the snapshot's metadata does not parse: {error}") from None
+
+
+def _ids(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def _length(strings: Mapping[str, str]) -> int:

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from lorogo_log import MemoryStorage
 from lorogo_log.storage.memory import MemoryDirectory, MemoryFile
+from lorogo_protocol.journal.records import TermKind, TermRecord
 
 
 class Kept(TypedDict):
@@ -86,3 +87,8 @@ class TestDisk(MemoryStorage):
         self.waiting -= 1
         if self._broken:
             raise OSError(5, "the disk is broken")
+
+
+def restored_record(lease: int, generation: int) -> TermRecord:
+    """Return the record of a restore that undoes the deletion `tombstone`."""
+    return TermRecord("restored", (), TermKind.RESTORED, ("tombstone",), lease, generation)

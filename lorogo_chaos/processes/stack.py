@@ -190,7 +190,7 @@ class ChaosStack:
             if server.name not in found:
                 return f"{server.name} does not answer"
             stats = found[server.name].stats
-            names = ("reconcile_waiting", "reconcile_unread", "reconcile_mending")
+            names = ("reconcile_waiting", "reconcile_unread", "reconcile_unsettled")
             left = {name: stats.get(name) for name in names}
             if stats.get("reconcile") != "idle" or not stats.get("reconcile_passes"):
                 return f"{server.name}: {stats.get('reconcile')}"

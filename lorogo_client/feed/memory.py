@@ -17,8 +17,9 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
-    RestoredRecord,
     Span,
+    TermKind,
+    TermRecord,
     UpdateRecord,
 )
 from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX
@@ -81,7 +82,9 @@ class FeedMemory:
                 return FeedDecision.GIVE
             case BaseRecord():
                 return FeedDecision.HOLD if any(_lacks(given, record)) else FeedDecision.PASS
-            case DeletedRecord() | RestoredRecord():
+            case TermRecord(kind=kind) if kind is not TermKind.RESTORED:
+                return FeedDecision.PASS
+            case DeletedRecord() | TermRecord():
                 if given.stage > _before(record):
                     return FeedDecision.PASS
                 return FeedDecision.GIVE if given.stage == _before(record) else FeedDecision.HOLD
@@ -111,7 +114,7 @@ class FeedMemory:
             case DeletedRecord(generation=generation, deleted_ns=deleted_ns):
                 given.stage = 2 * generation + 1
                 return Deleted(document, record.lease, generation, deleted_ns)
-            case RestoredRecord(generation=generation):
+            case TermRecord(generation=generation):
                 given.stage = 2 * generation
                 return Restored(document, record.lease, generation, entry.time_ns)
             case ErasedRecord(erased_ns=erased_ns):
@@ -135,7 +138,7 @@ class FeedMemory:
                 missing = tuple(_holes(given, record)) if given.whole else ()
             case _:
                 missing = ()
-        if isinstance(record, UpdateRecord | DeletedRecord | RestoredRecord):
+        if isinstance(record, UpdateRecord | DeletedRecord | TermRecord):
             given.stage = max(given.stage, _before(record))
         _join(given, ((peer, end) for peer, _, end in missing))
         report = bool(missing) and given.whole
@@ -196,10 +199,10 @@ def _known(given: DeliveredChanges, record: UpdateRecord) -> bool:
     return all(end <= counters.get(peer, 0) for peer, _, end in record.spans)
 
 
-def _before(record: UpdateRecord | DeletedRecord | RestoredRecord) -> int:
+def _before(record: UpdateRecord | DeletedRecord | TermRecord) -> int:
     """Return the document's stage before the record."""
     stage = 2 * record.generation
-    return stage - 1 if isinstance(record, RestoredRecord) else stage
+    return stage - 1 if isinstance(record, TermRecord) else stage
 
 
 def _holes(given: DeliveredChanges, record: UpdateRecord) -> Iterator[Span]:

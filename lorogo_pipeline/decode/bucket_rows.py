@@ -13,7 +13,17 @@ from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_pipeline.tables.lake import DataFile
 
 _BATCH_ROWS = 4096
-_UPDATES = ["document_id", "accepted_ns", "epoch", "sequence", "generation", "log_id", "digest", "digest_ok"]
+_UPDATES = [
+    "document_id",
+    "accepted_ns",
+    "epoch",
+    "sequence",
+    "generation",
+    "term",
+    "log_id",
+    "digest",
+    "digest_ok",
+]
 _EVENTS = [
     "document_id",
     "kind",
@@ -21,6 +31,7 @@ _EVENTS = [
     "epoch",
     "sequence",
     "generation",
+    "term",
     "digest",
     "bytes",
     "vector",

@@ -4,7 +4,7 @@ Python objects for each record would cost more than everything else that ingest 
 A row in any other form than this version's servers write is left to the record-by-record parser (records.py):
 another kind or layout, more fields, numbers below zero or above 63 bits, empty spans.
 
-    9a  a1 'u'  01   epoch sequence   log id  digest   lease generation   9n (93 peer first end)*   payload
+    9b  a1 'u'  02   epoch sequence   log id  digest   lease generation   9n (93 peer first end)*   payload  term
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from lorogo_protocol.journal.records import LAYOUT
 
-_HEAD = int.from_bytes(bytes([0x9A, 0xA1, ord("u"), LAYOUT]))
+_HEAD = int.from_bytes(bytes([0x9B, 0xA1, ord("u"), LAYOUT]))
 _SPANS_MAX = 15  # of a fixarray
 _SPAN = 0x93
 _INT_MAX = np.uint64((1 << 63) - 1)
 #: padding: how far a reader can pass the end of a value before the row is rejected
-_BEHIND = 4 + 2 * 9 + 2 * (2 + 255) + 2 * 9 + 1 + _SPANS_MAX * 28 + 5 + 8
+_BEHIND = 4 + 2 * 9 + 2 * (2 + 255) + 2 * 9 + 1 + _SPANS_MAX * 28 + 5 + 257 + 8
 
 # By the first byte of a packed value: the number of bytes of its number or length that follow. 9: another
 # type.
@@ -51,6 +51,7 @@ class PackedUpdates:
     firsts: np.ndarray
     ends: np.ndarray
     payload: pa.BinaryArray
+    term: pa.BinaryArray
 
 
 def read(values: pa.BinaryArray) -> tuple[PackedUpdates, np.ndarray]:
@@ -62,6 +63,7 @@ def read(values: pa.BinaryArray) -> tuple[PackedUpdates, np.ndarray]:
     lease, generation = reader.uint(), reader.uint()
     counts, spans = reader.spans()
     payload = reader.content(_BIN_BYTES)
+    term = reader.text()
     rows = reader.finish()
     whole = len(rows) == len(values)
 
@@ -84,6 +86,7 @@ def read(values: pa.BinaryArray) -> tuple[PackedUpdates, np.ndarray]:
         firsts.view(np.int64),
         ends.view(np.int64),
         reader.pieces(payload, rows),
+        reader.pieces(term, rows),
     ), rows
 
 

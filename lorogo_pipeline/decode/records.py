@@ -29,12 +29,13 @@ from lorogo_protocol.journal.records import (
     DeletedRecord,
     ErasedRecord,
     MalformedRecord,
-    RestoredRecord,
+    TermKind,
+    TermRecord,
     UpdateRecord,
 )
 from lorogo_protocol.messages.digest import digest
 
-#: kind, spans, epoch, sequence, log id, digest, lease, generation, bytes, digest ok, payload, vector,
+#: kind, spans, epoch, sequence, log id, digest, lease, generation, term, bytes, digest ok, payload, vector,
 #: frontiers, problem
 _Fields = tuple[Any, ...]
 _UPDATE = ["u", records.LAYOUT]
@@ -42,9 +43,8 @@ _INT_MAX = (1 << 63) - 1
 _TOO_LARGE = "a number exceeds 63 bits"
 _WHY_MAX = 200  # characters of a reason, which may quote a long value
 
-KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
 _SPAN = RECORDS.field("spans").type.value_type
-_PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "bytes", "digest_ok")
+_PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "term", "bytes", "digest_ok")
 _JOIN_BYTES = 4 << 20  # of a journal, decoded at once: each batch has a fixed cost
 _WIDE = ("payload", "vector", "frontiers", "problem")
 
@@ -94,6 +94,7 @@ def _update_rows(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, pay
     count = batch.num_rows
     try:
         log_id, stated = updates.log_id.cast(pa.string()), updates.digest.cast(pa.string())
+        term = updates.term.cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8: a record is malformed
         return _rows_one_by_one(batch, log, payload=payload)
     hashes = pa.array(list(map(xxhash.xxh64_intdigest, updates.payload.to_pylist())), pa.uint64())
@@ -107,6 +108,7 @@ def _update_rows(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, pay
         "digest": stated,
         "lease": pa.array(updates.lease),
         "generation": pa.array(updates.generation),
+        "term": term,
         "bytes": pc.binary_length(updates.payload).cast(pa.int64()),
         "digest_ok": pc.equal(hashes.cast(pa.string()), stated),  # the format of `digest`
         "payload": updates.payload if payload else pa.nulls(count, pa.binary()),
@@ -131,16 +133,16 @@ def _fields(value: bytes) -> _Fields:
     try:
         fields = msgpack.unpackb(value)
         if fields.__class__ is list and fields[:2] == _UPDATE and fields[1].__class__ is int:
-            _, _, epoch, sequence, log_id, stated, lease, generation, spans, payload = fields[:10]
+            _, _, epoch, sequence, log_id, stated, lease, generation, spans, payload, term = fields[:11]
             if (
                 payload.__class__ is bytes
-                and log_id.__class__ is stated.__class__ is str
+                and log_id.__class__ is stated.__class__ is term.__class__ is str
                 and epoch.__class__ is sequence.__class__ is lease.__class__ is generation.__class__ is int
                 and epoch >= 0 <= sequence
                 and lease >= 0 <= generation
                 and spans.__class__ is list
             ):
-                head = ("update", spans, epoch, sequence, log_id, stated, lease, generation)
+                head = ("update", spans, epoch, sequence, log_id, stated, lease, generation, term)
                 return (*head, len(payload), digest(payload) == stated, payload, None, None, None)
         return _other(value, fields)
     except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException, MalformedRecord) as error:
@@ -153,33 +155,54 @@ def _other(value: bytes, fields: Any) -> _Fields:
     match records.decode(fields):
         case None:
             why = f"kind {fields[0]!r}, layout {fields[1]!r}"
-            return ("unknown", None, *[None] * 8, None, None, None, why[:_WHY_MAX])
+            return ("unknown", None, *[None] * 9, None, None, None, why[:_WHY_MAX])
         case UpdateRecord() as it:
             spans = [list(span) for span in it.spans]
             size, right = len(it.payload), digest(it.payload) == it.digest
-            head = ("update", spans, it.epoch, it.sequence, it.log_id, it.digest, it.lease, it.generation)
+            head = (
+                "update",
+                spans,
+                it.epoch,
+                it.sequence,
+                it.log_id,
+                it.digest,
+                it.lease,
+                it.generation,
+                it.term,
+            )
             return (*head, size, right, it.payload, None, None, None)
         case BaseRecord() as it:
             right = not it.content or digest(it.content) == it.snapshot_digest
-            head = ("base", None, it.epoch, it.sequence, None, it.snapshot_digest, it.lease, it.generation)
+            digest_ = it.snapshot_digest
+            head = ("base", None, it.epoch, it.sequence, None, digest_, it.lease, it.generation, it.term)
             return (*head, len(it.content), right, it.content, it.vector, it.frontiers, None)
-        case DeletedRecord() | RestoredRecord() | ErasedRecord() as it:
-            kind = KINDS[fields[0]]
-            return (kind, None, None, None, None, None, it.lease, it.generation, 0, None, *[None] * 4)
+        case TermRecord() as it:
+            kind = "restored" if it.kind is TermKind.RESTORED else "term"
+            return _fact(kind, it.term, it, value)
+        case DeletedRecord() as it:
+            return _fact("deleted", it.tombstone, it, value)
+        case ErasedRecord() as it:
+            return _fact("erased", it.tombstone, it, value)
         case AnswersRecord() as it:  # about a server, not a document: its bytes are kept
             if max(it.until_ns, it.acked, sum(it.reasons.values())) > _INT_MAX:
                 return _malformed(_TOO_LARGE)
-            return ("answers", None, *[None] * 6, len(value), None, value, None, None, None)
+            return ("answers", None, *[None] * 7, len(value), None, value, None, None, None)
+
+
+def _fact(kind: str, name: str, it: TermRecord | DeletedRecord | ErasedRecord, value: bytes) -> _Fields:
+    """Return the fields of a record about terms: its bytes are kept, and its id stands for a digest."""
+    head = (kind, None, None, None, None, name, it.lease, it.generation, None)
+    return (*head, len(value), None, value, None, None, None)
 
 
 def _checked(fields: _Fields) -> _Fields:
     """Return the fields, or a malformed row if the record does not decode or a column cannot store it."""
-    kind, spans, epoch, sequence, log_id, stated, lease, generation, _, _, payload, *_ = fields
+    kind, spans, epoch, sequence, log_id, stated, lease, generation, term, _, _, payload, *_ = fields
     numbers = [epoch, sequence, lease, generation]
     try:
         if kind == "update":
-            record = ["u", records.LAYOUT, epoch, sequence, log_id, stated, lease, generation, spans, payload]
-            records.decode(record)
+            numbered = [epoch, sequence, log_id, stated, lease, generation, spans, payload, term]
+            records.decode(["u", records.LAYOUT, *numbered])
             numbers += [end for _, _, end in spans]
     except (MalformedRecord, TypeError, ValueError) as error:
         return _malformed(str(error))
@@ -189,7 +212,7 @@ def _checked(fields: _Fields) -> _Fields:
 
 
 def _malformed(why: str) -> _Fields:
-    return ("malformed", None, *[None] * 8, None, None, None, why[:_WHY_MAX])
+    return ("malformed", None, *[None] * 9, None, None, None, why[:_WHY_MAX])
 
 
 def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payload: bool) -> pa.RecordBatch:
@@ -199,7 +222,8 @@ def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payloa
         for name, column in zip(_PLAIN + _WIDE, rest, strict=True)
     }
     if not payload:
-        keep = [value if kind == "answers" else None for kind, value in zip(kinds, rest[8], strict=True)]
+        kept = {"answers", "term", "deleted", "restored", "erased"}  # facts, not content
+        keep = [value if kind in kept else None for kind, value in zip(kinds, rest[9], strict=True)]
         columns["payload"] = pa.array(keep, pa.binary())
     columns |= {"kind": pa.array(kinds, pa.string()), "spans": span_column(spans)}
     return _batch(batch, log, columns)

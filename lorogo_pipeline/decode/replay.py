@@ -22,16 +22,10 @@ from lorogo_pipeline.decode import content
 from lorogo_pipeline.tables.schemas import DOCUMENTS, UPDATES
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.journal.records import (
-    BaseRecord,
-    DeletedRecord,
-    DocumentRecord,
-    ErasedRecord,
-    RestoredRecord,
-    UpdateRecord,
-)
+from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, UpdateRecord
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Replica
+from lorogo_server.journal.record_sorter import decode
 from lorogo_server.recovery import restore
 from lorogo_server.values.document_value import TooDeep
 
@@ -44,6 +38,7 @@ INPUT = pa.schema(
         pa.field("epoch", pa.int64()),
         pa.field("sequence", pa.int64()),
         pa.field("generation", pa.int64()),
+        pa.field("term", pa.string()),
         pa.field("log_id", pa.string()),
         pa.field("digest", pa.string()),
         pa.field("digest_ok", pa.bool_()),
@@ -66,6 +61,7 @@ class ReplayRow(NamedTuple):
     epoch: int | None
     sequence: int | None
     generation: int | None
+    term: str | None
     log_id: str | None
     digest: str | None
     digest_ok: bool | None
@@ -157,11 +153,12 @@ def replay_document(
     rows = sorted(there, key=lambda row: row.order)
     if not rows:
         return None
-    if all(row.kind == "update" and row.digest_ok for row in rows):
-        replica = _import_all(rows)
+    updates = [row for row in rows if row.kind == "update" and row.digest_ok]
+    if updates and all(row.kind in {"update", "term"} and row.digest_ok is not False for row in rows):
+        replica = _import_all(updates)
         if replica is not None:
             generation = max(row.generation or 0 for row in rows)
-            return DocumentReplay(document_id, replica, rows[-1].accepted_ns, rows, generation)
+            return DocumentReplay(document_id, replica, updates[-1].accepted_ns, updates, generation)
     return _rebuild(document_id, rows)
 
 
@@ -176,8 +173,10 @@ def _rebuild(document_id: str, rows: list[ReplayRow]) -> DocumentReplay:
     """Restore the document as recovery from journals does, and report what is missing."""
     found = restore.gather([(row.accepted_ns, place) for place, row in enumerate(rows)], _fetch(rows))
     updates = [row for row in rows if row.kind == "update" and row.digest_ok]
-    last_ns = max((row.accepted_ns for row in rows if row.kind != "base"), default=rows[-1].accepted_ns)
-    replayed = DocumentReplay(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
+    dated = [row.accepted_ns for row in rows if row.kind not in {"base", "term"}]
+    last_ns = max(dated, default=rows[-1].accepted_ns)
+    deleted, generation = found.tombstone is not None, found.terms.generation
+    replayed = DocumentReplay(document_id, None, last_ns, updates, generation, deleted)
     try:
         rebuilt = restore.rebuild(found, _fetch(rows), now_ns=last_ns)
     except CrdtError as error:
@@ -194,19 +193,16 @@ def _fetch(rows: list[ReplayRow]) -> restore.Fetch:
     def fetch(place: int) -> DocumentRecord | None:
         row = rows[place]
         epoch, sequence, generation = row.epoch or 0, row.sequence or 0, row.generation or 0
-        digest, payload = row.digest or "", row.payload or b""
+        digest, payload, term = row.digest or "", row.payload or b"", row.term or ""
         match row.kind:
             case "update":
-                return UpdateRecord(epoch, sequence, row.log_id or "", digest, 0, generation, (), payload)
+                log_id = row.log_id or ""
+                return UpdateRecord(epoch, sequence, log_id, digest, 0, generation, (), payload, term)
             case "base":
                 vector = row.vector or crdt.nothing_known()
-                return BaseRecord(epoch, sequence, 0, generation, digest, vector, b"", payload)
-            case "deleted":
-                return DeletedRecord(0, generation, max(1, row.accepted_ns))
-            case "restored":
-                return RestoredRecord(0, generation)
-            case "erased":
-                return ErasedRecord(row.accepted_ns)
+                return BaseRecord(epoch, sequence, 0, generation, digest, vector, b"", payload, term)
+            case "term" | "deleted" | "restored":
+                return decode(payload)
             case _:
                 return None
 

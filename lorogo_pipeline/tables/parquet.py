@@ -28,6 +28,7 @@ _DICTIONARY = [
     "epoch",
     "lease",
     "generation",
+    "term",
     "peers.list.element",
     "spans.list.element.peer",
     "bytes",

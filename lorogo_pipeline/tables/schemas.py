@@ -40,7 +40,8 @@ def _field(name: str, kind: pa.DataType) -> pa.Field:
 RECORDS = pa.schema(
     [
         _field("document_id", pa.string()),
-        _field("kind", pa.string()),  # update, base, deleted, restored, erased, answers, unknown, malformed
+        # update, base, term, deleted, restored, erased, answers, unknown, malformed
+        _field("kind", pa.string()),
         _field("accepted_at", TIME),
         _field("accepted_ns", pa.int64()),
         _field("log", pa.string()),  # id and partition of the log
@@ -51,6 +52,7 @@ RECORDS = pa.schema(
         pa.field("digest", pa.string()),
         pa.field("lease", pa.int64()),
         pa.field("generation", pa.int64()),
+        pa.field("term", pa.string()),  # of the owner that accepted it
         pa.field("spans", _SPANS),
         pa.field("bytes", pa.int64()),
         pa.field("digest_ok", pa.bool_()),
@@ -72,6 +74,7 @@ UPDATES = pa.schema(
         _field("accepted_ns", pa.int64()),
         pa.field("lease", pa.int64()),
         pa.field("generation", pa.int64()),
+        pa.field("term", pa.string()),  # of the owner that accepted it; null: from the stream
         _field("peers", pa.list_(pa.string())),
         _field("spans", _SPANS),
         _field("bytes", pa.int64()),
@@ -88,14 +91,15 @@ UPDATES = pa.schema(
 EVENTS = pa.schema(
     [
         _field("document_id", pa.string()),
-        _field("kind", pa.string()),  # base, deleted, restored, erased
+        _field("kind", pa.string()),  # base, term, deleted, restored, erased
         _field("accepted_at", TIME),
         _field("accepted_ns", pa.int64()),
         pa.field("epoch", pa.int64()),
         pa.field("sequence", pa.int64()),
         _field("lease", pa.int64()),
         _field("generation", pa.int64()),
-        pa.field("digest", pa.string()),  # of a base's snapshot
+        pa.field("digest", pa.string()),  # of a base's snapshot; else the id of the term or tombstone
+        pa.field("term", pa.string()),
         pa.field("vector", pa.binary()),
         pa.field("frontiers", pa.binary()),
         _field("bytes", pa.int64()),

@@ -15,7 +15,7 @@ from lorogo_pipeline.tables.change_counts import change_counts
 from lorogo_pipeline.tables.schemas import ANSWERS, EVENTS, UPDATES
 
 _SIGN = 1 << 63
-_EVENTS = ("base", "deleted", "restored", "erased")
+_EVENTS = ("base", "term", "deleted", "restored", "erased")
 #: sort order that chooses among rows with one identity: (column, ascending), the first column decides. Two
 #: journals may have the same time and sequence of an update: every column that can differ takes part, so
 #: that the order of files does not matter

@@ -8,7 +8,14 @@ import msgpack
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.journal import records
-from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, MalformedRecord, UpdateRecord
+from lorogo_protocol.journal.records import (
+    BaseRecord,
+    DocumentRecord,
+    MalformedRecord,
+    TermKind,
+    TermRecord,
+    UpdateRecord,
+)
 from lorogo_protocol.limits import MIB
 from lorogo_protocol.messages import calls
 from lorogo_protocol.messages.calls import Refused
@@ -33,12 +40,14 @@ class FeedStart:
         return self == EVERYTHING
 
     def wants(self, time_ns: int, record: DocumentRecord) -> bool:
-        """Return True if the feed includes the record. Bases are always included, as context of updates."""
+        """Return True if the feed includes the record: bases always, as context; of terms only restores."""
         match record:
             case BaseRecord():
                 return True
             case UpdateRecord(epoch=epoch, sequence=sequence):
                 return time_ns >= self.time_ns and (epoch, sequence) > (self.epoch, self.sequence)
+            case TermRecord(kind=kind) if kind is not TermKind.RESTORED:
+                return False
             case _:
                 return time_ns >= self.time_ns
 

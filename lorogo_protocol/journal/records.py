@@ -5,13 +5,14 @@ Pure: converts records to lists for msgpack and back; `lorogo_log` reads and wri
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, assert_never
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.journal.latency import COUNTS_MAX
 
-LAYOUT = 1
+LAYOUT = 2
 ANSWERS_KEY = b"-answers"  # instead of a document id, which cannot start with `-`
 REASONS_MAX = 256  # in one record; the protocol has some twenty
 Span = tuple[int, int, int]  # peer, first counter, counter after the last
@@ -21,6 +22,20 @@ class MalformedRecord(LorogoError):
     """A journal record is malformed; the message has the reason."""
 
     code = "malformed-record"
+
+
+class UnsupportedRecord(MalformedRecord):
+    """A journal record has the layout of an unreleased version, which this one does not read."""
+
+    code = "unsupported-record"
+
+
+class TermKind(StrEnum):
+    """Origin of a term: the acquisition of a document by one owner (docs/decisions/0023)."""
+
+    ACQUIRED = "acquired"
+    CREATED = "created"  # by fork or import: the term lives without an accepted update
+    RESTORED = "restored"  # by `doc restore`: the term lives without an accepted update
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,7 @@ class UpdateRecord:
     generation: int
     spans: tuple[Span, ...]
     payload: bytes
+    term: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +65,43 @@ class BaseRecord:
     vector: bytes
     frontiers: bytes
     content: bytes
+    term: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TermRecord:
+    """An owner names its term, the terms that it continues, and the deletions that it knows as undone."""
+
+    term: str
+    ancestors: tuple[str, ...]  # nearest first
+    kind: TermKind
+    undoes: tuple[str, ...]  # ids of tombstones
+    lease: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecord:
-    """A tombstone was stored."""
+    """A tombstone was stored, or was found in NATS."""
 
+    tombstone: str
+    ends: tuple[str, ...]  # the terms that the deleting owner knew
     lease: int
     generation: int
     deleted_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredRecord:
-    """A deletion was undone; the generation is the new one."""
-
-    lease: int
-    generation: int
-    # Records of owners up to that lease or time belong to an earlier incarnation; 0: there is none.
-    past: int = 0
-    past_ns: int = 0
+    vector: bytes = b""  # version vector of the deleted content; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedRecord:
     """The document is erased: all its other records are removed."""
 
+    tombstone: str
+    ends: tuple[str, ...]
+    lease: int
+    generation: int
     erased_ns: int
-    lease: int = 0
-    generation: int = 0
+    vector: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +116,7 @@ class AnswersRecord:
     reasons: Mapping[str, int]  # NACKs, by reason
 
 
-DocumentRecord = UpdateRecord | BaseRecord | DeletedRecord | RestoredRecord | ErasedRecord
+DocumentRecord = UpdateRecord | BaseRecord | TermRecord | DeletedRecord | ErasedRecord
 Record = DocumentRecord | AnswersRecord
 
 
@@ -111,6 +135,7 @@ def encode(record: Record) -> list[object]:
                 record.generation,
                 record.spans,
                 record.payload,
+                record.term,
             ]
         case BaseRecord():
             return [
@@ -124,13 +149,23 @@ def encode(record: Record) -> list[object]:
                 record.vector,
                 record.frontiers,
                 record.content,
+                record.term,
             ]
-        case DeletedRecord():
-            return ["d", LAYOUT, record.lease, record.generation, record.deleted_ns]
-        case RestoredRecord():
-            return ["r", LAYOUT, record.lease, record.generation, record.past, record.past_ns]
-        case ErasedRecord():
-            return ["e", LAYOUT, record.erased_ns, record.lease, record.generation]
+        case TermRecord():
+            return [
+                "t",
+                LAYOUT,
+                record.term,
+                record.ancestors,
+                record.kind.value,
+                record.undoes,
+                record.lease,
+                record.generation,
+            ]
+        case DeletedRecord(tombstone, ends, lease, generation, deleted_ns, vector):
+            return ["d", LAYOUT, tombstone, ends, lease, generation, deleted_ns, vector]
+        case ErasedRecord(tombstone, ends, lease, generation, erased_ns, vector):
+            return ["e", LAYOUT, tombstone, ends, lease, generation, erased_ns, vector]
         case AnswersRecord():
             return [
                 "s",
@@ -151,22 +186,32 @@ def decode(value: object) -> Record | None:
     if not isinstance(value, list | tuple) or len(value) < 2:
         raise MalformedRecord("a journal record is an array that begins with kind and layout")
     kind, layout, *fields = value
-    if not isinstance(layout, int) or layout < LAYOUT:
+    if not isinstance(layout, int) or layout < 1:
         raise MalformedRecord(f"layout {layout!r} does not exist")
+    if layout < LAYOUT:
+        raise UnsupportedRecord(
+            f"the record has layout {layout}, written before version 0.1 was released; this version reads"
+            f" layout {LAYOUT}: start with an empty data folder, and copy the documents with"
+            " `lorogo doc export` and `lorogo doc import`"
+        )
     if layout > LAYOUT:
         return None
     match kind:
         case "u":
-            epoch, sequence, log_id, digest, lease, generation, spans, payload = _take(fields, _UPDATE)
-            return UpdateRecord(epoch, sequence, log_id, digest, lease, generation, _spans(spans), payload)
+            taken = _take(fields, _UPDATE)
+            taken[6] = _spans(taken[6])
+            return UpdateRecord(*taken)
         case "b":
             return BaseRecord(*_take(fields, _BASE))
-        case "d":
-            return DeletedRecord(*_take(fields, _DELETED))
-        case "r":
-            return RestoredRecord(*_take(fields, _RESTORED))
-        case "e":
-            return ErasedRecord(*_take(fields, _ERASED))
+        case "t":
+            term, ancestors, origin, undoes, lease, generation = _take(fields, _TERM)
+            if origin not in set(TermKind):
+                raise MalformedRecord(f"a term of kind {origin!r} does not exist")
+            return TermRecord(term, _ids(ancestors), TermKind(origin), _ids(undoes), lease, generation)
+        case "d" | "e":
+            tombstone, ends, *rest = _take(fields, _TOMBSTONE)
+            made = DeletedRecord if kind == "d" else ErasedRecord
+            return made(tombstone, _ids(ends), *rest)
         case "s":
             return _answers(*_take(fields, _ANSWERS))
         case _:
@@ -179,11 +224,10 @@ def decode_document(value: object) -> DocumentRecord | None:
     return None if isinstance(record, AnswersRecord) else record
 
 
-_UPDATE = (int, int, str, str, int, int, (list, tuple), bytes)
-_BASE = (int, int, int, int, str, bytes, bytes, bytes)
-_DELETED = (int, int, int)
-_RESTORED = (int, int, int, int)
-_ERASED = (int, int, int)
+_UPDATE = (int, int, str, str, int, int, (list, tuple), bytes, str)
+_BASE = (int, int, int, int, str, bytes, bytes, bytes, str)
+_TERM = (str, (list, tuple), str, (list, tuple), int, int)
+_TOMBSTONE = (str, (list, tuple), int, int, int, bytes)
 _ANSWERS = (str, int, int, int, (list, tuple), dict)
 
 
@@ -197,6 +241,12 @@ def _take(fields: list[object], kinds: Sequence[type | tuple[type, ...]]) -> lis
         if isinstance(field, int) and field < 0:
             raise MalformedRecord(f"field {place} is negative")
     return taken
+
+
+def _ids(raw: Sequence[object]) -> tuple[str, ...]:
+    if not all(isinstance(one, str) and one for one in raw):
+        raise MalformedRecord("terms and tombstones are named by ids")
+    return tuple(str(one) for one in raw)
 
 
 def _spans(raw: object) -> tuple[Span, ...]:

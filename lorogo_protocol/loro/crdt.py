@@ -10,12 +10,13 @@ pass through every `except Exception`. `guard()` translates them to `CrdtError`s
   the update's peers times its changes, except for a snapshot into an empty document.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import xxhash
 from loro import (
+    ID,
     ContainerID,
     EncodedBlobMode,
     ExportMode,
@@ -679,6 +680,14 @@ def is_version(frontiers: bytes) -> bool:
             return bool(heads(decoded)) and decoded.encode() == frontiers
     except CrdtError:
         return False
+
+
+def vector_of(ends: Mapping[int, int]) -> bytes:
+    """Return the version vector with these ends, by peer."""
+    vector = VersionVector()
+    for peer, end in ends.items():
+        vector.set_end(ID(peer, end))
+    return bytes(vector.encode())
 
 
 def nothing_known() -> bytes:

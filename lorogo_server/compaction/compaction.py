@@ -285,16 +285,10 @@ async def _learn_other_snapshot(host: Host) -> None:
                 applied = ours.apply(other.updates_since(vector))  # keeps all changes in memory
             else:
                 applied = ours.apply(data)
-            await host.journal.merged(data, other.version(), host.loaded)
+            await host.journal.merged(data, other.version(), facts, host.loaded)
             if isinstance(applied, Applied) and applied.new:
                 await host.request_sync()
-        known = host.loaded.facts
-        both = replace(
-            known,
-            generation=max(known.generation, facts.generation),
-            past=max(known.past, facts.past),
-            past_ns=max(known.past_ns, facts.past_ns),
-        )
+        both = host.loaded.facts.merged(facts)
         host.adopt_snapshot(head, both, 0, 0, holds_all=False)
 
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 from lorogo_protocol.messages import reasons, subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
+from lorogo_protocol.position import NOWHERE
 from lorogo_server.compaction.compaction import child_if_needed, purge
 from lorogo_server.document import startup, wal_reader
+from lorogo_server.document.document_journal import new_term
 from lorogo_server.document.host import Host
 from lorogo_server.intake import history
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
-from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.stores.overwrite import overwrite
 from lorogo_transport.stores.snapshots import SnapshotHead
@@ -39,14 +40,12 @@ async def delete(host: Host) -> int:
         frontiers = replica.frontiers()
         loaded.intake.history.thin(context.clock.wall_ns())
         facts = replace(
-            loaded.facts,
+            loaded.facts.deleted_as(context.new_id(), replica.version().vector, deleted_ns),
             position=loaded.intake.head,
             frontiers=frontiers,
             trim=replica.trimmed(),
             dated=history.encode(loaded.intake.history.versions(frontiers)),
             lease=host.lease.token,
-            deleted_ns=deleted_ns,
-            deleted_by=host.lease.token,
         )
         with _stored_or_reloaded(host, "deletion"):
             head = await context.snapshots.put(
@@ -65,20 +64,10 @@ async def delete(host: Host) -> int:
 
 
 async def _affirm(host: Host) -> None:
-    """Put this lease into the tombstone of a deleted document, and journal it.
-
-    The tombstone may be older than a restore that NATS has lost and a journal still has; and the owner that
-    stored it may have stopped before it wrote the record.
-    """
-    loaded, snapshots = host.loaded, host.context.snapshots
+    """Journal the tombstone of a deleted document: the owner that stored it may have stopped before that."""
     await host.lease.confirm()
-    await _know_snapshot(host, ask=True)  # another server may have restored a later incarnation
-    if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
-        facts = replace(loaded.facts, deleted_by=host.lease.token)
-        with _stored_or_reloaded(host, "deletion"):
-            head = await snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
-        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
-    await host.journal.deleted(loaded.facts)
+    await _know_snapshot(host, ask=True)  # another server may have restored the document
+    await host.journal.deleted(host.loaded.facts)
 
 
 async def erase(host: Host) -> int:
@@ -95,15 +84,23 @@ async def erase(host: Host) -> int:
         now_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         now_ns = max(now_ns, loaded.facts.deleted_ns)
         if not loaded.facts.erased_ns or (old is not None and old.size):  # NATS may have an old one again
-            facts = SnapshotMetadata(
+            stone, deleted_ns = context.new_id(), now_ns
+            vector = loaded.intake.replica.version().vector
+            if loaded.facts.deleted:
+                stone, deleted_ns, vector = (
+                    loaded.facts.tombstone,
+                    loaded.facts.deleted_ns,
+                    loaded.facts.vector,
+                )
+            facts = replace(
+                loaded.facts.deleted_as(stone, vector, deleted_ns),
                 position=loaded.intake.head,
+                frontiers=b"",
+                trim=b"\x00",
+                dated="[]",
                 lease=host.lease.token,
-                generation=loaded.facts.generation,
-                deleted_ns=loaded.facts.deleted_ns or now_ns,
-                deleted_by=loaded.facts.deleted_by or host.lease.token,
                 erased_ns=loaded.facts.erased_ns or now_ns,
-                past=loaded.facts.past,
-                past_ns=loaded.facts.past_ns,
+                cutoff=NOWHERE,
             )
             with _stored_or_reloaded(host, "erasure"):
                 head = await context.snapshots.put(
@@ -114,7 +111,7 @@ async def erase(host: Host) -> int:
             host.log.info("erased", generation=facts.generation)
             await host.acks.publish_deleted(reasons.ERASED)
         erased_ns = loaded.facts.erased_ns
-        await host.journal.erased(erased_ns, loaded.facts.generation)
+        await host.journal.deleted(loaded.facts)
         await _erase_stored(host, old)
         await context.transport.bus.publish(subjects.erased(host.document_id))
         return erased_ns
@@ -178,18 +175,11 @@ async def restore(host: Host) -> int:
                 raise LeaseLost("the lease expired before the purge")
             before = loaded.follower.position.sequence + 1
             await context.wal.purge(subjects.wal(host.document_id), before=before)
-        facts = replace(
-            loaded.facts,
-            deleted_ns=0,
-            deleted_by=0,
-            generation=loaded.facts.generation + 1,
-            lease=host.lease.token,
-            cutoff=loaded.follower.position,
-        )
+        facts = loaded.facts.restored(new_term(context), host.lease.token, loaded.follower.position)
         with _stored_or_reloaded(host, "restore"):
             await context.snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         loaded.facts = facts  # restored, also if NATS loses that before the reload
-        await host.journal.restored(facts.generation, restored_ns)
+        await host.journal.restored(facts, restored_ns)
         await startup.reload(host)  # and have clients sync
         host.log.info("restored", generation=facts.generation)
         return facts.generation

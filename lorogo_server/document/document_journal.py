@@ -5,13 +5,16 @@ journalled before the reply.
 """
 
 from collections.abc import Awaitable
+from dataclasses import replace
 
+from lorogo_protocol.journal.incarnation import lineage
 from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
     ErasedRecord,
-    RestoredRecord,
+    TermKind,
+    TermRecord,
     UpdateRecord,
 )
 from lorogo_protocol.loro import crdt
@@ -26,6 +29,13 @@ from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 
+_TERM_CHARS = 12  # of the alphabet of nanoid: 72 bits
+
+
+def new_term(context: ServerContext) -> str:
+    """Return a new id of a term."""
+    return context.new_id()[:_TERM_CHARS]
+
 
 class DocumentJournal:
     """The journal of one host."""
@@ -35,6 +45,9 @@ class DocumentJournal:
         self._journal = context.journal
         self._clock = context.clock
         self._lease = lease
+        self.term = new_term(context)  # of this owner: what it journals is named by it
+        self._facts = SnapshotMetadata()  # of the last load
+        self._named = False  # the term has a record
         self._base = ""  # digest of a snapshot whose content the journal has
         self._since_ns = 0  # records since then have the whole document
         self._whole = True  # False: records expired, so the journal covers nothing
@@ -53,10 +66,13 @@ class DocumentJournal:
         """
         base, last, facts = loaded.base, None, loaded.facts
         epoch = loaded.follower.position.epoch
-        if facts.past and not facts.deleted:  # NATS may lose it, and no other journal may have it
-            found = RestoredRecord(self._lease.token, facts.generation, facts.past, facts.past_ns)
-            last = await self._put(found)
+        self._facts, self._named = facts, False  # a reload may have other ancestors
+        if (facts.undone or facts.tombstone) and not facts.deleted:
+            last = await self._name()  # NATS may lose these facts, and no other journal may have them
+        if facts.tombstone and not facts.deleted:
+            last = await self._put(self._tombstone(facts))
         if base is not None and self.covered.base != base.digest:
+            await self._name()
             record = self._base_record(base, epoch, facts.position.sequence, facts.generation)
             last = await self._put(record)
             self._since_ns = self._clock.wall_ns()
@@ -75,6 +91,8 @@ class DocumentJournal:
 
     async def accepted(self, accepted: Accepted, generation: int) -> Awaitable[object]:
         """Queue an accepted update; return an awaitable of its durability. Raises JournalStopped."""
+        if not self._named:
+            await self._name()
         update, position = accepted.update, accepted.position
         record = UpdateRecord(
             position.epoch,
@@ -85,35 +103,41 @@ class DocumentJournal:
             generation,
             accepted.spans,
             update.payload,
+            self.term,
         )
         return await self._journal.put(self._document_id, record, position.time_ns)
 
-    async def merged(self, content: bytes, version: Version, loaded: Loaded) -> None:
-        """Write the snapshot of another server, which the document has imported."""
+    async def merged(self, content: bytes, version: Version, facts: SnapshotMetadata, loaded: Loaded) -> None:
+        """Write the snapshot of another server, which the document has imported, and its terms."""
         base = Base(content, digest(content), version)
-        facts, epoch = loaded.facts, loaded.follower.position.epoch
-        await safe(await self._put(self._base_record(base, epoch, facts.position.sequence, facts.generation)))
+        epoch = loaded.follower.position.epoch
+        if facts.term and facts.term != self.term:
+            ancestors = lineage(facts.term, *facts.ancestors)
+            await self._put(self._term_record(replace(facts, ancestors=ancestors)))
+        generation = max(facts.generation, loaded.facts.generation)
+        await safe(await self._put(self._base_record(base, epoch, facts.position.sequence, generation)))
 
-    async def forked(self, target: str, content: bytes, frontiers: bytes, epoch: int) -> None:
-        """Write the first record of a fork of this document."""
+    async def forked(
+        self, target: str, content: bytes, frontiers: bytes, epoch: int, facts: SnapshotMetadata
+    ) -> None:
+        """Write the first records of a fork of this document; `facts` has its term."""
         vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
-        record = BaseRecord(epoch, 0, self._lease.token, 0, digest(content), vector, frontiers, content)
-        await safe(await self._journal.put(target, record, self._clock.wall_ns()))
+        token = self._lease.token
+        term = TermRecord(facts.term, (), TermKind.CREATED, (), token, 0)
+        base = BaseRecord(epoch, 0, token, 0, digest(content), vector, frontiers, content, facts.term)
+        await self._journal.put(target, term, self._clock.wall_ns())
+        await safe(await self._journal.put(target, base, self._clock.wall_ns()))
 
     async def deleted(self, facts: SnapshotMetadata) -> None:
-        """Write the stored tombstone; idempotent."""
+        """Write the stored tombstone, also of an erasure; idempotent."""
         await safe(await self._put(self._tombstone(facts)))
         self._base = _buried(facts)
 
-    async def restored(self, generation: int, time_ns: int) -> None:
-        """Write the end of a deletion; `time_ns` is by the clock of NATS."""
-        record = RestoredRecord(self._lease.token, generation)
+    async def restored(self, facts: SnapshotMetadata, time_ns: int) -> None:
+        """Write the end of a deletion and continue under its new term; `time_ns` by the clock of NATS."""
+        self.term, self._facts, self._named = facts.term, facts, True
+        record = self._term_record(facts, TermKind.RESTORED)
         await safe(await self._journal.put(self._document_id, record, time_ns))
-
-    async def erased(self, erased_ns: int, generation: int) -> None:
-        """Write the erasure of all content."""
-        await safe(await self._put(ErasedRecord(erased_ns, self._lease.token, generation)))
-        self._base = f"erased-{erased_ns}"
 
     async def compacted(self, content: bytes, facts: SnapshotMetadata) -> None:
         """Note a stored snapshot; where records expire, write it as the new base."""
@@ -131,7 +155,7 @@ class DocumentJournal:
         """Return True if expired records, before that time, may include some of the document."""
         if self._since_ns >= before_ns:
             return False
-        self._base, self._whole = "", False
+        self._base, self._whole, self._named = "", False, False
         return True
 
     def cover(self, position: Position) -> None:
@@ -140,10 +164,19 @@ class DocumentJournal:
             return
         self._journal.cover(self._document_id, CoverageEntry(self._base, position))
 
+    async def _name(self) -> Awaitable[object]:
+        """Write the record of this owner's term."""
+        self._named = True
+        return await self._put(self._term_record(self._facts))
+
+    def _term_record(self, facts: SnapshotMetadata, kind: TermKind = TermKind.ACQUIRED) -> TermRecord:
+        return TermRecord(self.term, facts.ancestors, kind, facts.undone, self._lease.token, facts.generation)
+
     def _tombstone(self, facts: SnapshotMetadata) -> DocumentRecord:
+        named = (facts.tombstone, facts.ended, facts.lease, facts.generation)
         if facts.erased_ns:
-            return ErasedRecord(facts.erased_ns, facts.lease, facts.generation)
-        return DeletedRecord(facts.deleted_by or self._lease.token, facts.generation, facts.deleted_ns)
+            return ErasedRecord(*named, facts.erased_ns, facts.vector)
+        return DeletedRecord(*named, facts.ended_ns, facts.vector)
 
     async def _put(self, record: DocumentRecord) -> Awaitable[object]:
         return await self._journal.put(self._document_id, record, self._clock.wall_ns())
@@ -158,11 +191,12 @@ class DocumentJournal:
             base.version.vector,
             base.version.frontiers,
             base.content,
+            self.term,
         )
 
 
 def _buried(facts: SnapshotMetadata) -> str:
     """Return the coverage entry's base for a tombstone that the journal has; "": the document has none."""
     if facts.erased_ns:
-        return f"erased-{facts.erased_ns}"
-    return f"deleted-{facts.generation}-{facts.deleted_ns}" if facts.deleted else ""
+        return f"erased-{facts.tombstone}"
+    return f"deleted-{facts.tombstone}" if facts.deleted else ""

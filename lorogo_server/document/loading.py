@@ -183,14 +183,13 @@ async def _load_once(request: LoadRequest, skip: set[int]) -> Loaded:
     return loaded
 
 
-async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, token: int) -> bool:
-    """Put our token on the stored snapshot; False if another was stored since we loaded.
+async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, *, token: int, term: str) -> bool:
+    """Put this owner's lease token and term on the stored snapshot; False if another was stored since.
 
-    An owner before us may be about to store a snapshot or a tombstone that it made before we took
-    over. From here on its compare-and-swap fails, so nothing can come between what we loaded and
-    what the next owner will load.
+    A previous owner may be about to store a snapshot or a tombstone. From here on its compare-and-swap fails,
+    so nothing comes between what was loaded and what the next owner loads.
     """
-    facts = replace(loaded.facts, lease=token)
+    facts = loaded.facts.claimed(term, token)
     try:
         loaded.snapshot = await snapshots.put_facts(loaded.snapshot, document_id, facts.render())
     except WrongLastSequence:

@@ -88,7 +88,8 @@ async def _load(host: Host, *, checked: bool = False, losses: int | None = None)
         if loaded.facts.lease > host.lease.token:
             # A newer owner stored it, or the tokens of a lost status bucket were higher.
             await host.lease.confirm()
-        if await claim(context.snapshots, host.document_id, loaded, host.lease.token):
+        term, token = host.journal.term, host.lease.token
+        if await claim(context.snapshots, host.document_id, loaded, token=token, term=term):
             durable = await host.journal.loaded(loaded)
             host.acks.last = durable or host.acks.last
             host.adopt_loaded(loaded)

@@ -106,7 +106,9 @@ def _marks(payload: bytes) -> tuple[int, int]:
             return epoch, lease
         case ["b", records.LAYOUT, int(epoch), _, int(lease), *_]:
             return epoch, lease
-        case ["d" | "r", records.LAYOUT, int(lease), *_] | ["e", records.LAYOUT, _, int(lease), *_]:
+        case ["d" | "e", records.LAYOUT, _, _, int(lease), *_]:
+            return 0, lease
+        case ["t", records.LAYOUT, _, _, _, _, int(lease)]:
             return 0, lease
         case _:
             return 0, 0

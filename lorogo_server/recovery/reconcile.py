@@ -1,58 +1,51 @@
-"""Reconciliation: what the journals hold and the stream has lost is brought back (docs/JOURNAL.md).
+"""Reconciliation: brings back what the journals hold and the stream has lost (docs/JOURNAL.md).
 
-At the start, after each reconnect, when the epoch changed, and on a timer; a document that a load waits for
-is brought back at once, and a pass under way stands still meanwhile (`bring_back`, recovery.py). One pass:
+A pass begins at the start, after each reconnect, when the epoch changed, and on a timer. A document that a
+load waits for is brought back at once, and a pass under way pauses meanwhile (`bring_back`, recovery.py):
 
-    read the journals on from where the last pass ended, into a table of documents
+    read the journals from the end of the last reading, into a table of documents
     list what NATS holds: the revision of every snapshot, the number of messages of every document
-    tombstones first
-    compare each document whose revision or number is not what it was when it was last complete
-    publish again, in the order of the journals, what a fresh load of a document does not include
+    settle the incarnation of each document: incarnation_plan.py
+    compare each document whose revision or number has changed since it was last complete
+    publish what a fresh load of a document does not include, in the order of the journals
 """
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_log import Directory, Lock, LockedError, LogError, read_file, replace_file
-from lorogo_protocol import ids
-from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
+from lorogo_log import LogError
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.journal.incarnation import Ends, includes
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.messages import subjects
-from lorogo_protocol.status import Up
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
-from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
-from lorogo_server.journal.journal_scan import JournalFolder, ScannedRecord
 from lorogo_server.ownership import epoch
 from lorogo_server.ownership.epoch import EpochWitness
-from lorogo_server.recovery import reconcile_table
-from lorogo_server.recovery.reconcile_lives import Lives, behind, lies_below, outlives
-from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair, keeps_content
+from lorogo_server.recovery.document_comparison import (
+    DocumentComparison,
+    Pending,
+    StoredDocumentState,
+    Verdict,
+)
+from lorogo_server.recovery.journal_reader import JournalReader
+from lorogo_server.recovery.journal_table import JournalledDocument, JournalTable
+from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair
 from lorogo_server.recovery.reconcile_rounds import ReconcileRounds
-from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, JournalTable, includes
 from lorogo_server.snapshot_metadata import SnapshotMetadata
-from lorogo_transport.errors import StorageFull, TransportError
-from lorogo_transport.stores.snapshots import SnapshotHead
+from lorogo_transport.errors import StorageFull
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_YOUNG_NS = 600 * 1_000_000_000
-_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, whatever the numbers say
-_AGAIN_SECONDS = 5.0  # after a pass that failed
-_WAKES_MAX = 1000  # documents of one pass; what is above it waits for the next load
-_ROWS_AT_ONCE = 1000  # looked at before others get a turn
-_TURN_SECONDS = 300.0
-_TURN_POLL_SECONDS = 0.2
-_TURN_FILE = "reconciling"
-_CHECKPOINT = "reconciled"
-_JOURNAL = "journal"  # the folder of a worker's own partitions
-_DOUBTS_MAX = 64  # of other servers, for which the journals were read
+_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, even with the same numbers
+_RETRY_SECONDS = 5.0  # after a pass that failed
+_INITS_MAX = 1000  # documents that one pass starts; the others wait for the next load
+_ROWS_AT_ONCE = 1000  # between two turns of the loop
 _NO_FACTS = SnapshotMetadata()
 
 
@@ -65,30 +58,12 @@ def _nothing_more(_document_id: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDocumentState:
-    """What NATS says of one document without moving its bytes."""
-
-    revision: int = 0  # of its snapshot object; 0: there is none
-    messages: int = 0
-    size: int = 0
-    facts: SnapshotMetadata = _NO_FACTS
-
-    @property
-    def deleted(self) -> bool:
-        return self.facts.deleted
-
-    @property
-    def generation(self) -> int:
-        return self.facts.generation
-
-
-@dataclass(frozen=True, slots=True)
 class ReconcileOutcome:
-    """What bringing back one document came to."""
+    """Result of bringing back one document."""
 
-    whole: bool  # the stream includes all that the journals here hold, or what is left can never come back
+    whole: bool  # the stream has all that the journals here have, or the rest can never be accepted again
     changed: bool = False  # something was published or stored
-    compared: bool = True  # else NATS or a disk failed meanwhile: ask again
+    compared: bool = True  # False: NATS or a disk failed meanwhile; try again
 
 
 class Reconciler:
@@ -98,45 +73,41 @@ class Reconciler:
         self, context: ServerContext, journal: DiskJournal, data: Path, hosts: Mapping[str, Host]
     ) -> None:
         self.found = ReconcileFindings()
-        self.table = JournalTable()
+        self.journals = JournalReader(context, journal, data)
+        self.changes = 0  # doubts about streams that are not those that this server knew
         self._context = context
-        self._journal = journal
-        self._data = data
+        self._directory = journal
         self._hosts = hosts
-        self._wanted = asyncio.Event()
+        self._repair = Repair(context, self.found, self._note_rejected)
+        self._documents = DocumentComparison(context, hosts, self._repair, self.found)
+        # Passes
         self._passing = asyncio.Lock()
+        self._wanted = asyncio.Event()
         self._why = "start"
-        self._running = ""
-        self._progress = ""
-        self._finished_ns = 0
-        self._passes = 0
-        self._waiting: set[str] = set()
-        self._damaged: set[str] = set()  # journals in which damage was found
-        self._told: set[str] = set()  # contradictions
-        self._told_below: set[str] = set()  # of edits below a tombstone
-        self._counted: set[str] = set()  # have lost something, and were not found whole since
-        self._unread: set[str] = set()  # documents that could not be read when it was last tried
-        self._unread_now: set[str] = set()  # in this pass
-        self._mending: set[str] = set()  # documents that had lost something, and were not seen whole since
-        self._mending_now: set[str] = set()  # in this pass
-        self._revived: set[str] = set()  # not opened by us: a server that is away may know of an erasure
+        self._running = self._progress = ""
+        self._passes = self._finished_ns = 0
+        self._read_before = False
+        # Documents
+        self._waiting: set[str] = set()  # with updates that build on what is in no journal here
+        # Doubts about the streams
         self._doubt = ""  # why numbers are not believed in this pass
-        self._doubts = 0  # how often that began
-        self.changes = 0  # of them, those for streams that are not what this server knew
+        self._doubts = 0  # number of doubts so far
         self._on_doubt: Callable[[str, bool], None] = _no_doubt
         self._on_settled: Callable[[], None] = _nothing
-        self._looking = asyncio.Lock()
-        self._reading = asyncio.Lock()
-        self._read_for: deque[str] = deque(maxlen=_DOUBTS_MAX)
-        self._asked: dict[str, asyncio.Future[ReconcileOutcome]] = {}  # documents that loads wait for
-        self._asked_some = asyncio.Event()
-        self._quiet = asyncio.Event()  # no load waits for a document: a pass may go on
-        self._quiet.set()
-        self._written = b""
+        self._checking = asyncio.Lock()
         self._remembered: EpochWitness | None = None
-        self._opened = self._read_before = False
+        self._opened = False
+        # Documents that loads wait for
+        self._asked: dict[str, asyncio.Future[ReconcileOutcome]] = {}
+        self._asked_some = asyncio.Event()
+        self._quiet = asyncio.Event()  # no load waits for a document: a pass may continue
+        self._quiet.set()
         self._log = log.bind(server=context.server_id)
-        self._repair = Repair(context, self.found, self._note_rejected)
+
+    @property
+    def table(self) -> JournalTable:
+        """Every document in the journals."""
+        return self.journals.table
 
     def watch(self, on_doubt: Callable[[str, bool], None], on_settled: Callable[[], None]) -> None:
         """Call `on_doubt` when NATS may have lost data: why, and whether it surely did.
@@ -146,44 +117,37 @@ class Reconciler:
         self._on_doubt, self._on_settled = on_doubt, on_settled
 
     async def open(self) -> None:
-        """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
+        """Read what the last run wrote, before the epoch is checked."""
         self._opened = True
-        self.table = await asyncio.to_thread(_read, self._journal.directory)
-        self._note_tokens()
-        known = await asyncio.to_thread(epoch.recalled, self._journal.directory)
+        await self.journals.open()
+        known = await asyncio.to_thread(epoch.recalled, self._directory.directory)
         if known is not None:
             self._context.epochs.recall(known)
 
     async def read_journals(self) -> None:
-        """For the highest token that they know, without NATS; the first pass reads them anyway.
+        """Read the journals for their highest token, without NATS; the first pass reads them anyway.
 
-        What cannot be read keeps nobody from starting: the pass tells of it, and tries again.
+        A journal that cannot be read does not prevent the start: the pass reports it and tries again.
         """
         if self._read_before:
-            return  # a pass may be under way, and wait for the very streams that are to be made
+            return  # a pass may be under way, and wait for the streams that the caller creates
         async with self._passing:
             if not self._read_before:
                 try:
-                    async with self._reading:
-                        await self._read()
+                    await self.journals.read()
                 except OSError as error:
-                    self._log.warning("not every journal could be read", problem=str(error))
-                self._note_tokens()
+                    self._log.warning("cannot read every journal", problem=str(error))
                 self._read_before = True
 
-    def _note_tokens(self) -> None:
-        statuses = self._context.statuses
-        statuses.highest = max(statuses.highest, self.table.highest)
-
     async def remember(self) -> None:
-        """Keep where the WAL stands: before the ledger, whose positions count only in this epoch."""
+        """Write the position of the WAL, before the coverage, whose positions count only in this epoch."""
         known = self._context.epochs.known
         if not self._opened or known == self._remembered:
-            return  # not opened: the start failed, and what is remembered there is better
+            return  # not opened: the start failed, and the stored position is better
         try:
-            await asyncio.to_thread(epoch.remember, self._journal.directory, known)
+            await asyncio.to_thread(epoch.remember, self._directory.directory, known)
         except OSError as error:
-            self._log.warning("where the WAL stands could not be written", problem=str(error))
+            self._log.warning("cannot write the position of the WAL", problem=str(error))
         else:
             self._remembered = known
 
@@ -193,11 +157,11 @@ class Reconciler:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Pass after pass, until cancelled."""
+        """Make passes until cancelled."""
         self._read_before = True  # by the first of them
         self._wanted.set()
         pause = self._context.settings.reconcile_every_seconds
-        again = _AGAIN_SECONDS
+        again = _RETRY_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -208,22 +172,24 @@ class Reconciler:
             try:
                 self._running, self._progress = why, ""
                 compared = await self.reconcile()
-                # A document that is left to its owner's memory is not stored yet, and its owner may change.
-                if compared and not self._unread and not self._mending:
+                # A document that is only in its owner's memory is not stored yet, and its owner may change.
+                if compared and not self._documents.pending:
                     self._on_settled()
                 self._passes += 1
                 self._finished_ns = self._context.clock.wall_ns()
-                unsettled = self._unread or self._mending
-                again = 2 * again if unsettled else _AGAIN_SECONDS
-                if unsettled:
+                again = 2 * again if self._documents.pending else _RETRY_SECONDS
+                if self._documents.pending:
                     pause = again = min(pause, again)
             except StorageFull as error:
-                self._log.error("the WAL is full: what it lost cannot be published again", problem=str(error))
+                self._log.error(
+                    "cannot publish what the WAL lost: it is full",
+                    problem=str(error),
+                )
             except (LorogoError, LogError, OSError) as error:
                 if self._context.transport.bus.connected:  # else the reconnect makes a pass
                     self._log.warning("reconciliation is postponed", why=why, problem=str(error))
-                    pause = min(pause, _AGAIN_SECONDS)
-            except Exception as error:  # noqa: BLE001  # one bad document must not end it for good
+                    pause = min(pause, _RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001  # one bad document must not stop reconciliation
                 self._log.error("reconciliation failed", why=why, exc_info=error)
             finally:
                 self._running = ""
@@ -244,71 +210,30 @@ class Reconciler:
             "lost_for_good": found.rejected,
             "reconcile_skipped": found.skipped,
             "reconcile_waiting": len(self._waiting),
-            "reconcile_unread": len(self._unread),
-            "reconcile_mending": len(self._mending),
-            "journals_damaged": sorted(self._damaged),
+            "reconcile_unread": self._documents.count_pending(Pending.UNREADABLE),
+            "reconcile_unsettled": self._documents.count_pending(Pending.UNSETTLED),
+            "journals_damaged": sorted(self.journals.damaged),
         }
 
     # --- one pass ---------------------------------------------------------------------------------
 
     async def reconcile(self) -> bool:
-        """Compare everything once, and bring back what is lost; False: there is a new reason to compare.
+        """Compare everything once, and bring back what is lost; False: a new doubt began meanwhile.
 
         Raises TransportError, OSError.
         """
-        async with self._passing, self._turn():
+        async with self._passing, self.journals.turn():
             await self.look_for_doubt()
             doubts = self._doubts
-            async with self._reading:
-                places = await self._read()
+            await self.journals.read()
             if self.table.rows or self._hosts:
-                await self._compare({place.name: place for place in places})
-            await self._save()
+                await self._compare()
+            await self.journals.save()
             return doubts == self._doubts
 
-    async def _read(self) -> list[JournalFolder]:
-        """Fold what is new in every journal into the table."""
-        places = await asyncio.to_thread(self._places)
-        self.table.forget_readings(place.name for place in places)
-        for place in places:
-            await self._read_on(place)
-        return places
-
-    def _places(self) -> list[JournalFolder]:
-        journal = self._journal
-        found = journal_scan.places(self._data, len(journal.logs), journal.storage)
-        own, tell = journal.folder, journal.found_damage
-        return [
-            replace(place, damaged=self._damaged, on_damage=tell if place.path.parent == own else None)
-            for place in found
-        ]
-
-    async def _read_on(self, place: JournalFolder) -> None:
-        """Fold what is new in a journal into the table."""
-        try:
-            log_id = await asyncio.to_thread(place.log_id)
-            first = self.table.begin(place.name, log_id)
-            found = journal_scan.entries(place, from_sequence=first)
-            async for window in journal_scan.portions(found, journal_scan.GLANCE_RECORDS):
-                await asyncio.to_thread(self._fold, place.name, window)
-                first = window[-1].sequence + 1
-        except LogError as error:
-            self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
-            return
-        self.table.ended(place.name, first, self._context.clock.wall_ns(), _YOUNG_NS)
-
-    def _fold(self, place: str, window: Iterable[ScannedRecord]) -> None:
-        for entry in window:
-            try:
-                ids.check_document_id(entry.document_id)
-            except InvalidDocumentId:
-                continue
-            self.table.fold(entry.document_id, entry.record, entry.time_ns, place, entry.sequence)
-
-    async def _compare(self, places: Mapping[str, JournalFolder]) -> None:
+    async def _compare(self) -> None:
         doubts = self._doubts
-        self._unread_now, self._mending_now = set(), set()
-        self._revived -= self._hosts.keys()  # somebody asked for them
+        self._documents.begin()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         revisions = {
             name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
@@ -316,106 +241,49 @@ class Reconciler:
         stored = await self._listed()
         self._look_for_snapshots(revisions, stored)
         left: list[tuple[str, JournalledDocument, StoredDocumentState]] = []
-        lives = Lives(self._context, self.table, places)
         for number, name in enumerate(list(self.table.rows)):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             await self._quiet.wait()
             there = stored.get(name, StoredDocumentState())
-            living = await self._living(lives, name, there)
+            living = await self._documents.settle(name, self.table.rows[name], there)
             if living is None:
                 continue
-            row, there = living
+            row, there = self.table.rows[name], living
             if not self._believed(row, there) and (row.ends or self._restored_here(name, row)):
                 left.append((name, row, there))
         lost, unloaded = list[str](), list[str]()
         for number, (name, row, there) in enumerate(left):
             self._progress = f", {number} of {len(left)} documents"
             await self._quiet.wait()
-            host = self._hosts.get(name)
-            if host is not None and (wanted := expected.get(name)) is not None:
-                complete = self._ask_host(host, row, there, wanted)
-                if complete and (self._doubt or name in self._unread):
-                    complete = await self._is_complete(name, row)
-            else:
-                complete = await self._is_complete(name, row)
-                if complete and host is not None:
-                    self._mending_now.add(name)  # by a replica that may lag: its owner was busy, ask it again
-                    complete = None
-            if complete:
-                if host is None and name in self._mending:
+            match await self._documents.compare(
+                name, row, there, expected.get(name), believed=not self._doubt
+            ):
+                case Verdict.LOST:
+                    lost.append(name)
+                case Verdict.COMPLETE if name not in self._hosts and self._documents.was(
+                    name, Pending.UNSETTLED
+                ):
                     unloaded.append(name)  # since then, perhaps without what was brought back
-                self._counted.discard(name)
-                row.complete = (there.revision, there.messages)
-                row.complete_ns = self._context.clock.wall_ns()
-            elif complete is False:
-                lost.append(name)
+                case _:
+                    pass
         if doubts == self._doubts:
             self._doubt = ""
-        self._waiting.intersection_update(lost)  # the others are whole now, or others' to see to
-        await self._wake([name for name in unloaded if name not in self._revived][:_WAKES_MAX])
+        self._waiting.intersection_update(lost)  # the others are complete now, or their owners store them
+        await self._start([name for name in unloaded if name not in self._documents.revived][:_INITS_MAX])
         if lost:
-            await self._bring_back(lost, places)
-        self._unread &= self._unread_now
-        self._mending = self._mending_now
-
-    async def _living(
-        self, lives: Lives, name: str, there: StoredDocumentState
-    ) -> tuple[JournalledDocument, StoredDocumentState] | None:
-        """The row of a document that lives, and what is stored of it; its tombstone first.
-
-        None: it is deleted, as the journals or as NATS say, or it cannot be read.
-        """
-        try:
-            row, there = await self._settled_life(lives, name, there)
-        except Exception as error:  # noqa: BLE001  # logged; the others must not wait for it
-            await self._leave_out(name, error)
-            return None
-        if (
-            there.deleted
-            and there.generation >= row.generation
-            and not keeps_content(row, there.facts, there.size)
-        ):
-            if lies_below(row, there.facts):
-                self._tell_of_what_lies_below(name)
-            return None
-        if row.floor and not row.deleted_ns:
-            self._tell_of_new_life(name, row)
-        if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):
-            await self._bury(name, row, lives)
-            return None
-        return row, there
-
-    async def _settled_life(
-        self, lives: Lives, name: str, there: StoredDocumentState
-    ) -> tuple[JournalledDocument, StoredDocumentState]:
-        """The row of the life that counts, and what is stored of it. Raises TransportError."""
-        row, facts = self.table.rows[name], there.facts
-        past, past_ns = facts.past, facts.past_ns
-        if outlives(row, facts) and row.generation <= facts.generation:
-            past, past_ns = max(past, facts.deleted_by), max(past_ns, facts.deleted_ns)
-        if row.outlived or past > row.floor or past_ns > row.floor_ns:
-            row = await lives.read_again(name, past, past_ns)
-        head = None
-        if outlives(row, facts) and (row.ends or row.generation > facts.generation):
-            head = await lives.revive(name, row)
-            self._revived.add(name)
-        elif there.revision and behind(row, facts):
-            head = await lives.raise_generation(name, row)
-        else:
-            return row, there
-        self._mending_now.add(name)
-        return row, there if head is None else _stored(head, there.messages)
+            await self._bring_back(lost)
+        self._documents.end()
 
     def _restored_here(self, name: str, row: JournalledDocument) -> bool:
-        """Whether it is ours and empty, and only its snapshot says that it lives: others wait for that."""
+        """Return True if a restored document is open here; an empty one lives by its snapshot alone."""
         host = self._hosts.get(name)
-        return row.generation > 0 and host is not None and host.wal_messages is not None
+        return row.terms.generation > 0 and host is not None and host.wal_messages is not None
 
     def _look_for_snapshots(
         self, known: Mapping[str, int], stored: Mapping[str, StoredDocumentState]
     ) -> None:
-        """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""
+        """Have owners here merge snapshots that other servers stored."""
         for name, revision in known.items():
             host, there = self._hosts.get(name), stored.get(name, StoredDocumentState())
             if host is None or host.wal_messages is None or there.revision <= revision:
@@ -426,13 +294,13 @@ class Reconciler:
                 host.due.want("another snapshot is stored")
 
     def _believed(self, row: JournalledDocument, there: StoredDocumentState) -> bool:
-        """Whether it is as it was when it was last found complete."""
+        """Return True if NATS has the numbers that it had when the document was last complete."""
         young = self._context.clock.wall_ns() - row.complete_ns < _BELIEVED_NS
         return young and row.complete == (there.revision, there.messages)
 
     async def look_for_doubt(self) -> None:
-        """Believe no comparison of before if the stream is not what it was, or may not be."""
-        async with self._looking:
+        """Begin a doubt if the streams changed, or may have lost data, since the last comparison."""
+        async with self._checking:
             table, now = self.table, self._context.epochs.current
             state = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
             created, last = table.snapshots
@@ -442,7 +310,7 @@ class Reconciler:
             elif created and (created != state.created_ns or state.last_sequence < last):
                 why = "the snapshots went back, or are others"
             if not table.met(self._context.transport.bus.broker_id) and not why:
-                why = "nats-server was restarted"  # it may count messages that it cannot read any more
+                why = "nats-server was restarted"  # it may count messages that it can no longer read
                 lost = False
             table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
             if why:
@@ -450,15 +318,15 @@ class Reconciler:
                 self.doubt(why, lost=lost)
 
     def doubt(self, why: str, *, lost: bool) -> None:
-        """Believe no comparison of before; lasts until a pass has come to its end."""
+        """Void all earlier comparisons, until a pass ends."""
         self._doubt = why
         self._doubts += 1
-        self._log.info("every document is compared", why=why, documents=len(self.table.rows))
+        self._log.info("comparing every document", why=why, documents=len(self.table.rows))
         self.table.forget_complete()
         self._on_doubt(why, lost)
 
     async def _listed(self) -> dict[str, StoredDocumentState]:
-        """What NATS holds, without the bytes."""
+        """Return the state of every document in NATS, without its bytes."""
         counts = await self._context.wal.subjects(subjects.wal("*"))
         listed = {
             subjects.document_of(subject): StoredDocumentState(messages=n) for subject, n in counts.items()
@@ -466,152 +334,23 @@ class Reconciler:
         async for head in self._context.snapshots.list():
             if head.document_id in self.table.rows or head.document_id in self._hosts:
                 messages = listed.get(head.document_id, StoredDocumentState()).messages
-                listed[head.document_id] = _stored(head, messages)
+                listed[head.document_id] = StoredDocumentState.of(head, messages)
         return listed
-
-    async def _lives(self, name: str, row: JournalledDocument) -> bool:
-        """Whether somebody owns it since it was deleted: the snapshot that says so is lost."""
-        host = self._hosts.get(name)
-        if host is not None and host.recovering:
-            return False  # it waits for us, and has loaded nothing
-        if host is not None and host.wal_messages is None:
-            return True  # it is read or changed just now
-        if host is not None:
-            return not host.loaded.intake.deleted and host.lease.token > row.deleted_lease
-        entry = await self._context.statuses.read(name)
-        return entry is not None and isinstance(entry.status, Up) and entry.token > row.deleted_lease
-
-    async def _bury(self, name: str, row: JournalledDocument, lives: Lives) -> None:
-        """A journal says that it is deleted, and no tombstone is there."""
-        try:
-            head = await self._context.snapshots.head(name)
-            if head is not None:
-                facts = SnapshotMetadata.parse(head.facts)
-                if facts.deleted and not keeps_content(row, facts, head.size):
-                    return
-                if not facts.deleted and facts.generation > row.generation and not row.erased_ns:
-                    return  # restored since it was listed, or listed by a replica that lags: it has no past
-            elif await self._lives(name, row):
-                self._mending_now.add(name)  # its owner stores it; then we see which life it is
-                return
-            if await self._repair.bury(name, row, head):
-                self._told.discard(name)
-                return
-            if head is not None:
-                await lives.part(name, row, head)
-        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
-            await self._leave_out(name, error)
-            return
-        self._tell_of_new_life(name, row)
-
-    def _tell_of_what_lies_below(self, name: str) -> None:
-        if name not in self._told_below:
-            self._told_below.add(name)
-            self._log.warning(
-                "edits lie below a tombstone that is older than they are, by NATS's clock;"
-                " `lorogo doc restore` brings them back",
-                document=name,
-            )
-
-    def _tell_of_new_life(self, name: str, row: JournalledDocument) -> None:
-        if name not in self._told:
-            self._told.add(name)
-            self.found.contradictions += 1
-            self._log.error(
-                "a deleted document lives again: its tombstone was lost, and it was opened since."
-                " Nothing of its past is brought back; delete it again if it must go",
-                document=name,
-                generation=row.generation,
-            )
-
-    def _ask_host(
-        self, host: Host, row: JournalledDocument, there: StoredDocumentState, wanted: int
-    ) -> bool | None:
-        """Whether a document of ours is complete, by what its owner took; None: it is being seen to."""
-        now = host.wal_messages
-        if now is None:
-            self._mending_now.add(host.document_id)  # it is read or changed just now
-            return None
-        if host.loaded.intake.deleted:
-            return None
-        missing = [] if there.revision else ["the snapshot"]
-        if there.messages < wanted <= now:
-            missing.append(f"{wanted - there.messages} of {wanted} messages")
-        if missing:
-            if self._count(host.document_id):
-                host.log.warning(
-                    "the stream lost a part of an open document: it is stored from memory",
-                    missing=" and ".join(missing),
-                )
-            if not host.state.memory_is_only_copy:
-                host.rewind()
-            self._mending_now.add(host.document_id)  # whether its memory is all there was is not asked yet
-            return None
-        return includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends)
-
-    def _count(self, name: str) -> bool:
-        """Count a document that has lost something: once, until it was found whole."""
-        if name in self._counted:
-            return False
-        self._counted.add(name)
-        self.found.documents += 1
-        return True
-
-    async def _is_complete(self, name: str, row: JournalledDocument) -> bool | None:
-        self.found.compared += 1
-        try:
-            loaded = await self._repair.load(name)
-            if loaded.facts.deleted:
-                return None
-            return includes(crdt.counters(loaded.intake.replica.version().vector), row.ends)
-        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
-            await self._leave_out(name, error)
-            return None
-
-    async def _leave_out(self, name: str, error: Exception) -> None:
-        """Tell of a document that cannot be read, once; the pass goes on without it.
-
-        Nothing is known of it then: it is not complete, nothing of it is published, stored or purged, and the
-        next pass tries again. Raises the error if it is not the document's own.
-        """
-        if isinstance(error, StorageFull | OSError) or not self._context.transport.bus.connected:
-            raise error
-        if isinstance(error, TransportError):
-            try:
-                await self._probe()
-            except TransportError:
-                raise error from None
-        self._unread_now.add(name)
-        if name not in self._unread:
-            self._unread.add(name)
-            known = isinstance(error, LorogoError)
-            self._log.error(
-                "a document cannot be compared: it is left out until it can be read",
-                document=name,
-                problem=str(error) or type(error).__name__,
-                exc_info=None if known else error,
-            )
-
-    async def _probe(self) -> None:
-        """Ask NATS in each way that a load does. Raises TransportError."""
-        transport = self._context.transport
-        await transport.stream(subjects.SNAPSHOT_STREAM).state()
-        first = (await self._context.wal.state()).last_sequence + 1
-        async for _ in self._context.wal.read(subjects.wal("*"), first=first):
-            break
 
     # --- what is lost -----------------------------------------------------------------------------
 
-    async def _bring_back(self, lost: list[str], places: Mapping[str, JournalFolder]) -> None:
-        """Everything that a journal holds of those documents and a fresh load does not include."""
+    async def _bring_back(self, lost: list[str]) -> None:
+        """Publish what the journals hold of these documents and a fresh load does not include."""
         self._log.warning("the stream has lost updates that were accepted", documents=len(lost))
         republished = self.found.republished
-        rounds = await self._rounds(lost, places, before_each=self._quiet.wait)
+        rounds = await self._rounds(lost, before_each=self._quiet.wait)
         changed, failed = rounds.changed, rounds.failed
-        await self._wake(sorted(changed - self._hosts.keys() - self._revived)[:_WAKES_MAX])
-        whole = "what the stream had lost is there again" if changed else "no journal holds what is not there"
+        await self._start(sorted(changed - self._hosts.keys() - self._documents.revived)[:_INITS_MAX])
+        whole = (
+            "published again what the stream had lost" if changed else "no journal has what the stream lacks"
+        )
         self._log.warning(
-            "not all that was lost is there again yet" if self._waiting or failed else whole,
+            "not all that the stream lost is published yet" if self._waiting or failed else whole,
             documents=len(changed),
             updates=self.found.republished - republished,
             waiting=len(self._waiting),
@@ -621,62 +360,40 @@ class Reconciler:
     async def _rounds(
         self,
         lost: Collection[str],
-        places: Mapping[str, JournalFolder],
         *,
         before_each: Callable[[], Awaitable[object]] = _at_once,
         on_whole: Callable[[str], None] = _nothing_more,
     ) -> ReconcileRounds:
-        """Rounds over the journals for those documents, and what is known of them then."""
+        """Read the journals for these documents in rounds, and note the results."""
         rounds = ReconcileRounds(
             self._context,
             self.table.rows,
             self._repair,
             self.found,
-            self._leave_out,
+            self._documents.leave_out,
             before_each=before_each,
             whole=on_whole,
         )
-        await rounds.run(lost, places)
+        await rounds.run(lost, await self.journals.find())
         changed, failed = rounds.changed, rounds.failed
         self._waiting = self._waiting.difference(lost) | rounds.waiting
-        # Its owner may just have moved out of the WAL what we saw there: the next pass looks.
-        self._mending_now |= changed
+        for name in changed:  # its owner may just have moved out of the WAL what was there
+            self._documents.postpone(name)
         for name in lost:
             if name not in failed:
                 if includes(rounds.ends.get(name, {}), self.table.rows[name].ends):
-                    self._mending_now.add(name)
+                    self._documents.postpone(name)
                     if name not in changed:
-                        self._have_loaded_afresh(name)
+                        self._reload_if_behind(name)
                 self._settle(name, rounds.ends.get(name))
         for name in changed:
-            self._count(name)
+            self._documents.count_lost(name)
         return rounds
 
     # --- what a load waits for --------------------------------------------------------------------
 
-    def own_journals(self) -> tuple[str, ...]:
-        """The log ids of this server's partitions, hex."""
-        return self._journal.ids()
-
-    def sibling_journals(self) -> tuple[str, ...]:
-        """Those of the workers beside it, which this server reads as well; blocks."""
-        found: list[str] = []
-        for place in self._places():
-            beside = place.path.parent.name == _JOURNAL and place.path.parent != self._journal.folder
-            with contextlib.suppress(LogError, OSError):
-                if beside and (log_id := place.log_id()):
-                    found.append(log_id.hex())
-        return tuple(found)
-
-    async def read_for(self, doubt: str) -> None:
-        """Read the journals, unless that was done since this doubt began. Raises OSError."""
-        async with self._reading:
-            if doubt not in self._read_for:
-                await self._read()
-                self._read_for.append(doubt)
-
     async def bring_back(self, name: str) -> ReconcileOutcome:
-        """Bring back what the journals here hold of one document; first of all. Raises LorogoError."""
+        """Bring back one document before all others. Raises LorogoError."""
         if name not in self.table.rows:
             return ReconcileOutcome(whole=True)
         asked = self._asked.get(name)
@@ -695,9 +412,9 @@ class Reconciler:
             try:
                 await self._bring_back_asked(asked)
             except (LorogoError, LogError, OSError) as error:
-                self._log.warning("not brought back yet", documents=len(asked), problem=str(error))
-            except Exception as error:  # noqa: BLE001  # one bad document must not end it for good
-                self._log.error("not brought back", documents=len(asked), exc_info=error)
+                self._log.warning("cannot bring documents back yet", documents=len(asked), problem=str(error))
+            except Exception as error:  # noqa: BLE001  # one bad document must not stop reconciliation
+                self._log.error("cannot bring documents back", documents=len(asked), exc_info=error)
             for future in asked.values():
                 if not future.done():
                     future.set_result(ReconcileOutcome(whole=False, compared=False))
@@ -705,20 +422,19 @@ class Reconciler:
                 self._quiet.set()
 
     async def _bring_back_asked(self, asked: Mapping[str, asyncio.Future[ReconcileOutcome]]) -> None:
-        """As a pass does, for these documents only. Raises TransportError, OSError."""
-        places = {place.name: place for place in await asyncio.to_thread(self._places)}
-        lives = Lives(self._context, self.table, places)
+        """Compare and bring back these documents. Raises TransportError, OSError."""
         lost: list[str] = []
         for name, future in asked.items():
-            self._unread_now.discard(name)  # whether it can be read now
-            living = await self._living(lives, name, await self._stored_of(name))
-            complete = True
-            if living is not None and living[0].ends:
-                complete = await self._is_complete(name, living[0]) is not False
-            if not complete:
+            if self._documents.pending_now.get(name) is Pending.UNREADABLE:
+                del self._documents.pending_now[name]
+            living = await self._documents.settle(name, self.table.rows[name], await self._stored_of(name))
+            verdict, row = Verdict.COMPLETE, self.table.rows[name]
+            if living is not None and row.ends:
+                verdict = await self._documents.load_and_compare(name, row)
+            if verdict is Verdict.LOST:
                 lost.append(name)
             elif not future.done():
-                read = name not in self._unread_now
+                read = self._documents.pending_now.get(name) is not Pending.UNREADABLE
                 future.set_result(ReconcileOutcome(whole=read, changed=living is None, compared=read))
 
         def whole(name: str) -> None:
@@ -726,20 +442,20 @@ class Reconciler:
                 asked[name].set_result(ReconcileOutcome(whole=True, changed=True))
 
         if lost:
-            rounds = await self._rounds(lost, places, on_whole=whole)
+            rounds = await self._rounds(lost, on_whole=whole)
             for name in lost:
                 if not asked[name].done():
                     left = name in rounds.waiting or name in rounds.failed
-                    read = name not in self._unread_now
+                    read = self._documents.pending_now.get(name) is not Pending.UNREADABLE
                     brought = ReconcileOutcome(whole=not left, changed=name in rounds.changed, compared=read)
                     asked[name].set_result(brought)
 
     async def _stored_of(self, name: str) -> StoredDocumentState:
         head = await self._context.snapshots.head(name)
-        return StoredDocumentState() if head is None else _stored(head, 0)
+        return StoredDocumentState.of(head, 0)
 
-    def _have_loaded_afresh(self, name: str) -> None:
-        """A fresh load has it all: its owner, if ours, may have refused what came in pieces too slowly."""
+    def _reload_if_behind(self, name: str) -> None:
+        """Reload a document whose owner here lacks what a fresh load has: chunks may have been too slow."""
         host, row = self._hosts.get(name), self.table.rows[name]
         if (
             host is None
@@ -751,48 +467,23 @@ class Reconciler:
         if not includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends):
             host.request_reload()
 
-    async def _wake(self, names: Iterable[str]) -> None:
-        """Have them served: whoever has one of them open hears of what came back only from an owner."""
+    async def _start(self, names: Iterable[str]) -> None:
+        """Start documents: only an owner publishes what was brought back to its clients."""
         for name in names:
             await self._context.transport.bus.publish(subjects.init(name))
 
     def _settle(self, name: str, have: Ends | None) -> None:
-        """What cannot come back, or is in no journal any more, is not missed again.
+        """Miss no operation again that can never be accepted, or that no journal has any more.
 
-        Only for a document of which everything in every journal was tried: what failed is tried again.
+        Only after every record in every journal was tried.
         """
         row = self.table.rows[name]
         if name in self._waiting or have is None or includes(have, row.ends):
             return
-        row.ends = {peer: min(end, have[peer]) for peer, end in row.ends.items() if peer in have}
-
-    # --- beside it --------------------------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """One worker of a folder at a time, so that the next finds what the first has published."""
-        home = self._data.parent if journal_scan.has_siblings(self._data) else self._data
-        directory = await asyncio.to_thread(self._journal.disk.directory, home, create=True)
-        lock: Lock | None = None
-        try:
-            with contextlib.suppress(TimeoutError):  # then beside another: it costs some updates twice
-                async with asyncio.timeout(_TURN_SECONDS):
-                    while (lock := await _taken(directory)) is None:  # noqa: ASYNC110  # another process has it
-                        await asyncio.sleep(_TURN_POLL_SECONDS)
-            yield
-        finally:
-            if lock is not None:
-                lock.release()
+        row.terms.limit(have)
 
     def _note_rejected(self, document_id: str, log_id: str, digest: str) -> bool:
         return self.table.reject(document_id, log_id, digest)
-
-    async def _save(self) -> None:
-        data = await asyncio.to_thread(self.table.encode)
-        if data == self._written:
-            return
-        await asyncio.to_thread(replace_file, self._journal.directory, _CHECKPOINT, data)
-        self._written = data
 
 
 def _no_doubt(_why: str, _lost: bool) -> None:
@@ -801,29 +492,3 @@ def _no_doubt(_why: str, _lost: bool) -> None:
 
 def _nothing() -> None:
     pass
-
-
-def _stored(head: SnapshotHead, messages: int) -> StoredDocumentState:
-    try:
-        facts = SnapshotMetadata.parse(head.facts)
-    except MalformedMessage:
-        return StoredDocumentState(head.revision, messages, head.size)  # the load says what is wrong with it
-    return StoredDocumentState(head.revision, messages, head.size, facts)
-
-
-def _read(directory: Directory) -> JournalTable:
-    try:
-        return reconcile_table.decode(read_file(directory, _CHECKPOINT))
-    except (OSError, LogError):
-        return JournalTable()
-
-
-async def _taken(directory: Directory) -> Lock | None:
-    """The lock of the turn; None while another has it."""
-    if await asyncio.to_thread(directory.locked, _TURN_FILE):
-        return None
-    try:
-        # not in a thread: cancelled meanwhile, nobody would give it back
-        return directory.lock(_TURN_FILE, exclusive=True, wait_seconds=0.0)
-    except LockedError:
-        return None

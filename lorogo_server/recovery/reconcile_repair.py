@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from lorogo_protocol.errors import CrdtError, MalformedMessage
-from lorogo_protocol.journal.records import BaseRecord, UpdateRecord
+from lorogo_protocol.journal.incarnation import Ends, includes
+from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, UpdateRecord
 from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
 from lorogo_protocol.loro import causal_order, crdt
 from lorogo_protocol.loro.crdt import UnclearPanic
@@ -25,13 +26,15 @@ from lorogo_server.document.loading import DocumentLoadFailed, Loaded, LoadReque
 from lorogo_server.intake.admission import admit
 from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
 from lorogo_server.journal.journal_scan import ScannedRecord
+from lorogo_server.recovery.base_merge import as_update, fits, merge
+from lorogo_server.recovery.incarnation_plan import amend
+from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_publish import Publisher
-from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
-from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate, validate_ahead
-from lorogo_server.snapshot_metadata import SnapshotMetadata
+from lorogo_server.sandbox.batch_validation import validate_ahead
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import StoredMessage
-from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
+from lorogo_transport.stores.snapshots import SnapshotReplaced
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -115,7 +118,7 @@ class Repair:
     ) -> None:
         """`reject` notes an update that can never come back; False if it was noted before."""
         self._context = context
-        self._found = found
+        self.found = found
         self._reject = reject
         self._skipped: set[tuple[str, str, str]] = set()  # told
         self._doubted: set[tuple[str, str, str]] = set()  # refused on a suspicion, and tried again by us
@@ -192,19 +195,8 @@ class Repair:
         if scratch.loaded.facts.deleted:
             mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
             return mended
-        if (
-            scratch.loaded.snapshot is None
-            and (row.generation or row.floor)
-            and not any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
-        ):
-            facts = SnapshotMetadata(generation=row.generation, past=row.floor, past_ns=row.floor_ns)
-            await self._store_facts(document_id, None, facts)
         wanted = [
-            entry
-            for entry in entries
-            if entry.time_ns > row.erased_ns
-            and not row.forsakes(entry.record, entry.time_ns)
-            and not covered(entry, mended.ends)
+            entry for entry in entries if _is_content(entry.record, row) and not covered(entry, mended.ends)
         ]
         clock = self._context.clock
         turn_ends = clock.now() + _SLICE_SECONDS
@@ -370,7 +362,7 @@ class Repair:
         if key in self._skipped:
             return
         self._skipped.add(key)
-        self._found.skipped += 1
+        self.found.skipped += 1
         log.warning(
             "an update of a journal stays out: it was found out after it was accepted",
             document=document_id,
@@ -387,7 +379,7 @@ class Repair:
             mended.unjudged += 1  # a limit may be raised
         if reason is Reason.DELETED or not self._reject(scratch.document_id, update.log_id, update.digest):
             return
-        self._found.rejected += 1
+        self.found.rejected += 1
         log.error(
             "an accepted update was lost by the stream and cannot be brought back",
             document=scratch.document_id,
@@ -412,10 +404,10 @@ class Repair:
         head, document_id = scratch.loaded.snapshot, scratch.document_id
         below = crdt.Replica.from_snapshot(base.content, lazy=True)
         if head is not None:
-            update = _as_update(scratch.loaded.intake.replica, below, base)
-            if update is not None and _fits(scratch.loaded.intake.replica, update):
+            update = as_update(scratch.loaded.intake.replica, below, base)
+            if update is not None and fits(scratch.loaded.intake.replica, update):
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
-        merged = _merged(scratch.loaded.intake.replica, below, base)
+        merged = merge(scratch.loaded.intake.replica, below, base)
         if merged is None:
             if self._reject(document_id, "base", base.snapshot_digest):
                 log.error(
@@ -441,13 +433,10 @@ class Repair:
         whole = crdt.Replica.from_snapshot(content, lazy=True)
         version = whole.version()
         facts = replace(
-            loaded.facts,
+            amend(row.terms, loaded.facts),
             position=NOWHERE,
             frontiers=version.frontiers,
             trim=whole.trimmed(),
-            generation=max(loaded.facts.generation, base.generation, row.generation),
-            past=max(loaded.facts.past, row.floor),
-            past_ns=max(loaded.facts.past_ns, row.floor_ns),
         )
         revision = 0 if loaded.snapshot is None else loaded.snapshot.revision
         try:
@@ -457,7 +446,7 @@ class Repair:
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
             return await self._scratch(document_id, scratch.publisher)
-        self._found.bases += 1
+        self.found.bases += 1
         mended.stored += 1
         log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
         after = await self._scratch(document_id, scratch.publisher)
@@ -465,146 +454,9 @@ class Repair:
             raise DocumentLoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
         return after
 
-    async def bury(self, document_id: str, row: JournalledDocument, head: SnapshotHead | None) -> bool:
-        """Store a lost tombstone again; False if the document has a new life that we must not end."""
-        facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
-        later = facts.generation > row.generation and not row.erased_ns  # what is erased is never restored
-        new_life = facts.lease > row.deleted_lease or later
-        if not facts.deleted and new_life:
-            return False
-        lease = max(facts.lease, row.deleted_lease)
-        if row.erased_ns:
-            stored = await self._store_empty(document_id, head, facts, row, lease)
-        else:
-            facts = replace(
-                facts,
-                generation=row.generation,
-                deleted_ns=row.deleted_ns,
-                deleted_by=row.deleted_lease,
-                lease=lease,
-            )
-            stored = await self._store_tombstone(document_id, head, facts)
-        if stored:
-            self._found.tombstones += 1
-            log.warning("a lost tombstone is stored again", document=document_id, generation=row.generation)
-        return True
 
-    async def _store_empty(
-        self,
-        document_id: str,
-        head: SnapshotHead | None,
-        facts: SnapshotMetadata,
-        row: JournalledDocument,
-        lease: int,
-    ) -> bool:
-        """Bury what was erased: nothing of it stays, neither in the bucket nor in the WAL."""
-        context, subject = self._context, subjects.wal(document_id)
-        facts = SnapshotMetadata(
-            lease=lease,
-            generation=max(facts.generation, row.generation),
-            deleted_ns=row.deleted_ns,
-            deleted_by=row.deleted_lease,
-            erased_ns=row.erased_ns,
-            past=facts.past,
-            past_ns=facts.past_ns,
-        )
-        newest = await context.wal.last(subject)
-        revision = 0 if head is None else head.revision
-        try:
-            await context.snapshots.put(document_id, b"", facts.render(), expected_revision=revision)
-        except (WrongLastSequence, OutcomeUnknown) as error:
-            log.info("another was first", document=document_id, problem=str(error))
-            return False
-        if head is not None:
-            await context.snapshots.discard(head)
-        if newest is not None:
-            await context.wal.purge(subject, before=newest.sequence + 1)
-        return True
-
-    async def _store_facts(
-        self, document_id: str, head: SnapshotHead | None, facts: SnapshotMetadata
-    ) -> bool:
-        try:
-            await self._context.snapshots.put_facts(head, document_id, facts.render())
-        except (WrongLastSequence, OutcomeUnknown) as error:
-            log.info("another was first", document=document_id, problem=str(error))
-            return False
-        return True
-
-    async def _store_tombstone(
-        self, document_id: str, head: SnapshotHead | None, facts: SnapshotMetadata
-    ) -> bool:
-        """Bury it with what the WAL holds from before its deletion: a restore brings that back, too."""
-        try:
-            loaded = await self.load(document_id, until_ns=facts.deleted_ns)
-        except (DocumentLoadFailed, CrdtError, SnapshotDamaged) as error:  # the deletion holds all the same
-            log.warning("a tombstone is stored without content", document=document_id, problem=str(error))
-            return await self._store_facts(document_id, head, facts)
-        replica, follower = loaded.intake.replica, loaded.follower
-        if loaded.facts.deleted or not follower.taken:
-            return await self._store_facts(document_id, head, facts)
-        facts = replace(
-            facts,
-            position=loaded.intake.head,
-            frontiers=replica.frontiers(),
-            trim=replica.trimmed(),
-            cutoff=follower.position,
-        )
-        revision = 0 if head is None else head.revision
-        try:
-            await self._context.snapshots.put(
-                document_id, replica.snapshot(), facts.render(), expected_revision=revision
-            )
-        except (WrongLastSequence, OutcomeUnknown) as error:
-            log.info("another was first", document=document_id, problem=str(error))
-            return False
-        return True
-
-
-def keeps_content(row: JournalledDocument, facts: SnapshotMetadata, size: int) -> bool:
-    """Whether a tombstone of an erased document still has what was erased; not one of a later life."""
-    erased = bool(row.erased_ns and row.deleted_ns)
-    return erased and facts.deleted_ns <= row.erased_ns and (bool(size) or not facts.erased_ns)
-
-
-def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:
-    """What a base holds as an update of the document; None: the document lacks what the base trimmed."""
-    content = base.content
-    if below.shallow:
-        vector = document.version().vector
-        if not below.can_serve_since(vector):
-            return None
-        content = below.updates_since(vector)
-    bytes_digest = digest(content)
-    name = f"base-{bytes_digest}"
-    return UpdateRecord(
-        base.epoch, base.sequence, name, bytes_digest, base.lease, base.generation, (), content
-    )
-
-
-def _fits(document: crdt.Replica, update: UpdateRecord) -> bool:
-    """Whether the document's owner would take it as one update."""
-    return len(update.payload) <= UPDATE_BYTES_MAX and document.takes(update.payload)
-
-
-def _merged(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> bytes | None:
-    """A snapshot of the base with everything that the document holds; None if it cannot be both.
-
-    What stands in the document's place must include what stood there: messages that it covers may be
-    purged, so nothing else in NATS may have them.
-    """
-    vector = document.version().vector
-    if below.includes(vector):
-        return base.content
-    try:
-        if not isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied):
-            return None
-        content = below.snapshot()
-        stored = crdt.Replica.from_snapshot(content, lazy=True)
-    except CrdtError:
-        return None
-    both = stored.includes(vector) and stored.includes(base.vector)
-    return content if both else None
+def _is_content(record: DocumentRecord, row: JournalledDocument) -> bool:
+    return isinstance(record, UpdateRecord | BaseRecord) and row.incarnation.has(record.term)
 
 
 def _refusal(effects: Sequence[Effect], log_id: str) -> RefusedUpdate | None:
@@ -619,8 +471,15 @@ def _refusal(effects: Sequence[Effect], log_id: str) -> RefusedUpdate | None:
     return None
 
 
+async def _payloads(entries: Sequence[ScannedRecord]) -> AsyncIterator[StoredMessage]:
+    """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
+    for number, entry in enumerate(entries):
+        data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
+        yield StoredMessage("", number, entry.time_ns, data)
+
+
 def covered(entry: ScannedRecord, have: Ends) -> bool:
-    """Whether a document that reaches so far includes all that the record holds."""
+    """Return True if a document with these ends includes everything in the record."""
     match entry.record:
         case UpdateRecord(spans=spans) if spans:
             return all(have.get(peer, 0) >= end for peer, _, end in spans)
@@ -630,10 +489,3 @@ def covered(entry: ScannedRecord, have: Ends) -> bool:
             return False
         case _:
             return True
-
-
-async def _payloads(entries: Sequence[ScannedRecord]) -> AsyncIterator[StoredMessage]:
-    """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
-    for number, entry in enumerate(entries):
-        data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
-        yield StoredMessage("", number, entry.time_ns, data)

@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from lorogo_log import LogError
+from lorogo_protocol.journal.incarnation import Ends, includes
 from lorogo_server.context import ServerContext
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.journal_scan import JournalFolder, ScannedRecord
+from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair, RepairOutcome, covered
-from lorogo_server.recovery.reconcile_table import Ends, JournalledDocument, includes
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)

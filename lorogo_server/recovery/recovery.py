@@ -113,7 +113,7 @@ class DocumentRecovery:
 
     async def start(self) -> None:
         """Listen, compare the streams with what we knew, and ask who is there. Raises TransportError."""
-        self._siblings = await asyncio.to_thread(self._reconciler.sibling_journals)
+        self._siblings = await asyncio.to_thread(self._reconciler.journals.sibling_journals)
         bus = self._context.transport.bus
         self._inbox = await bus.subscribe(bus.new_inbox(), self._on_answer)
         self._subscriptions = [self._inbox]
@@ -130,7 +130,7 @@ class DocumentRecovery:
     @property
     def _own(self) -> tuple[str, ...]:
         """Journals that this server reads, also without a record: servers wait only for what they know."""
-        return (*self._reconciler.own_journals(), *self._siblings)
+        return (*self._reconciler.journals.own_journals(), *self._siblings)
 
     def lost_connection(self) -> None:
         """The streams may be others when it is back."""
@@ -411,7 +411,7 @@ class DocumentRecovery:
 
     async def _brought(self, doubt: str, document_id: str) -> ReconcileOutcome:
         await self.check()
-        await self._reconciler.read_for(doubt)
+        await self._reconciler.journals.read_for(doubt)
         return await self._reconciler.bring_back(document_id)
 
     async def _say(self, answer: RecoveryAnswer, reply: str) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed
+from lorogo_protocol.journal.incarnation import DocumentTerms, Tombstone
 from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
     ErasedRecord,
     MalformedRecord,
-    RestoredRecord,
     UpdateRecord,
 )
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica
@@ -29,7 +29,6 @@ TRIMMED = "it builds on history that was trimmed, and no journal here has it"
 NO_BASE = "the snapshot that the document was loaded from is not here: it is in the journal of another server"
 UNREADABLE = "it is no record of a journal"
 DAMAGED = "its bytes do not match its digest"
-_ANY_TIME = 1 << 62  # a base is dated by whoever loaded it, not by NATS: its lease tells
 _STARTS_MAX = 4  # shallow bases that are tried as the beginning
 
 Fetch = Callable[[int], DocumentRecord | None]  # the record at a place; None: of a kind that we do not know
@@ -46,100 +45,85 @@ class Item:
 
 @dataclass(slots=True)
 class Gathered:
-    """Everything that the journals say of one document; bytes are fetched when they are needed."""
+    """All records of one document; bytes are fetched when they are needed."""
 
     contents: list[Item] = field(default_factory=list)  # updates once each, and bases with content
     vectors: list[bytes] = field(default_factory=list)  # of every base: the document must include them
     updates: int = 0
     repeated: int = 0
     later: int = 0  # records after the wanted time
-    generation: int = 0
     epoch: int = 0
-    deletions: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> when, by which lease
-    past: tuple[int, int] = (0, 0)  # what was written up to that lease, or time, is a former life's
-    erased_ns: int = 0
+    terms: DocumentTerms = field(default_factory=DocumentTerms)
     left: Counter[str] = field(default_factory=Counter)
 
     @property
-    def deleted_ns(self) -> int:
-        """When its newest generation was deleted; 0 if it was not."""
-        return self.deletions.get(self.generation, (0, 0))[0]
+    def tombstone(self) -> Tombstone | None:
+        """The deletion of the document; None: it lives."""
+        incarnation = self.terms.incarnation()
+        return self.terms.tombstones[incarnation.tombstone] if incarnation.deleted else None
 
     @property
-    def deleted_by(self) -> int:
-        """The lease of whoever deleted it then: a server whose journal has a later life contradicts it."""
-        return self.deletions.get(self.generation, (0, 0))[1]
+    def deleted_ns(self) -> int:
+        """Time of the deletion; 0: the document lives."""
+        return 0 if self.tombstone is None else self.tombstone.deleted_ns
+
+    @property
+    def erased_ns(self) -> int:
+        """Time of the erasure; 0: the document lives, or is only deleted."""
+        return 0 if self.tombstone is None else self.tombstone.erased_ns
 
 
 def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None = None) -> Gathered:
-    """Look at every record once: `places` are (time, place). Records after `at_ns` count only as erasures.
+    """Read every record once: `places` are (time, place). Of records after `at_ns` only erasures count.
 
-    Of an update that is there more than once the oldest record dates it: one that was brought back from a
-    journal was stored anew.
+    The oldest record of an update dates it: recovery publishes updates again, which dates them anew.
     """
     found = Gathered()
-    updates: dict[tuple[str, str], int] = {}  # and the place of each
-    latest: dict[int, tuple[int, int]] = {}  # of each content: lease and time of its last record
-    damaged: set[tuple[str, str]] = set()
-    bases: dict[str, int] = {}  # by digest, the place of each
-    vectors: dict[bytes, int] = {}  # of bases, with the highest lease of each
+    terms = found.terms
+    places_of: dict[tuple[str, ...], int] = {}  # by identity of the content
+    terms_of: dict[int, set[str]] = {}  # by place
+    damaged: set[tuple[str, ...]] = set()
+    vectors: dict[bytes, set[str]] = {}  # of bases, and the terms that loaded them
     for time_ns, place in sorted(places):
         try:
             record = fetch(place)
         except MalformedRecord as error:
             found.left[f"{UNREADABLE}: {error}"] += 1
             continue
-        match record:
-            case ErasedRecord(erased_ns):
-                found.erased_ns = max(found.erased_ns, erased_ns)
-                continue
-            case UpdateRecord() | BaseRecord():
-                found.epoch = max(found.epoch, record.epoch)
-            case _:
-                pass
-        if at_ns is not None and time_ns > at_ns:
-            found.later += 1
+        if record is None:
             continue
+        if isinstance(record, UpdateRecord | BaseRecord):
+            found.epoch = max(found.epoch, record.epoch)
+        if at_ns is not None and time_ns > at_ns and not isinstance(record, ErasedRecord):
+            found.later += 1
+            if isinstance(record, DeletedRecord):
+                terms.undo((record.tombstone,))  # else a server would delete what is restored
+            continue
+        terms.add(record)
         match record:
             case UpdateRecord():
-                found.generation = max(found.generation, record.generation)
-                identity = (record.log_id, record.digest)
-                if identity in updates:
-                    found.repeated += 1
-                    latest[updates[identity]] = (record.lease, time_ns)
-                elif digest(record.payload) != record.digest:
-                    damaged.add(identity)  # another journal may have it whole
-                else:
-                    updates[identity] = place
-                    latest[place] = (record.lease, time_ns)
-                    found.updates += 1
-                    found.contents.append(Item(time_ns, place))
+                identity: tuple[str, ...] = (record.log_id, record.digest)
+                is_base = False
             case BaseRecord():
-                found.generation = max(found.generation, record.generation)
-                vectors[record.vector] = max(record.lease, vectors.get(record.vector, 0))
-                if record.snapshot_digest in bases:
-                    latest[bases[record.snapshot_digest]] = (record.lease, _ANY_TIME)
-                elif digest(record.content) == record.snapshot_digest:
-                    bases[record.snapshot_digest] = place
-                    latest[place] = (record.lease, _ANY_TIME)
-                    found.contents.append(Item(time_ns, place, is_base=True))
-            case DeletedRecord(lease, generation, deleted_ns):
-                found.generation = max(found.generation, generation)
-                death = (deleted_ns, lease)
-                found.deletions[generation] = max(death, found.deletions.get(generation, (0, 0)))
-            case RestoredRecord(_, generation, past, past_ns):
-                found.generation = max(found.generation, generation)
-                found.past = max(found.past, (past, past_ns))
-            case None:
-                pass
-    if lost := len(damaged - updates.keys()):
+                vectors.setdefault(record.vector, set()).add(record.term)
+                identity, is_base = (record.snapshot_digest,), True
+            case _:
+                continue
+        if identity in places_of:
+            found.repeated += not is_base
+            terms_of[places_of[identity]].add(record.term)
+        elif digest(content(record)) == identity[-1]:
+            places_of[identity] = place
+            terms_of[place] = {record.term}
+            found.updates += not is_base
+            found.contents.append(Item(time_ns, place, is_base=is_base))
+        elif not is_base:
+            damaged.add(identity)  # another journal may have it whole
+    if lost := len(damaged - places_of.keys()):
         found.left[DAMAGED] += lost
-    past, past_ns = found.past
-    if past:
-        vectors = {vector: lease for vector, lease in vectors.items() if lease > past}
-        alive = {place for place, (lease, time_ns) in latest.items() if lease > past and time_ns > past_ns}
-        found.contents = [item for item in found.contents if item.place in alive]
-    found.vectors = sorted(vectors)
+    has = terms.incarnation().has
+    found.vectors = sorted(vector for vector, of in vectors.items() if any(map(has, of)))
+    found.contents = [item for item in found.contents if any(map(has, terms_of[item.place]))]
     found.contents.sort(key=lambda item: (item.time_ns, not item.is_base, item.place))
     return found
 

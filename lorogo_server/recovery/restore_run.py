@@ -19,6 +19,7 @@ import xxhash
 
 from lorogo_protocol import ids
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError
+from lorogo_protocol.journal.incarnation import lineage
 from lorogo_protocol.journal.records import ANSWERS_KEY
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Replica
@@ -353,14 +354,20 @@ class _Storing:
         """Store the snapshot, if nothing is there."""
         outcome, found, rebuilt = document.outcome, document.found, document.rebuilt
         target = outcome.stored_as
-        facts = SnapshotMetadata(
-            generation=0 if wanted.to else found.generation,
-            deleted_ns=found.erased_ns or (0 if wanted.to else found.deleted_ns),
-            deleted_by=0 if wanted.to else found.deleted_by,
-            erased_ns=found.erased_ns,
-            past=0 if wanted.to else found.past[0],
-            past_ns=0 if wanted.to else found.past[1],
-        )
+        facts, stone = SnapshotMetadata(), found.tombstone
+        if not wanted.to:
+            terms = found.terms
+            facts = replace(facts, generation=terms.generation, undone=lineage(*sorted(terms.undone)))
+            if stone is not None:
+                facts = replace(
+                    facts,
+                    tombstone=terms.incarnation().tombstone,
+                    ended=lineage(*sorted(stone.ends)),
+                    lease=stone.lease,
+                    ended_ns=stone.deleted_ns,
+                    deleted_ns=found.erased_ns or stone.deleted_ns,
+                    erased_ns=found.erased_ns,
+                )
         try:
             if await self._there(target):
                 outcome.state = THERE

@@ -23,6 +23,7 @@ from lorogo_protocol.messages.wire import WIRE, later
 from lorogo_protocol.status import Down, Failed
 from lorogo_server.compaction import compaction, deletion
 from lorogo_server.compaction.compaction import CompactionFailed
+from lorogo_server.document.document_journal import new_term
 from lorogo_server.document.document_state import Phase
 from lorogo_server.document.host import Host
 from lorogo_server.journal.disk_journal import JournalStopped
@@ -257,13 +258,13 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
-    # The token marks a new incarnation: a journal may have a tombstone of this id that NATS lost.
-    facts = SnapshotMetadata(frontiers=frontiers, lease=host.lease.token)
+    # A journal may have a tombstone of this id that NATS lost: the new term is not ended by it.
+    facts = SnapshotMetadata(frontiers=frontiers, lease=host.lease.token, term=new_term(context))
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id") from None
-    await host.journal.forked(target, data, frontiers, host.epoch)
+    await host.journal.forked(target, data, frontiers, host.epoch, facts)
     return {"document": target}
 
 

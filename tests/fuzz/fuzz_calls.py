@@ -68,8 +68,8 @@ def seeds() -> Iterable[bytes]:
     ask = pages.PageRequest("abc", "1:2:3", pages.FeedStart(1, 2, 3), frozenset({"doc"}), 100, 1.5)
     entries = (
         pages.PageEntry(1, 2, "doc", UpdateRecord(1, 2, "log", "3", 4, 5, ((1, 0, 2),), b"bytes")),
-        pages.PageEntry(2, 3, "doc", DeletedRecord(1, 2, 3)),
-        pages.PageEntry(3, 4, "doc", ErasedRecord(1)),
+        pages.PageEntry(2, 3, "doc", DeletedRecord("tombstone", (), 1, 2, 3)),
+        pages.PageEntry(3, 4, "doc", ErasedRecord("erasure", (), 0, 0, 1)),
     )
     yield b"\0" + calls.encode(ask.body())
     yield b"\0" + calls.encode(pages.encode(pages.FeedPage(entries, "next", end=True)))

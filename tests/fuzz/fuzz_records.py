@@ -68,9 +68,9 @@ def seeds() -> Iterable[bytes]:
     for record in (
         records.UpdateRecord(1, 2, "log", "3", 4, 5, ((7, 0, 2),), b"bytes"),
         records.BaseRecord(1, 2, 3, 4, "5", b"v", b"f", b"content"),
-        records.DeletedRecord(1, 2, 3),
-        records.RestoredRecord(1, 2),
-        records.ErasedRecord(1, 2, 3),
+        records.DeletedRecord("tombstone", (), 1, 2, 3),
+        records.TermRecord("restored", (), records.TermKind.RESTORED, ("tombstone",), 1, 2),
+        records.ErasedRecord("erasure", (), 2, 3, 1),
         records.AnswersRecord("server", 1, 2, 3, (1, 2), {"too-large": 2}),
     ):
         yield b"\x01\0" + msgpack.packb(records.encode(record), use_bin_type=True)

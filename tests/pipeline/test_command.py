@@ -144,7 +144,7 @@ def test_a_night_does_everything_and_goes_on_behind_damage(
     assert "doc-0001" in out.read_text(encoding="utf-8")
 
     with Journal(copy) as more:
-        more.record("doc-0001", ErasedRecord(1), START + 300 * SECOND)
+        more.record("doc-0001", ErasedRecord("erasure", (), 0, 0, 1), START + 300 * SECOND)
     segment = min(copy.glob("*.seg"))
     segment.write_bytes(segment.read_bytes()[:600] + b"damage" + segment.read_bytes()[606:])
     shutil.rmtree(lake)

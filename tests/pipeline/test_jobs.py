@@ -95,7 +95,7 @@ async def test_an_audit_finds_a_document_that_should_be_nowhere(
         await write(client, "two", "abc ")
 
     def erased(document_id: str, record: Record) -> Record:
-        return ErasedRecord(1) if document_id == "two" else record
+        return ErasedRecord("erasure", (), 0, 0, 1) if document_id == "two" else record
 
     journals = copied(data, tmp_path / "erased", erased)
     found = await asyncio.to_thread(run_audit, spark, [str(journals)], url)

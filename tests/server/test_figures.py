@@ -106,7 +106,7 @@ SERVER: Mapping[str, str] = {
     "reconcile_unread": (
         "server/recovery/test_reconcile.py::test_a_document_that_cannot_be_read_keeps_nobody_waiting"
     ),
-    "reconcile_mending": (
+    "reconcile_unsettled": (
         "server/recovery/test_reconcile.py::test_what_memory_lacks_is_brought_back_after_memory_was_stored"
     ),
     "journals_damaged": (

@@ -192,7 +192,7 @@ def test_platter() -> None:
                 journal,
                 UpdateRecord(1, 1, "a", digest(update), 1, 0, crdt.spans(update), update),
                 BaseRecord(1, 2, 1, 0, "d", vector, b"", b""),
-                DeletedRecord(1, 0, 9),
+                DeletedRecord("tombstone", (), 1, 0, 9),
             )
             kept = platter.of(DOCUMENT)
             assert kept.ends == dict(crdt.counters(vector))

@@ -254,7 +254,7 @@ class World:
                 words.append(f"{machine.name} reconciles")
             elif stats["reconcile_unread"] or stats["reconcile_waiting"]:
                 words.append(f"{machine.name} has documents that it could not reconcile")
-            elif stats["reconcile_mending"]:
+            elif stats["reconcile_unsettled"]:
                 words.append(f"{machine.name} restores documents")
             words += [
                 f"{name} must be stored"

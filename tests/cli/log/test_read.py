@@ -58,7 +58,7 @@ def test_answers_of_a_server_can_be_read(tmp_path: Path, cli: Cli) -> None:
     """In a journal they stand under a key of their own, in words, for every command that shows records."""
     record = AnswersRecord("server-1", START, START + SECOND, 3, (0, 1, 2), {"deleted": 4})
     with BlockingLog(tmp_path / "log") as log:
-        log.append(records.encode(DeletedRecord(1, 0, START)), key=b"doc", ts=START)
+        log.append(records.encode(DeletedRecord("tombstone", (), 1, 0, START)), key=b"doc", ts=START)
         log.append(records.encode(record), key=records.ANSWERS_KEY, ts=record.until_ns)
     value = ["s", 1, "server-1", START, START + SECOND, 3, [0, 1, 2], {"deleted": 4}]
     both = cli.lines("dump", tmp_path / "log")

@@ -13,9 +13,9 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
-    RestoredRecord,
     UpdateRecord,
 )
+from tests.journals import restored_record
 
 Change = tuple[int, int]  # peer, counter
 
@@ -229,11 +229,11 @@ class World:
             doc.made = {}
             for peer, at in doc.snapshot:
                 doc.made[peer] = max(doc.made.get(peer, 0), at + 1)
-            record = DeletedRecord(owner.lease, doc.generation, self.sequence)
+            record = DeletedRecord("tombstone", (), owner.lease, doc.generation, self.sequence)
             self.markers[document].append(f"deleted {doc.generation}")
         else:
             doc.deleted, doc.generation = False, doc.generation + 1
-            record = RestoredRecord(owner.lease, doc.generation)
+            record = restored_record(owner.lease, doc.generation)
             self.markers[document].append(f"restored {doc.generation}")
         while doc.purged < owner.read:
             doc.wal.pop(0)

@@ -20,10 +20,10 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
-    RestoredRecord,
     UpdateRecord,
 )
 from tests.client.feed.model import World
+from tests.journals import restored_record
 
 DOCUMENTS = st.sampled_from(["d0", "d1"])
 SERVERS = st.sampled_from(["s0", "s1", "s2"])
@@ -401,10 +401,10 @@ def test_what_a_late_owner_accepted_of_a_deleted_document_is_passed_over() -> No
     """Deleted, restored and erased are each told once, whoever's journal has them."""
     merge = FeedMerge(FeedMemory())
     told = (
-        PageEntry(0, 0, "x", DeletedRecord(2, 0, 5)),
+        PageEntry(0, 0, "x", DeletedRecord("tombstone", (), 2, 0, 5)),
         update(1, "x", 1, 0),
-        PageEntry(2, 0, "x", RestoredRecord(3, 1)),
-        PageEntry(3, 0, "x", ErasedRecord(9)),
+        PageEntry(2, 0, "x", restored_record(3, 1)),
+        PageEntry(3, 0, "x", ErasedRecord("erasure", (), 0, 0, 9)),
     )
     merge.add("a", FeedPage(told, "4:0:0", True), 0)
     merge.add("b", FeedPage(told, "4:0:0", True), 0)
@@ -414,10 +414,18 @@ def test_what_a_late_owner_accepted_of_a_deleted_document_is_passed_over() -> No
 def test_a_restoration_waits_for_the_deletion_in_another_journal() -> None:
     """What came before it may be there as well: it is given first."""
     merge = FeedMerge(FeedMemory())
-    merge.add("b", FeedPage((PageEntry(0, 0, "x", RestoredRecord(2, 1)),), "1:0:0", True), 0)
+    merge.add(
+        "b",
+        FeedPage(
+            (PageEntry(0, 0, "x", restored_record(2, 1)),),
+            "1:0:0",
+            True,
+        ),
+        0,
+    )
     assert taken(merge) == []
     merge.searched = merge.barrier
-    before = (update(0, "x", 1, 0), PageEntry(1, 0, "x", DeletedRecord(1, 0, 5)))
+    before = (update(0, "x", 1, 0), PageEntry(1, 0, "x", DeletedRecord("tombstone", (), 1, 0, 5)))
     merge.add("a", FeedPage(before, "2:0:0", True), merge.barrier)
     assert taken(merge) == ["x-0", "Deleted x", "Restored x"]
 

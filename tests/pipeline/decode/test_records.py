@@ -23,10 +23,10 @@ from lorogo_protocol.journal.records import (
     ErasedRecord,
     MalformedRecord,
     Record,
-    RestoredRecord,
     UpdateRecord,
 )
 from lorogo_protocol.messages.digest import digest
+from tests.journals import restored_record
 from tests.pipeline.journals import SECOND, START, Journal, session, with_payload
 
 PAYLOAD = b"bytes of an update"
@@ -111,9 +111,9 @@ def test_a_base() -> None:
 @pytest.mark.parametrize(
     ("record", "kind"),
     [
-        (DeletedRecord(5, 1, START), "deleted"),
-        (RestoredRecord(5, 2), "restored"),
-        (ErasedRecord(START, 5, 2), "erased"),
+        (DeletedRecord("tombstone", (), 5, 1, START), "deleted"),
+        (restored_record(5, 2), "restored"),
+        (ErasedRecord("erasure", (), 5, 2, START), "erased"),
     ],
 )
 def test_what_befell_a_document(record: Record, kind: str) -> None:
@@ -188,7 +188,7 @@ def test_numbers_that_no_table_holds() -> None:
         replace(GOOD, generation=huge),
         replace(GOOD, spans=((1, 0, huge),)),
         BaseRecord(huge, 2, 3, 4, "d", b"", b"", b""),
-        DeletedRecord(huge, 0, 0),
+        DeletedRecord("tombstone", (), huge, 0, 0),
         AnswersRecord("server", 0, 1, huge, (huge,), {}),
         AnswersRecord("server", 0, 1, 0, (), {"busy": huge}),
         AnswersRecord("server", 0, huge, 0, (), {}),

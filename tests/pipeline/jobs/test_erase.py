@@ -14,7 +14,8 @@ from lorogo_pipeline.jobs.erase import TABLES
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.tables.files import LakeFiles
 from lorogo_protocol.errors import InvalidDocumentId
-from lorogo_protocol.journal.records import ErasedRecord, RestoredRecord
+from lorogo_protocol.journal.records import ErasedRecord
+from tests.journals import restored_record
 from tests.pipeline.journals import SECOND, START, Journal, journal, session
 from tests.pipeline.lakes import on_workers, rows_of, tables_of
 
@@ -30,7 +31,11 @@ def pipeline(spark: "SparkSession", tmp_path: Path) -> Pipeline:
     journal(tmp_path / "journal", session(3, 60))
     with Journal(tmp_path / "journal") as path:
         for number in range(3):
-            path.record(f"doc-000{number}", RestoredRecord(1, 1), START - SECOND)
+            path.record(
+                f"doc-000{number}",
+                restored_record(1, 1),
+                START - SECOND,
+            )
     made = build(spark, Settings(str(tmp_path / "lake"), (str(tmp_path / "journal"),), buckets=2))
     made.ingest()
     made.materialise()
@@ -100,7 +105,7 @@ def test_it_does_not_come_back(pipeline: Pipeline, tmp_path: Path) -> None:
 def test_what_the_journals_call_erased(pipeline: Pipeline, tmp_path: Path) -> None:
     """An erasure in a journal needs no name in the command: states of past times are erased too."""
     with Journal(tmp_path / "journal") as path:
-        path.record(GONE, ErasedRecord(START, 1, 0), START + 99 * SECOND)
+        path.record(GONE, ErasedRecord("erasure", (), 1, 0, START), START + 99 * SECOND)
     pipeline.ingest()
     assert rows_about(pipeline.settings.lake, GONE)["documents"] == 2, "until then they are in older files"
     done = pipeline.erase()

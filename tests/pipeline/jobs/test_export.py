@@ -30,7 +30,7 @@ def pipeline(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) ->
     _, (first, _, third) = typed("a", "b", "c")
     with Journal(folder / "journal") as path:
         path.add(*UPDATES, first, third)
-        path.record("doc-0003", DeletedRecord(1, 0, START), START + 99 * SECOND)
+        path.record("doc-0003", DeletedRecord("tombstone", (), 1, 0, START), START + 99 * SECOND)
     found = build(spark, Settings(str(folder / "lake"), (str(folder / "journal"),), buckets=2))
     found.ingest()
     found.materialise()

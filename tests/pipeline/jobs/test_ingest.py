@@ -26,9 +26,9 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
-    RestoredRecord,
 )
 from lorogo_server.recovery.restore_sources import NoSource
+from tests.journals import restored_record
 from tests.pipeline.decode.test_segments import flip, segments
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload
 from tests.pipeline.lakes import files_of, on_workers, rows_of, tables_of
@@ -64,9 +64,13 @@ def with_events(path: Path, updates: list[Made]) -> Path:
     with Journal(path) as made_:
         made_.add(*updates[: len(updates) // 2])
         made_.record("doc-0000", BaseRecord(1, 0, 1, 0, "77", b"v", b"f", b""), START)
-        made_.record("doc-0001", DeletedRecord(1, 0, START + SECOND), START + SECOND)
+        made_.record("doc-0001", DeletedRecord("tombstone", (), 1, 0, START + SECOND), START + SECOND)
         made_.seal()
-        made_.record("doc-0001", RestoredRecord(1, 1), START + 2 * SECOND)
+        made_.record(
+            "doc-0001",
+            restored_record(1, 1),
+            START + 2 * SECOND,
+        )
         answers = AnswersRecord("server", START, START + 60 * SECOND, 2, (0, 2), {"busy": 1})
         made_.record("-answers", answers, START)
         made_.raw(b"doc-0002", b"\xc1", START)
@@ -326,8 +330,8 @@ def test_erased_documents_never_come(ingest: Ingest, tmp_path: Path, when: str) 
     updates = session(3, 60)
     journal(tmp_path / "journal", updates)
     with Journal(tmp_path / "other") as path:
-        path.record("doc-0001", ErasedRecord(START, 1, 0), START)
-        path.record("doc-0001", DeletedRecord(1, 0, START), START)
+        path.record("doc-0001", ErasedRecord("erasure", (), 1, 0, START), START)
+        path.record("doc-0001", DeletedRecord("tombstone", (), 1, 0, START), START)
     mine = sum(one.document_id == "doc-0001" for one in updates)
     order = {
         "before": [[tmp_path / "other"], [tmp_path / "journal"]],

@@ -219,8 +219,8 @@ def test_deleted_and_erased(spark: "SparkSession", tmp_path: Path) -> None:
     pipeline = lake_of(spark, tmp_path, updates)
     pipeline.materialise()
     with Journal(tmp_path / "journal") as path:
-        path.record("doc-0000", DeletedRecord(1, 0, START), START + 99 * SECOND)
-        path.record("doc-0001", ErasedRecord(START, 1, 0), START + 99 * SECOND)
+        path.record("doc-0000", DeletedRecord("tombstone", (), 1, 0, START), START + 99 * SECOND)
+        path.record("doc-0001", ErasedRecord("erasure", (), 1, 0, START), START + 99 * SECOND)
     pipeline.ingest()
     done = pipeline.materialise()
     assert done.deleted == 1
@@ -241,7 +241,7 @@ def test_the_files_of_a_bucket_are_read_side_by_side(
     pipeline = lake_of(spark, tmp_path, updates[:50], buckets=1)
     with Journal(tmp_path / "journal") as path:
         path.add(*updates[50:])
-        path.record("doc-0003", DeletedRecord(1, 0, START), START + 99 * SECOND)
+        path.record("doc-0003", DeletedRecord("tombstone", (), 1, 0, START), START + 99 * SECOND)
     pipeline.ingest()
     lake = pipeline.lake()
     inputs = [lake.table(name).list() for name in ("updates", "events")]

@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for at in range(start, start + 30, 5):
                 made.add(*UPDATES[at : at + 5])
             made.seal()
-        made.record("doc-0000", ErasedRecord(START, 1, 0), START + 200 * SECOND)
+        made.record("doc-0000", ErasedRecord("erasure", (), 1, 0, START), START + 200 * SECOND)
         made.record("-answers", AnswersRecord("s", START, START, 0, (), {}), START + 201 * SECOND)
         made.raw(b"doc-0001", b"\xc1", START + 202 * SECOND)
     return path

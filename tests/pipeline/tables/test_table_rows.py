@@ -20,9 +20,9 @@ from lorogo_protocol.journal.records import (
     DeletedRecord,
     ErasedRecord,
     Record,
-    RestoredRecord,
 )
 from lorogo_protocol.messages.digest import digest
+from tests.journals import restored_record
 from tests.pipeline.decode.test_records import batch_of
 from tests.pipeline.journals import SECOND, START, Author, made, session
 
@@ -41,9 +41,9 @@ def test_each_record_goes_into_its_table() -> None:
     rows = table_rows(
         ("a", update),
         ("b", BaseRecord(1, 1, 1, 0, digest(b"s"), b"v", b"f", b"s")),
-        ("c", DeletedRecord(1, 0, START)),
-        ("c", RestoredRecord(1, 1)),
-        ("d", ErasedRecord(START)),
+        ("c", DeletedRecord("tombstone", (), 1, 0, START)),
+        ("c", restored_record(1, 1)),
+        ("d", ErasedRecord("erasure", (), 0, 0, START)),
         ("-answers", AnswersRecord("server", START, START + SECOND, 0, (), {})),
     )
     assert {name: batch.num_rows for name, batch in rows.items()} == {"updates": 1, "events": 4, "answers": 1}

@@ -14,12 +14,13 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
-    RestoredRecord,
     UpdateRecord,
 )
 from lorogo_protocol.messages.calls import Refused
+from tests.journals import restored_record
 
 NUMBERS = st.integers(0, 2**63)
+IDS = st.lists(st.text("abc", min_size=1)).map(tuple)
 RECORDS = st.one_of(
     st.builds(
         UpdateRecord,
@@ -31,13 +32,23 @@ RECORDS = st.one_of(
         NUMBERS,
         st.just(((1, 0, 3),)),
         st.binary(),
+        st.text(),
     ),
     st.builds(
-        BaseRecord, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.text(), st.binary(), st.binary(), st.just(b"")
+        BaseRecord,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        st.text(),
+        st.binary(),
+        st.binary(),
+        st.just(b""),
+        st.text(),
     ),
-    st.builds(DeletedRecord, NUMBERS, NUMBERS, NUMBERS),
-    st.builds(RestoredRecord, NUMBERS, NUMBERS),
-    st.builds(ErasedRecord, NUMBERS),
+    st.builds(DeletedRecord, st.text(), IDS, NUMBERS, NUMBERS, NUMBERS, st.binary()),
+    st.builds(TermRecord, st.text(), IDS, st.sampled_from(TermKind), IDS, NUMBERS, NUMBERS),
+    st.builds(ErasedRecord, st.text(), IDS, NUMBERS, NUMBERS, NUMBERS, st.binary()),
 )
 ENTRIES = st.lists(st.builds(PageEntry, NUMBERS, NUMBERS, st.text("abc"), RECORDS)).map(tuple)
 
@@ -106,9 +117,9 @@ def test_a_question_without_sense_is_refused(body: dict[str, Any]) -> None:
         msgpack.packb(3),
         msgpack.packb([3]),
         msgpack.packb([[1, 2, "d"]]),
-        msgpack.packb([["1", 2, "d", ["r", 1, 1, 1, 0, 0]]]),
-        msgpack.packb([[1, 2, 3, ["r", 1, 1, 1, 0, 0]]]),
-        msgpack.packb([[1, 2, "d", ["r", 1, 1]]]),
+        msgpack.packb([["1", 2, "d", ["r", 1, 1, 1]]]),
+        msgpack.packb([[1, 2, 3, ["d", 2, "t", [], 1, 1, 1, b""]]]),
+        msgpack.packb([[1, 2, "d", ["d", 2, "t", [], 1, 1]]]),
         "text",
     ],
     ids=str,
@@ -123,9 +134,12 @@ def test_a_page_that_is_not_one_is_refused(records: object) -> None:
 
 def test_kinds_of_tomorrow_are_left_out() -> None:
     """A newer server may journal what this reader does not know."""
-    rows = [[1, 2, "d", ["z", 1, "?"]], [2, 2, "d", ["r", 1, 5, 6, 0, 0]]]
+    rows = [
+        [1, 2, "d", ["z", 1, "?"]],
+        [2, 2, "d", ["t", 2, "restored", [], "restored", ["tombstone"], 5, 6]],
+    ]
     page = pages.decode({"records": msgpack.packb(rows), "next": "3:0:0", "end": False})
-    assert [entry.record for entry in page.entries] == [RestoredRecord(5, 6)]
+    assert [entry.record for entry in page.entries] == [restored_record(5, 6)]
 
 
 @pytest.mark.parametrize(
@@ -148,5 +162,5 @@ def test_a_start_wants_what_is_behind_it(
     versions.
     """
     assert start.wants(time_ns, UpdateRecord(epoch, sequence, "x", "1", 1, 0, (), b"")) is wanted
-    assert start.wants(time_ns, DeletedRecord(1, 0, 0)) is (time_ns >= start.time_ns)
+    assert start.wants(time_ns, DeletedRecord("tombstone", (), 1, 0, 0)) is (time_ns >= start.time_ns)
     assert start.wants(time_ns, BaseRecord(1, 1, 1, 0, "", b"", b"", b""))

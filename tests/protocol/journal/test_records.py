@@ -16,7 +16,9 @@ from lorogo_protocol.journal.records import (
     DeletedRecord,
     ErasedRecord,
     MalformedRecord,
-    RestoredRecord,
+    TermKind,
+    TermRecord,
+    UnsupportedRecord,
     UpdateRecord,
 )
 from lorogo_protocol.loro import crdt
@@ -26,6 +28,7 @@ numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=40)
 blobs = st.binary(max_size=60)
 spans = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 1000), st.integers(1001, 2**31 - 1))
+ids = st.lists(st.text(min_size=1, max_size=10), max_size=3).map(tuple)
 latencies = st.lists(st.integers(0, 2**40), max_size=COUNTS_MAX).map(tuple)
 
 
@@ -35,12 +38,21 @@ def answers(server: str, times: list[int], counts: tuple[int, ...], reasons: dic
 
 any_document_record = st.one_of(
     st.builds(
-        UpdateRecord, numbers, numbers, texts, texts, numbers, numbers, st.lists(spans).map(tuple), blobs
+        UpdateRecord,
+        numbers,
+        numbers,
+        texts,
+        texts,
+        numbers,
+        numbers,
+        st.lists(spans).map(tuple),
+        blobs,
+        texts,
     ),
-    st.builds(BaseRecord, numbers, numbers, numbers, numbers, texts, blobs, blobs, blobs),
-    st.builds(DeletedRecord, numbers, numbers, numbers),
-    st.builds(RestoredRecord, numbers, numbers),
-    st.builds(ErasedRecord, numbers, numbers, numbers),
+    st.builds(BaseRecord, numbers, numbers, numbers, numbers, texts, blobs, blobs, blobs, texts),
+    st.builds(TermRecord, texts, ids, st.sampled_from(TermKind), ids, numbers, numbers),
+    st.builds(DeletedRecord, texts, ids, numbers, numbers, numbers, blobs),
+    st.builds(ErasedRecord, texts, ids, numbers, numbers, numbers, blobs),
 )
 any_answers = st.builds(
     answers,
@@ -77,14 +89,20 @@ def test_the_key_of_answers_is_no_document_id() -> None:
         check_document_id(records.ANSWERS_KEY.decode())
 
 
-@pytest.mark.parametrize("value", [["q", 1, 2], ["u", 2, 1], [7, 1], [None, 1]])
+def test_a_record_of_an_unreleased_version_is_refused_with_the_way_out() -> None:
+    """The error names both layouts and how to keep the documents."""
+    with pytest.raises(UnsupportedRecord, match="layout 1.*layout 2.*`lorogo doc export`"):
+        records.decode(["e", 1, 7])
+
+
+@pytest.mark.parametrize("value", [["q", 2, 2], ["u", 3, 1], [7, 2], [None, 2]])
 def test_an_unknown_kind_or_layout_is_skipped(value: object) -> None:
     """A record of a newer version is no error."""
     assert records.decode(value) is None
 
 
-UPDATE = ["u", 1, 1, 2, "id", "7", 3, 0, [[1, 0, 1]], b"x"]
-ANSWERS = ["s", 1, "server", 10, 20, 3, [0, 1, 2], {"deleted": 4}]
+UPDATE = ["u", 2, 1, 2, "id", "7", 3, 0, [[1, 0, 1]], b"x", "term"]
+ANSWERS = ["s", 2, "server", 10, 20, 3, [0, 1, 2], {"deleted": 4}]
 
 
 @pytest.mark.parametrize(
@@ -96,21 +114,23 @@ ANSWERS = ["s", 1, "server", 10, 20, 3, [0, 1, 2], {"deleted": 4}]
         ["u"],
         ["u", 0],
         ["u", "1"],
-        ["u", 1],
+        ["u", 2],
         UPDATE[:-1],
         [*UPDATE[:2], -1, *UPDATE[3:]],
         [*UPDATE[:2], True, *UPDATE[3:]],
         [*UPDATE[:4], 5, *UPDATE[5:]],
-        [*UPDATE[:-1], "text"],
-        [*UPDATE[:8], 5, b""],
-        [*UPDATE[:8], [[1, 0]], b""],
-        [*UPDATE[:8], [[1, 1, 1]], b""],
-        [*UPDATE[:8], [["a", 0, 1]], b""],
-        [*UPDATE[:8], [7], b""],
-        ["b", 1, 1],
-        ["d", 1, 1, 1, "x"],
-        ["r", 1, 1],
-        ["e", 1, None],
+        [*UPDATE[:-1], b"bytes"],
+        [*UPDATE[:8], 5, b"", ""],
+        [*UPDATE[:8], [[1, 0]], b"", ""],
+        [*UPDATE[:8], [[1, 1, 1]], b"", ""],
+        [*UPDATE[:8], [["a", 0, 1]], b"", ""],
+        [*UPDATE[:8], [7], b"", ""],
+        ["b", 2, 1],
+        ["d", 2, "tombstone", [], 1, 1, "x", b""],
+        ["d", 2, "tombstone", [7], 1, 1, 1, b""],
+        ["t", 2, "term", [], "opened", [], 1, 1],
+        ["t", 2, "term", [""], "acquired", [], 1, 1],
+        ["e", 2, None],
         ANSWERS[:-1],
         [*ANSWERS[:2], "no token", *ANSWERS[3:]],
         [*ANSWERS[:2], 7, *ANSWERS[3:]],

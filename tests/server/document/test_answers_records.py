@@ -289,7 +289,7 @@ async def test_no_ack_waits_for_a_record_of_answers_to_be_copied(tmp_path: Path)
     journal = DiskJournal(tmp_path)
     await journal.open()
     record = AnswersRecord("server", 1, 2, 1, (1,), {})
-    deleted = records.DeletedRecord(1, 0, 1)
+    deleted = records.DeletedRecord("tombstone", (), 1, 0, 1)
 
     async def written(put: Callable[[], object]) -> int:
         put()
@@ -492,7 +492,7 @@ async def test_pages_of_the_feed_have_none_and_wake_no_reader(world: World) -> N
 def test_a_page_that_has_one_is_read_without_it() -> None:
     """Also where a server of another version sends it."""
     record = records.encode(AnswersRecord("server", 1, 2, 1, (1,), {}))
-    deleted = pages.PageEntry(7, 3, "doc", records.DeletedRecord(1, 0, 1))
+    deleted = pages.PageEntry(7, 3, "doc", records.DeletedRecord("tombstone", (), 1, 0, 1))
     body = pages.encode(pages.FeedPage((deleted,), "9:0:0", end=True))
     rows = msgpack.unpackb(body["records"])
     body["records"] = msgpack.packb([[6, 2, "-answers", record], *rows], use_bin_type=True)

@@ -22,7 +22,6 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
-    RestoredRecord,
     UpdateRecord,
 )
 from lorogo_protocol.messages import subjects
@@ -42,7 +41,7 @@ from lorogo_server.settings import InvalidSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
-from tests.journals import TestDisk
+from tests.journals import TestDisk, restored_record
 from tests.server.support import QUICK, Probe, Writer, services_of, so, until
 
 DATA = Path("data")
@@ -690,12 +689,12 @@ async def test_partitions_hold_each_document_in_one_place(tmp_path: Path) -> Non
     journal = DiskJournal(tmp_path / "journal", partitions=4)
     await journal.open()
     for number in range(20):
-        await (await journal.put(f"doc-{number}", RestoredRecord(1, number), 0))
+        await (await journal.put(f"doc-{number}", restored_record(1, number), 0))
     places = {journal.partition(f"doc-{number}") for number in range(20)}
     assert len(places) > 1
     await journal.close()
     with pytest.raises(JournalStopped):
-        await journal.put("doc", RestoredRecord(1, 1), 0)
+        await journal.put("doc", restored_record(1, 1), 0)
     count = 0
     for place in sorted(places):
         for batch in Reader.open(tmp_path / "journal" / f"{place:02d}").cursor():

@@ -35,10 +35,12 @@ from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery import reconcile, reconcile_repair
+from lorogo_server.recovery.document_comparison import DocumentComparison, Verdict
+from lorogo_server.recovery.incarnation_store import IncarnationStore
+from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.recovery.reconcile_publish import Publisher
 from lorogo_server.recovery.reconcile_repair import Repair, RepairOutcome
-from lorogo_server.recovery.reconcile_table import JournalledDocument
 from lorogo_server.recovery.recovery import DocumentRecovery
 from lorogo_server.sandbox.decode_sandbox import FORGED, SUSPECTED
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -615,7 +617,7 @@ async def test_what_could_not_be_tried_is_still_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """A document or a journal that cannot be read for a moment is tried again by the next pass."""
-    monkeypatch.setattr(journal_scan, "WINDOW_RECORDS", 3)
+    monkeypatch.setattr(journal_scan, "WINDOW_RECORDS", 4)  # the first portion: the term, three updates
     first = await world.server()
     await world.probe.start("doc")
     await world.write(9)
@@ -735,7 +737,7 @@ async def test_a_tombstone_that_cannot_be_stored_keeps_nobody_waiting(
         raise TransportError("nobody knows what it says")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Repair, "bury", bury)
+        patch.setattr(IncarnationStore, "_bury", bury)
         await reconciled(second)
     assert figures(second, "republished", "reconcile_unread", "tombstones_restored") == (3, 1, 0)
     await reconciled(second)
@@ -768,7 +770,7 @@ def found_whole(server: Server) -> Callable[[], Awaitable[bool]]:
     """Whether one more pass leaves nothing to mend."""
 
     async def after_a_pass() -> bool:
-        return figures(await reconciled(server), "reconcile_mending") == (0,)
+        return figures(await reconciled(server), "reconcile_unsettled") == (0,)
 
     return after_a_pass
 
@@ -786,7 +788,7 @@ async def test_what_memory_lacks_is_brought_back_after_memory_was_stored(
         await world.probe.start("doc")  # empty: nothing was reconciled yet
     world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
     await reconciled(second)
-    assert figures(second, "republished", "reconcile_mending") == (0, 1)
+    assert figures(second, "republished", "reconcile_unsettled") == (0, 1)
 
     async def stored() -> bool:
         return second.hosts["doc"].snapshot_revision > 0 and not second.hosts["doc"].state.memory_is_only_copy
@@ -816,7 +818,7 @@ async def test_what_an_owner_removes_meanwhile_is_brought_back_by_the_next_pass(
     with monkeypatch.context() as patch:
         patch.setattr(Publisher, "_send", send)
         await reconciled(second)
-    assert figures(second, "republished", "reconcile_mending") == (1, 1)
+    assert figures(second, "republished", "reconcile_unsettled") == (1, 1)
     await until(found_whole(second))
     assert figures(second, "republished") == (3,)
     await world.is_whole()
@@ -824,14 +826,14 @@ async def test_what_an_owner_removes_meanwhile_is_brought_back_by_the_next_pass(
 
 async def test_what_was_mended_is_looked_at_again_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass after one that brought something back does not wait for the timer."""
-    monkeypatch.setattr(reconcile, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(reconcile, "_RETRY_SECONDS", 0.01)
     await world.written(3)
     world.nats.store(WAL).remove(2)
     second = await world.server()
 
     async def seen_whole() -> bool:
         twice = second.reconciler is not None and second.reconciler._passes > 1
-        return twice and figures(second, "republished", "reconcile_mending") == (1, 0)
+        return twice and figures(second, "republished", "reconcile_unsettled") == (1, 0)
 
     await until(seen_whole)
     await world.is_whole()
@@ -847,14 +849,14 @@ async def test_an_owner_that_was_busy_is_asked_again(world: World, monkeypatch: 
     host = server.hosts["doc"]
     world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
 
-    async def lagging(*_: object) -> bool:
-        return True
+    async def lagging(*_: object) -> Verdict:
+        return Verdict.COMPLETE
 
     async with host.compacting:
         with monkeypatch.context() as patch:
-            patch.setattr(Reconciler, "_is_complete", lagging)
+            patch.setattr(DocumentComparison, "load_and_compare", lagging)
             await reconciled(server)
-    assert figures(server, "reconcile_mending") == (1,)
+    assert figures(server, "reconcile_unsettled") == (1,)
     await until(found_whole(server))
     await server.stop()
     assert await server.context.snapshots.head("doc") is not None
@@ -871,8 +873,8 @@ async def test_who_unloaded_what_was_mended_serves_it_again(
     await world.probe.start("doc")
     await world.write(3)
     assert server.reconciler is not None
-    server.reconciler._mending_now.add("doc")
-    server.reconciler._mending = {"doc"}
+    server.reconciler._documents.postpone("doc")
+    server.reconciler._documents.end()
     server.hosts["doc"].stop("idle")
     await until(closed(server))
     await reconciled(server)
@@ -926,7 +928,7 @@ def fail_second_window(patch: pytest.MonkeyPatch) -> None:
         if not key:
             yield from found
             return
-        yield from itertools.islice(found, 3)
+        yield from itertools.islice(found, 4)  # the term, three updates
         raise LogError("the disk did not answer")
 
     patch.setattr(journal_scan, "entries", entries)

@@ -13,7 +13,9 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.journal.journal_scan import JournalFolder
-from lorogo_server.recovery.reconcile import Reconciler, StoredDocumentState
+from lorogo_server.recovery.document_comparison import StoredDocumentState
+from lorogo_server.recovery.journal_reader import JournalReader
+from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.recovery.test_restore_sources import restored
@@ -127,16 +129,14 @@ async def test_nothing_of_the_former_life_comes_with_it(world: World, forgotten:
         await server.stop()
 
 
-async def test_a_deletion_that_is_asked_for_again_stands(world: World) -> None:
-    """Whoever finds it deleted and says so again means what was written since, too."""
+async def test_a_repeated_deletion_ends_only_what_its_owner_knew(world: World) -> None:
+    """Edits of an absent server's journal live when it returns, although the deletion was requested again."""
     await new_life_at_two(world)
     await visit(world, "one", "delete")
     two = await machine(world, "two")
-    assert (await facts(two)).deleted
-    await two.stop()
-    world.lose(WAL, SNAPSHOTS, STATUS)
-    await (await machine(world, "one")).stop()
-    assert (await facts(await machine(world, "two"))).deleted
+    assert not (await facts(two)).deleted
+    await reconciled(two)
+    assert await value(world) == {"body": "anew"}
 
 
 async def test_a_tombstone_of_before_does_not_bury_what_was_restored(world: World) -> None:
@@ -174,22 +174,22 @@ async def test_a_restore_is_known_though_somebody_opened_what_was_left(world: Wo
     await world.is_whole()
 
 
-async def test_a_deletion_stands_though_a_restore_of_before_had_a_later_generation(world: World) -> None:
-    """A life that begins after NATS lost all is of generation 0: what came last counts."""
-    await visit(world, "one", "write", "delete", "restore")
-    world.lose(WAL, SNAPSHOTS, STATUS)
-    await visit(world, "two", "anew", "delete")
-    one = await reconciled(await machine(world, "one"))
-    assert (await facts(one)).deleted
-
-
-async def test_a_deletion_that_is_asked_for_again_stands_over_a_restore(world: World) -> None:
-    """The restore was of before, and its server away."""
-    await visit(world, "one", "write", "delete")
-    await visit(world, "two", "restore")
-    world.lose(WAL, SNAPSHOTS, STATUS)
-    await visit(world, "one", "delete")
-    assert (await facts(await reconciled(await machine(world, "two")))).deleted
+@pytest.mark.parametrize("again", [False, True], ids=["another document", "the same document"])
+async def test_a_restore_lives_although_a_later_deletion_did_not_know_it(world: World, again: bool) -> None:
+    """NATS lost the restore; a server without it deleted what it knew. The journal of the restore returns."""
+    if again:
+        await visit(world, "one", "write", "delete")
+        await visit(world, "two", "restore")
+        world.lose(WAL, SNAPSHOTS, STATUS)
+        await visit(world, "one", "delete")
+        returned = await reconciled(await machine(world, "two"))
+    else:
+        await visit(world, "one", "write", "delete", "restore")
+        world.lose(WAL, SNAPSHOTS, STATUS)
+        await visit(world, "two", "anew", "delete")
+        returned = await reconciled(await machine(world, "one"))
+    assert not (await facts(returned)).deleted
+    assert "anew" not in str(await value(world))
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["another's journal", "the same journal"])
@@ -333,7 +333,7 @@ async def test_who_lists_late_takes_a_restore_for_no_new_life(
         patch.setattr(Reconciler, "_listed", lagging)
         await reconciled(one)
     found = await facts(one)
-    assert (found.generation, found.past, found.past_ns) == (1, 0, 0)
+    assert (found.generation, found.tombstone, found.ended) == (1, "", ())
     assert await value(world) == {"body": world.writer.text}
 
 
@@ -408,10 +408,9 @@ async def test_what_was_erased_goes_again_with_a_tombstone_of_before(world: Worl
     assert (await facts(await machine(world, "two"))).erased_ns
 
 
-async def test_what_lies_below_an_older_tombstone_is_told_and_can_be_restored(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    """NATS lost the end of every stream, so tokens went back, and the deletion seems to be the later one."""
+@pytest.mark.parametrize("first", ["one", "two"], ids=["deletion first", "edits first"])
+async def test_edits_of_a_token_that_was_given_out_twice_live(world: World, first: str) -> None:
+    """NATS lost the end of every stream: the deletion has the higher token, and its terms do not name them."""
     one = await machine(world, "one")
     await world.probe.start("first")
     ends = {name: world.nats.store(name).state(0).last_sequence for name in (STATUS, SNAPSHOTS, WAL)}
@@ -424,14 +423,31 @@ async def test_what_lies_below_an_older_tombstone_is_told_and_can_be_restored(
     for name, last in ends.items():
         world.nats.store(name).rewind(last)
     await visit(world, "two", "anew")
-    await (await machine(world, "one")).stop()
-    two = await machine(world, "two")
-    assert (await facts(two)).deleted
-    assert "edits lie below a tombstone" in caplog.text
+    for name in (first, "two" if first == "one" else "one"):
+        server = await reconciled(await machine(world, name))
+        await server.stop()
+    two = await reconciled(await machine(world, "two"))
+    assert not (await facts(two)).deleted
+    assert await value(world) == {"body": "anew"}
+
+
+async def test_edits_after_a_rewind_behind_a_deletion_live(world: World) -> None:
+    """NATS went back to before the deletion, another server edits, the deleting server returns."""
+    one = await machine(world, "one")
     await world.probe.start("doc")
-    await world.probe.call("restore", "doc")
-    await reconciled(two)
-    await until(lambda: _reads(world, {"body": "anew"}))
+    await world.write(2)
+    await one.stop()
+    before = copy.deepcopy(world.nats.stores)
+    await visit(world, "one", "delete")
+    world.nats.stores = before
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    other = Writer(world.writer.everything())
+    await world.probe.accept("doc", other.type("anew "))
+    await two.stop()
+    one = await reconciled(await machine(world, "one"))
+    assert not (await facts(one)).deleted
+    assert await value(world) == {"body": other.text}
 
 
 async def test_what_a_new_life_took_from_the_wal_comes_back_with_it(world: World) -> None:
@@ -477,7 +493,7 @@ async def test_a_server_starts_on_an_empty_nats_beside_a_journal_that_cannot_be_
             await asyncio.sleep(0.05)  # the reconnect looks at the streams, too
         raise OSError(5, "it cannot be read")
 
-    monkeypatch.setattr(Reconciler, "_read", fails)
+    monkeypatch.setattr(JournalReader, "read", fails)
     async with Server(line, ALONE, clock=world.clock, data=world.data / "worker-1") as server:
         assert reads == 1
         assert (await server.context.wal.state()).last_sequence == 0

@@ -13,7 +13,6 @@ from lorogo_protocol.journal.records import (
     DeletedRecord,
     DocumentRecord,
     ErasedRecord,
-    RestoredRecord,
     UpdateRecord,
 )
 from lorogo_protocol.loro.crdt import Replica
@@ -29,6 +28,7 @@ from lorogo_server.recovery.restore import (
     gather,
     rebuild,
 )
+from tests.journals import restored_record
 from tests.server.support import Writer
 
 SECOND = 1_000_000_000
@@ -177,11 +177,11 @@ def test_an_update_that_is_damaged_in_one_journal_comes_from_another() -> None:
 def test_the_newest_generation_says_whether_a_document_is_deleted() -> None:
     """A deletion counts until a later generation shows that it was undone."""
     _, timed = typed(["one "])
-    deleted: Timed = (70 * SECOND, DeletedRecord(7, 0, 71))
+    deleted: Timed = (70 * SECOND, DeletedRecord("tombstone", (), 7, 0, 71))
     found, rebuilt = restored([*timed, deleted])
     assert found.deleted_ns == 71
     assert text(rebuilt) == "one "  # the content stays, for `doc restore`
-    found, _ = restored([*timed, deleted, (80 * SECOND, RestoredRecord(7, 1))])
+    found, _ = restored([*timed, deleted, (80 * SECOND, restored_record(7, 1))])
     assert (found.deleted_ns, found.generation) == (0, 1)
     found, _ = restored([*timed, deleted], at_ns=65 * SECOND)
     assert found.deleted_ns == 0
@@ -190,7 +190,7 @@ def test_the_newest_generation_says_whether_a_document_is_deleted() -> None:
 def test_an_erasure_counts_whatever_time_is_asked_for() -> None:
     """What was erased on request does not come back by asking for an earlier time."""
     _, timed = typed(["one "])
-    found, _ = restored([*timed, (500 * SECOND, ErasedRecord(42))], at_ns=100 * SECOND)
+    found, _ = restored([*timed, (500 * SECOND, ErasedRecord("erasure", (), 0, 0, 42))], at_ns=100 * SECOND)
     assert found.erased_ns == 42
 
 

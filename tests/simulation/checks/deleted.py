@@ -5,10 +5,12 @@ until a requested restore raised the generation; an erased document stays erased
 answered the owner returns no content. At the end a fresh load finds the document deleted; also if the broker
 lost the tombstone after the deletion was answered, as long as no client opened the document before it was
 stored again. If one did, the document has a new incarnation, which may be stored over the old
-tombstone when a journal has restored that; over no other.
+tombstone when a journal has restored that. A deletion ends what its owner knew: an ACKed update that the
+deleted content lacks, since NATS had lost it, lives when its journal returns (docs/decisions/0023).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lorogo_protocol.messages import subjects
@@ -30,6 +32,7 @@ class _Death:
     answered: int = 0  # when a deletion was first answered; 0: it was not yet
     lost: bool = False  # the broker lost the tombstone
     outlived: bool = False  # it was lost before, and the document opened since: it is brought back
+    ends: Mapping[int, int] = field(default_factory=dict)  # of the deleted content
 
 
 class DeletedStaysDeleted:
@@ -73,6 +76,7 @@ class DeletedStaysDeleted:
                 raise Violation(self.name, f"{event.line} stored what was erased", head.document)
             known.erased, known.lost = facts.erased_ns > 0, False
             known.generation, known.deleted_ns = facts.generation, facts.deleted_ns
+            known.ends = facts.ends or known.ends
             known.outlived = (head.document, facts.generation, facts.deleted_ns) in self._outlived
             self._dead[head.document] = known
             return
@@ -83,10 +87,20 @@ class DeletedStaysDeleted:
         if facts.generation <= death.generation:
             words = f"{event.line} stored a snapshot of generation {facts.generation} over the tombstone"
             raise Violation(self.name, words, head.document)
-        if not self._restores.get(head.document) and not death.outlived:
+        wanted = (
+            self._restores.get(head.document) or death.outlived or self._lacks_acked(head.document, death)
+        )
+        if not wanted:
             raise Violation(self.name, f"{event.line} restored without a request", head.document)
         del self._dead[head.document]
         self._outlived.add((head.document, death.generation, death.deleted_ns))
+
+    def _lacks_acked(self, document: str, death: _Death) -> bool:
+        """Return True if the deleted content lacks an ACKed update."""
+        return any(
+            update.document == document and update.acked and not ev.covers(death.ends, update.spans or ())
+            for update in self._record.wal.all()
+        )
 
     def _answered(self, answered: ev.Answered) -> None:
         asked = answered.asked

@@ -15,8 +15,8 @@ from lorogo_protocol.journal.records import (
     UpdateRecord,
 )
 from lorogo_protocol.loro.crdt import Replica
+from lorogo_server.recovery.journal_table import JournalledDocument, JournalTable, decode, includes
 from lorogo_server.recovery.reconcile_lives import behind, outlives
-from lorogo_server.recovery.reconcile_table import JournalledDocument, JournalTable, decode, includes
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 
 MINUTE = 60 * 1_000_000_000
