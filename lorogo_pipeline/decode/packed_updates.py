@@ -4,7 +4,8 @@ Python objects for each record would cost more than everything else that ingest 
 A row in any other form than this version's servers write is left to the record-by-record parser (records.py):
 another kind or layout, more fields, numbers below zero or above 63 bits, empty spans.
 
-    9b  a1 'u'  02   epoch sequence   log id  digest   lease generation   9n (93 peer first end)*   payload  term
+    9b  a1 'u'  02   epoch sequence   log id  digest   lease generation   9n (93 peer first end)*
+    payload  term
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ the document, by the same code that a live owner judges it with.
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lorogo_protocol.errors import CrdtError, MalformedMessage
@@ -30,8 +31,8 @@ from lorogo_server.recovery.base_merge import as_update, fits, merge
 from lorogo_server.recovery.incarnation_plan import amend
 from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_publish import Publisher
-from lorogo_server.sandbox.batch_validation import validate_ahead
-from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate, validate_ahead
+from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import StoredMessage
 from lorogo_transport.stores.snapshots import SnapshotReplaced
@@ -195,6 +196,7 @@ class Repair:
         if scratch.loaded.facts.deleted:
             mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
             return mended
+        await self._found(scratch, entries, row)
         wanted = [
             entry for entry in entries if _is_content(entry.record, row) and not covered(entry, mended.ends)
         ]
@@ -227,6 +229,16 @@ class Repair:
         mended.ends = scratch.ends
         mended.waiting += len(scratch.held)
         return mended
+
+    async def _found(
+        self, scratch: _Scratch, entries: Sequence[ScannedRecord], row: JournalledDocument
+    ) -> None:
+        """Store what journals say of a document without a snapshot: generation and ended terms."""
+        bases = any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
+        facts = amend(row.terms, SnapshotMetadata())
+        if scratch.loaded.snapshot is None and facts != SnapshotMetadata() and not bases:
+            with suppress(WrongLastSequence, OutcomeUnknown):  # another writer was first
+                await self._context.snapshots.put_facts(None, scratch.document_id, facts.render())
 
     async def _scratch(self, document_id: str, publisher: Publisher, *, lazy: bool = True) -> _Scratch:
         """`lazy`: False: each update shows at once what it does to the state."""

@@ -20,6 +20,7 @@ from lorogo_protocol.messages.digest import digest
 
 SECOND = 1_000_000_000
 START = 1_794_000_000 * SECOND  # 2026-11-06T21:20:00Z
+TERM = "first"  # of the owner that accepted the updates
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def made(
         generation=generation,
         spans=crdt.spans(payload),
         payload=payload,
+        term=TERM,
     )
     return Made(document_id, at_ns, record)
 

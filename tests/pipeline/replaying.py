@@ -76,13 +76,13 @@ def _folded(name: str, stored: list[tuple[Stored, str]]) -> JournalDocument:
     )
     gathered = gather([(record.time, place) for place, (record, _) in enumerate(stored)], fetch)
     if gathered.erased_ns:
-        return JournalDocument(name, "erased", gathered.generation)
+        return JournalDocument(name, "erased", gathered.terms.generation)
     rebuilt = rebuild(gathered, fetch, now_ns=NOW)
     here, value = rebuilt.replica.version(), content.read(rebuilt.replica)
     return JournalDocument(
         name,
         "deleted" if gathered.deleted_ns else "live",
-        gathered.generation,
+        gathered.terms.generation,
         crdt.counters(here.vector),
         here.frontiers,
         content.content_hash(value),

@@ -13,9 +13,10 @@ from lorogo_pipeline.decode.changes import batch_of, change_rows, changes
 from lorogo_pipeline.decode.replay import ReplayRow, replay_document
 from lorogo_pipeline.tables.schemas import CHANGES
 from lorogo_pipeline.tables.table_rows import bucket_of
+from lorogo_protocol.journal.records import DeletedRecord
 from lorogo_protocol.loro import crdt
-from tests.pipeline.decode.test_replay import base, row, typed
-from tests.pipeline.journals import SECOND, START, Author, Made, made, session
+from tests.pipeline.decode.test_replay import base, fact, row, typed
+from tests.pipeline.journals import SECOND, START, TERM, Author, Made, made, session
 
 
 def rows_of(rows: list[ReplayRow]) -> list[dict[str, Any]]:
@@ -138,7 +139,7 @@ def test_a_trimmed_snapshot() -> None:
 def test_a_deleted_document_keeps_its_changes() -> None:
     """The changes of a document stay in its history until it is erased."""
     _, updates = typed("ab")
-    gone = ReplayRow("deleted", START + SECOND * 9, None, None, 0, None, None, None, 0, None, None, None)
+    gone = fact("deleted", START + SECOND * 9, DeletedRecord("tombstone", (TERM,), 7, 0, START + SECOND * 9))
     replayed = replay_document("doc", [row(updates[0]), gone])
     assert replayed is not None and replayed.deleted
     assert [(one["log_id"], one["inserted"]) for one in change_rows(replayed, 8)] == [("log-1", 2)]

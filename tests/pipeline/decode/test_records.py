@@ -117,9 +117,11 @@ def test_a_base() -> None:
     ],
 )
 def test_what_befell_a_document(record: Record, kind: str) -> None:
-    """Deletions, restorations and erasures name the lease and the generation, and have no bytes."""
-    row = row_of(record)
-    assert (row["kind"], row["lease"], row["bytes"], row["payload"]) == (kind, 5, 0, None)
+    """Terms, deletions and erasures have a lease and a generation, and their bytes also without payloads."""
+    value = pack_value(records.encode(record))
+    for payload in (True, False):
+        (row,) = rows_of([value], payload=payload)
+        assert (row["kind"], row["lease"], row["bytes"], row["payload"]) == (kind, 5, len(value), value)
 
 
 def test_answers() -> None:
@@ -150,12 +152,12 @@ def test_answers() -> None:
         msgpack.packb({"u": 1}),
         msgpack.packb([]),
         msgpack.packb(["u"]),
-        msgpack.packb(["u", 1, 2, 3]),
+        msgpack.packb(["u", 2, 2, 3]),
         msgpack.packb(["u", 0, 2, 3]),
-        msgpack.packb(["u", 1.0, *records.encode(GOOD)[2:]]),
-        msgpack.packb(["d", 1]),
-        msgpack.packb(["d", 1, True, 0, 0]),
-        msgpack.packb(["s", 1, "server", 5, 4, 0, [], {}]),
+        msgpack.packb(["u", 2.0, *records.encode(GOOD)[2:]]),
+        msgpack.packb(["d", 2]),
+        msgpack.packb(["d", 2, True, 0, 0]),
+        msgpack.packb(["s", 2, "server", 5, 4, 0, [], {}]),
         b"\x91" * 3000 + b"\xc0",
     ],
 )
@@ -166,7 +168,7 @@ def test_bytes_that_are_no_record(value: bytes) -> None:
     assert row["payload"] is None and row["epoch"] is None
 
 
-@pytest.mark.parametrize("record", [["x", 1, "later"], ["u", 2, "more"], [None, 1], [["u"], 1], [1] * 999])
+@pytest.mark.parametrize("record", [["x", 2, "later"], ["u", 3, "more"], [None, 2], [["u"], 2], [3] * 999])
 def test_what_later_versions_write(record: list[object]) -> None:
     """A kind or a layout of a later version is not malformed: the row names it."""
     row = row_of(record)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,10 @@ from lorogo_pipeline.decode.replay import (
     replay_document,
 )
 from lorogo_pipeline.tables.schemas import DOCUMENTS
+from lorogo_protocol.journal import records
+from lorogo_protocol.journal.records import DeletedRecord, ErasedRecord, TermKind, TermRecord
 from lorogo_protocol.messages.digest import digest
-from tests.pipeline.journals import SECOND, START, Author, Made, made, session, texts
+from tests.pipeline.journals import SECOND, START, TERM, Author, Made, made, session, texts
 
 NOW = ReplayOptions(None, 8)
 
@@ -39,6 +42,7 @@ def row(one: Made, **other: Any) -> ReplayRow:
         epoch=record.epoch,
         sequence=record.sequence,
         generation=record.generation,
+        term=record.term,
         log_id=record.log_id,
         digest=record.digest,
         digest_ok=digest(record.payload) == record.digest,
@@ -50,8 +54,13 @@ def row(one: Made, **other: Any) -> ReplayRow:
     return found._replace(**other)
 
 
-def event(kind: str, at_ns: int, generation: int = 0) -> ReplayRow:
-    return ReplayRow(kind, at_ns, None, None, generation, None, None, None, 0, None, None, None)
+def fact(kind: str, at_ns: int, record: TermRecord | DeletedRecord | ErasedRecord) -> ReplayRow:
+    """A record about terms as the fold sees it: its bytes are kept."""
+    value = msgpack.packb(records.encode(record))
+    generation = record.generation
+    return ReplayRow(
+        kind, at_ns, None, None, generation, None, None, None, None, len(value), None, None, value
+    )
 
 
 def base(doc: LoroDoc, at_ns: int, *, shallow: bool = False, content: bool = True) -> ReplayRow:
@@ -59,7 +68,7 @@ def base(doc: LoroDoc, at_ns: int, *, shallow: bool = False, content: bool = Tru
     body = doc.export(mode)
     kept = body if content else b""
     vector = doc.oplog_vv.encode()
-    return ReplayRow("base", at_ns, 1, 0, 0, None, digest(body), True, len(kept), None, vector, kept)
+    return ReplayRow("base", at_ns, 1, 0, 0, TERM, None, digest(body), True, len(kept), None, vector, kept)
 
 
 def typed(*words: str, peer: int = 1) -> tuple[Author, list[Made]]:
@@ -298,27 +307,34 @@ def test_a_snapshot_that_is_not_here() -> None:
 def test_deleted_and_restored() -> None:
     """A deleted document has a row without content; restored it is back, with a new generation."""
     _, updates = typed("a", "b")
-    rows = [row(updates[0]), event("deleted", START + 10 * SECOND)]
+    deletion = DeletedRecord("tombstone", (TERM,), 7, 0, START + 10 * SECOND)
+    rows = [row(updates[0]), fact("deleted", START + 10 * SECOND, deletion)]
     gone = state_of(rows)
     assert (gone["state"], gone["json"], gone["chars"], gone["updates"]) == ("deleted", None, 0, 1)
     assert gone["complete"]
     back = [
         *rows,
-        event("restored", START + 20 * SECOND, 1),
-        row(updates[1], accepted_ns=START + 30 * SECOND, generation=1),
+        fact(
+            "restored",
+            START + 20 * SECOND,
+            TermRecord("second", (TERM,), TermKind.RESTORED, ("tombstone",), 8, 1),
+        ),
+        row(updates[1], accepted_ns=START + 30 * SECOND, generation=1, term="second"),
     ]
     found = state_of(back)
     assert (found["state"], found["text"], found["generation"]) == ("live", "ab", 1)
     assert state_of(back, START + 5 * SECOND)["state"] == "live"
     assert state_of(back, START + 15 * SECOND)["state"] == "deleted"
     assert state_of(back, START + 20 * SECOND)["text"] == "a"
-    assert state_of([*back, event("deleted", START + 40 * SECOND, 1)])["state"] == "deleted"
+    later = DeletedRecord("later", ("second", TERM), 8, 1, START + 40 * SECOND)
+    assert state_of([*back, fact("deleted", START + 40 * SECOND, later)])["state"] == "deleted"
 
 
 def test_erased() -> None:
     """An erased document is not there, nor was it ever."""
     _, updates = typed("a")
-    rows = [row(updates[0]), event("erased", START + 10 * SECOND)]
+    erasure = ErasedRecord("erasure", (TERM,), 7, 0, START + 10 * SECOND)
+    rows = [row(updates[0]), fact("erased", START + 10 * SECOND, erasure)]
     assert replay_document("doc", rows) is None
     assert replay_document("doc", rows, START + 5 * SECOND) is None
 

@@ -14,6 +14,8 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
+    TermKind,
+    TermRecord,
     UpdateRecord,
 )
 from lorogo_protocol.messages.calls import Refused
@@ -135,7 +137,7 @@ def test_a_page_that_is_not_one_is_refused(records: object) -> None:
 def test_kinds_of_tomorrow_are_left_out() -> None:
     """A newer server may journal what this reader does not know."""
     rows = [
-        [1, 2, "d", ["z", 1, "?"]],
+        [1, 2, "d", ["z", 2, "?"]],
         [2, 2, "d", ["t", 2, "restored", [], "restored", ["tombstone"], 5, 6]],
     ]
     page = pages.decode({"records": msgpack.packb(rows), "next": "3:0:0", "end": False})

@@ -91,7 +91,7 @@ def test_the_key_of_answers_is_no_document_id() -> None:
 
 def test_a_record_of_an_unreleased_version_is_refused_with_the_way_out() -> None:
     """The error names both layouts and how to keep the documents."""
-    with pytest.raises(UnsupportedRecord, match="layout 1.*layout 2.*`lorogo doc export`"):
+    with pytest.raises(UnsupportedRecord, match=r"layout 1.*layout 2.*`lorogo doc export`"):
         records.decode(["e", 1, 7])
 
 

@@ -22,6 +22,8 @@ from lorogo_protocol.journal.records import (
     BaseRecord,
     DeletedRecord,
     DocumentRecord,
+    TermKind,
+    TermRecord,
     UpdateRecord,
 )
 from lorogo_protocol.messages import subjects
@@ -85,7 +87,7 @@ async def test_no_ack_before_the_disk_has_it() -> None:
         finally:
             disk.let_go()
         assert isinstance(await probe.answer(), Ack)
-    assert [type(record) for _, record in written(disk)] == [UpdateRecord]
+    assert [type(record) for _, record in written(disk)] == [TermRecord, UpdateRecord]
 
 
 async def _equals(probe: Probe, value: object) -> bool:
@@ -130,7 +132,7 @@ async def test_an_update_that_comes_again_waits_like_the_first() -> None:
         await probe.put("doc", parts)
         assert (await probe.answer()).log_id == parts[0].log_id
         assert probe.replies.empty()
-    assert len(written(disk)) == 1
+    assert [type(record) for _, record in written(disk)] == [TermRecord, UpdateRecord]
 
 
 async def test_a_broken_disk_takes_the_documents_down_and_nothing_is_acked() -> None:
@@ -570,8 +572,8 @@ async def test_a_load_journals_the_base_and_what_it_replays_before_up() -> None:
             second.let_go()
             await probe.until_up("doc")
             kinds = [type(record) for _, record in written(second)]
-            assert kinds == [BaseRecord, UpdateRecord]
-            base = written(second)[0][1]
+            assert kinds == [TermRecord, BaseRecord, UpdateRecord]
+            base = written(second)[1][1]
             assert isinstance(base, BaseRecord)
             assert base.content
 
@@ -662,11 +664,17 @@ async def test_delete_restore_and_fork_are_in_the_journal_when_they_are_answered
         assert isinstance(forked[1], BaseRecord)
         assert forked[1].content
         await probe.call("delete", "doc")
-        assert isinstance(written(disk)[-1][1], DeletedRecord)
+        deletion = written(disk)[-1][1]
+        assert isinstance(deletion, DeletedRecord)
+        assert deletion.ends
         await probe.call("restore", "doc")
-        assert RestoredRecord(lease=written(disk)[-1][1].lease, generation=1) in [
-            record for _, record in written(disk)
+        restores = [
+            record
+            for _, record in written(disk)
+            if isinstance(record, TermRecord) and record.kind is TermKind.RESTORED
         ]
+        assert [(one.undoes, one.generation) for one in restores] == [((deletion.tombstone,), 1)]
+        assert set(restores[0].ancestors) <= set(deletion.ends)
 
 
 def test_a_journal_needs_a_folder() -> None:

@@ -410,7 +410,7 @@ async def test_what_was_erased_goes_again_with_a_tombstone_of_before(world: Worl
 
 @pytest.mark.parametrize("first", ["one", "two"], ids=["deletion first", "edits first"])
 async def test_edits_of_a_token_that_was_given_out_twice_live(world: World, first: str) -> None:
-    """NATS lost the end of every stream: the deletion has the higher token, and its terms do not name them."""
+    """NATS lost the end of every stream: the deletion has the higher token, and does not name their term."""
     one = await machine(world, "one")
     await world.probe.start("first")
     ends = {name: world.nats.store(name).state(0).last_sequence for name in (STATUS, SNAPSHOTS, WAL)}

@@ -13,6 +13,8 @@ from lorogo_protocol.journal.records import (
     DeletedRecord,
     DocumentRecord,
     ErasedRecord,
+    TermKind,
+    TermRecord,
     UpdateRecord,
 )
 from lorogo_protocol.loro.crdt import Replica
@@ -38,13 +40,13 @@ Timed = tuple[int, DocumentRecord]
 
 
 def update(payload: bytes, number: int, *, generation: int = 0, epoch: int = 1) -> UpdateRecord:
-    return UpdateRecord(epoch, number, f"log{number}", digest(payload), 7, generation, (), payload)
+    return UpdateRecord(epoch, number, f"log{number}", digest(payload), 7, generation, (), payload, "term")
 
 
 def base(content: bytes, *, given: bool = True, generation: int = 0) -> BaseRecord:
     version = Replica.from_snapshot(content).version()
     kept = content if given else b""
-    return BaseRecord(1, 9, 7, generation, digest(content), version.vector, version.frontiers, kept)
+    return BaseRecord(1, 9, 7, generation, digest(content), version.vector, version.frontiers, kept, "term")
 
 
 def typed(words: Sequence[str]) -> tuple[Writer, list[Timed]]:
@@ -174,15 +176,15 @@ def test_an_update_that_is_damaged_in_one_journal_comes_from_another() -> None:
     assert (text(rebuilt), rebuilt.left) == ("one ", {DAMAGED: 1})
 
 
-def test_the_newest_generation_says_whether_a_document_is_deleted() -> None:
-    """A deletion counts until a later generation shows that it was undone."""
+def test_a_deletion_counts_until_a_restore_undoes_it() -> None:
+    """A document is deleted if the deletion ended all terms that accepted something."""
     _, timed = typed(["one "])
-    deleted: Timed = (70 * SECOND, DeletedRecord("tombstone", (), 7, 0, 71))
+    deleted: Timed = (70 * SECOND, DeletedRecord("tombstone", ("term",), 7, 0, 71))
     found, rebuilt = restored([*timed, deleted])
     assert found.deleted_ns == 71
     assert text(rebuilt) == "one "  # the content stays, for `doc restore`
     found, _ = restored([*timed, deleted, (80 * SECOND, restored_record(7, 1))])
-    assert (found.deleted_ns, found.generation) == (0, 1)
+    assert (found.deleted_ns, found.terms.generation) == (0, 1)
     found, _ = restored([*timed, deleted], at_ns=65 * SECOND)
     assert found.deleted_ns == 0
 
@@ -190,7 +192,9 @@ def test_the_newest_generation_says_whether_a_document_is_deleted() -> None:
 def test_an_erasure_counts_whatever_time_is_asked_for() -> None:
     """What was erased on request does not come back by asking for an earlier time."""
     _, timed = typed(["one "])
-    found, _ = restored([*timed, (500 * SECOND, ErasedRecord("erasure", (), 0, 0, 42))], at_ns=100 * SECOND)
+    found, _ = restored(
+        [*timed, (500 * SECOND, ErasedRecord("erasure", ("term",), 0, 0, 42))], at_ns=100 * SECOND
+    )
     assert found.erased_ns == 42
 
 
@@ -215,17 +219,46 @@ def test_an_update_that_does_not_decode_is_left_out() -> None:
     assert sum(rebuilt.left.values()) == 1
 
 
-def test_a_former_life_stays_gone_and_is_not_missed() -> None:
-    """A base is told by its lease, since anybody may have dated it; the rest by lease and time."""
+def in_term(timed: Sequence[Timed], term: str) -> list[Timed]:
+    """The same updates and bases, accepted or loaded in that term."""
+    return [
+        (time_ns, replace(record, term=term))
+        for time_ns, record in timed
+        if isinstance(record, UpdateRecord | BaseRecord)
+    ]
+
+
+@given(st.permutations(range(5)))
+def test_content_of_ended_terms_stays_out_and_is_not_missing(order: list[int]) -> None:
+    """Neither the times nor the order of the records matter, but the terms that the deletion ended."""
     _, past = typed(["gone "])
-    former, anew = Writer(), Writer()
+    former, later = Writer(), Writer()
     former.type("gone, too ")
-    first = anew.type("anew ")
+    later.type("later ")
     old = base(former.doc.export(ExportMode.Snapshot()), given=False)
-    new = replace(base(anew.doc.export(ExportMode.Snapshot())), lease=9)
-    more = replace(update(anew.type("and more"), 3), lease=9)
-    end = RestoredRecord(9, 1, 7, 100 * SECOND)
-    found, rebuilt = restored([*past, (2, old), (3, new), (120 * SECOND, more), (110 * SECOND, end)])
-    assert first
-    assert text(rebuilt) == anew.text
-    assert (found.past, rebuilt.left) == ((7, 100 * SECOND), {})
+    new = base(later.doc.export(ExportMode.Snapshot()))
+    more = update(later.type("and more"), 3)
+    deletion: Timed = (100 * SECOND, DeletedRecord("tombstone", ("ended",), 7, 0, 100 * SECOND))
+    ended = in_term([*past, (2, old)], "ended")
+    timed = [*ended, *in_term([(3, new), (120 * SECOND, more)], "living"), deletion]
+    found, rebuilt = restored([timed[place] for place in order])
+    assert text(rebuilt) == later.text
+    assert (found.deleted_ns, found.updates, rebuilt.left) == (0, 2, {})
+
+
+def test_an_ended_term_that_a_living_one_continues_is_content() -> None:
+    """An owner that does not know the deletion goes on with the earlier content."""
+    _, timed = typed(["one ", "two "])
+    records_of = [*in_term(timed[:1], "ended"), *in_term(timed[1:], "living")]
+    deletion: Timed = (100 * SECOND, DeletedRecord("tombstone", ("ended",), 7, 0, 100 * SECOND))
+    named: Timed = (110 * SECOND, TermRecord("living", ("ended",), TermKind.ACQUIRED, (), 6, 0))
+    found, rebuilt = restored([*records_of, deletion, named])
+    assert (text(rebuilt), found.deleted_ns, rebuilt.left) == ("one two ", 0, {})
+
+
+def test_a_document_of_a_time_before_its_deletion_undoes_that_deletion() -> None:
+    """Else a server that knows the later deletion would delete the document that is restored."""
+    _, timed = typed(["one "])
+    later: Timed = (300 * SECOND, DeletedRecord("tombstone", ("ended",), 7, 0, 300 * SECOND))
+    found, rebuilt = restored([*in_term(timed, "ended"), later], at_ns=100 * SECOND)
+    assert (text(rebuilt), found.deleted_ns, found.terms.undone) == ("one ", 0, {"tombstone"})
