@@ -80,7 +80,8 @@ def _bury(
     terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata, size: int, have: Ends
 ) -> Bury | None:
     stone = terms.tombstones[desired.tombstone]
-    kept = {stored.term, *stored.ancestors, *stored.ended}
+    ended = _ended(terms, desired, stored)
+    kept = {stored.term, *stored.ancestors, *(stored.ended if stored.deleted else ended)}
     erases = (
         not desired.erased.isdisjoint(kept)
         or desired.builds_on_erased(have)
@@ -92,7 +93,7 @@ def _bury(
         stored,
         generation=max(terms.generation, stored.generation),
         tombstone=desired.tombstone,
-        ended=_ended(terms, desired, stored),
+        ended=ended,
         ended_ns=stone.deleted_ns,
         vector=_vector(desired),
         deleted_ns=stone.deleted_ns,

@@ -226,6 +226,8 @@ class Repair:
         held, scratch.held = scratch.held, {}
         payloads = [(one[0].payload, key) for key, one in held.items()]
         for key in causal_order.ready(scratch.loaded.intake.replica, payloads):
+            if key is None:
+                continue
             before, (update, time_ns) = scratch, held.pop(key)
             scratch = await self._update(scratch, update, time_ns, outcome)
             if scratch is not before:

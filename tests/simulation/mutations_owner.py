@@ -59,8 +59,8 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "missing-accepted-live",
         "Intake._apply",
-        "return self._note_early(update, time_ns, now, accepted=accepted)",
-        "return [self._accept(update, time_ns, now, False, ())]",
+        "return self._note_early(candidate, now)",
+        "return [self._accept(candidate, now, False, (), None)]",
         "an update is applied before it is ACKed",
         Wish(kinds=("storm", "client-cut"), every=2.0, others={"think_seconds": 0.3}),
     ),

@@ -163,6 +163,7 @@ STORED: tuple[Mutation, ...] = (
         "host.journal.term = facts.term",
         "a restore is journalled before it is answered",
         _DELETED_AND_LOST,
+        begin=500,
     ),
     Mutation(
         "ended-term-revived",
