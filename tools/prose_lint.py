@@ -36,7 +36,6 @@ REBUILT_NEXT = (
     "lorogo_client/session/mirror.py",
     "lorogo_client/session/syncing.py",
     "lorogo_log/replication/*.py",
-    "docs/FAULTS.md",
 )
 ALLOWED = (
     "tools/prose_lint.py",
