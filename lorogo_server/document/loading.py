@@ -19,9 +19,18 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.intake import history
 from lorogo_server.intake.admission import admit, admit_early
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Effect,
+    Poisoned,
+    RefusedUpdate,
+)
 from lorogo_server.intake.follower import WalFollower
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.sandbox.decode_sandbox import (
     DecodeSandbox,

@@ -18,7 +18,17 @@ from lorogo_protocol.errors import CrdtError, TooFarBehind, TooLong
 from lorogo_protocol.loro.crdt import CrdtPanic, Replica, UnclearPanic
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
-from lorogo_server.intake.intake import Accepted, Candidate, Effect, Intake, Unmerged, Unvalidated, poisoned
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Candidate,
+    Effect,
+    Unmerged,
+    Unvalidated,
+    poisoned,
+)
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox.child_process import MERGE_SECONDS
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
 from lorogo_transport.clock import Clock

@@ -10,25 +10,18 @@ Invariant: an update that a later load could accept bounds the purge and the jou
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from lorogo_protocol.errors import (
     CrdtError,
-    HistoryTrimmed,
     MalformedMessage,
-    OperationIdsReused,
     TooFarBehind,
-    TooLong,
-    TooManyPeers,
 )
-from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.journal.records import Span
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.loro import causal_order, crdt
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, SlowImport, UnclearPanic, Unready
 from lorogo_protocol.messages import chunks, reasons
-from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.chunks import (
     Assembled,
     AssemblyRejected,
@@ -38,6 +31,24 @@ from lorogo_protocol.messages.chunks import (
 )
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Candidate,
+    EarlyUpdate,
+    Effect,
+    RefusedUpdate,
+    Unmerged,
+    Unvalidated,
+    busy,
+    early_refusal,
+    is_early,
+    malformed,
+    not_whole,
+    poisoned,
+    reason_of,
+    refuse,
+)
 from lorogo_server.intake.history import DatedVersion, History
 from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.settings import ServerSettings
@@ -45,103 +56,9 @@ from lorogo_transport.ports import StoredMessage
 
 ORIGIN = "wal"
 
-
-class Accepted(NamedTuple):
-    """The update is in the document; `new`: it changed the document."""
-
-    update: Assembled
-    previous: int
-    position: Position  # of the message that completed it
-    new: bool
-    spans: tuple[Span, ...]  # what it added
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """An accepted update was repeated: answer it again."""
-
-    log_id: str
-    digest: str
-    inbox: str
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedUpdate:
-    """The update is not in the document; `quarantine`: move it to `loro-rejected`."""
-
-    log_id: str
-    digest: str
-    inbox: str
-    reason: Reason
-    message: str
-    sequences: tuple[int, ...]
-    quarantine: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Poisoned:
-    """Loro panicked on the update: send its refusal, then load the document again."""
-
-    refused: RefusedUpdate
-
-
-Effect = Accepted | Again | RefusedUpdate | Poisoned
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A complete update that is not decided yet."""
-
-    update: Assembled
-    time_ns: int
-    accepted: bool  # a journal has it: only proof of forgery refuses it
-    bounded: bool  # no server can have accepted it: it is refused if decoding or importing it takes too long
-
-
-@dataclass(frozen=True, slots=True)
-class Unvalidated:
-    """The sandbox must decode the update first; `Intake.validated` continues with it."""
-
-    candidate: Candidate
-
-
-@dataclass(frozen=True, slots=True)
-class Unmerged:
-    """The import may take long: a child process tries it; `Intake.merged` continues with it."""
-
-    candidate: Candidate
-    behind: bool  # the document has changes that its writer had not
-
-
-_FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
-
 _OUTDATED_MAX = 1024
 _EARLY_MESSAGES_MAX = 16_384  # of all early updates of a document
 _LEFT_OVER_SECONDS = 7 * 86_400.0  # since the update was stored
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyUpdate:
-    """An update with missing dependencies; its messages stay in the WAL, and bound purge and coverage."""
-
-    candidate: Candidate  # the last copy, with the sequences of all; the payload only during a read
-    ends: bytes  # the version vector after it
-    deadline: float  # then it is moved to `loro-rejected`
-
-    @property
-    def update(self) -> Assembled:
-        return self.candidate.update
-
-    @property
-    def bytes(self) -> int:
-        """Memory that it takes, about."""
-        return len(self.update.payload) + len(self.ends) + 1024 + 64 * len(self.update.sequences)
-
-    def without_payload(self) -> "EarlyUpdate":
-        """Return what a live owner keeps."""
-        update = self.update._replace(payload=b"")
-        return replace(self, candidate=replace(self.candidate, update=update))
 
 
 class Intake:
@@ -307,12 +224,12 @@ class Intake:
         try:
             chunk = chunks.parse(stored.headers, stored.data)
         except MalformedMessage as error:
-            return [_malformed(stored, str(error))]
+            return [malformed(stored, str(error))]
         match self._assembler.add(chunk, sequence=stored.sequence, now=now):
             case None:
                 return []
             case AssemblyRejected() as no:
-                return [_not_whole(no)]
+                return [not_whole(no)]
             case Repeated(log_id, digest, inbox, sequence):
                 if self.deleted:
                     return [self._deleted(log_id, digest, inbox, (stored.sequence,))]
@@ -334,7 +251,7 @@ class Intake:
         """Continue with an update that the sandbox has decoded; `problem`: it must not be imported."""
         candidate = unvalidated.candidate
         if problem is not None:
-            return self._noted([_refuse(candidate.update, _reason(problem), str(problem), quarantine=True)])
+            return self._noted([refuse(candidate.update, reason_of(problem), str(problem), quarantine=True)])
         applied = self._apply(candidate, now)
         return self._noted(applied) if isinstance(applied, list) else applied
 
@@ -349,9 +266,9 @@ class Intake:
                 self._outdated[update.digest] = None
                 if len(self._outdated) > _OUTDATED_MAX:
                     self._outdated.popitem(last=False)
-            return self._noted([_refuse(update, _reason(outcome), str(outcome), quarantine=True)])
+            return self._noted([refuse(update, reason_of(outcome), str(outcome), quarantine=True)])
         if outcome is None and candidate.bounded:
-            return self._noted([_busy(update)])
+            return self._noted([busy(update)])
         if outcome is None:
             applied = self._apply(candidate, now, defer=False)
             assert isinstance(applied, list)
@@ -381,7 +298,7 @@ class Intake:
 
     def left_over(self) -> list[tuple[Effect, int]]:
         """Return the refusals of updates that are early after a read, with the times of their messages."""
-        return [(_early(one.update), one.candidate.time_ns) for one in self._early.values()]
+        return [(early_refusal(one.update), one.candidate.time_ns) for one in self._early.values()]
 
     @property
     def early(self) -> frozenset[tuple[str, str]]:
@@ -414,7 +331,7 @@ class Intake:
                 self._leave_beyond(oldest.update)
                 self._early_bytes -= oldest.bytes
             return []
-        effects: list[Effect] = [_early(update)]
+        effects: list[Effect] = [early_refusal(update)]
         while (
             len(self._early) > self._settings.pending_updates_max
             or sum(len(one.update.sequences) for one in self._early.values()) > _EARLY_MESSAGES_MAX
@@ -439,7 +356,7 @@ class Intake:
         early = self._early.pop(key)
         if self.replica.includes(early.ends):
             return []
-        no = _refuse(early.update, Reason.MISSING_DEPENDENCIES, message, quarantine=True)
+        no = refuse(early.update, Reason.MISSING_DEPENDENCIES, message, quarantine=True)
         return [replace(no, inbox="")]  # the sender has its NACK
 
     def settled(self) -> None:
@@ -452,7 +369,7 @@ class Intake:
         `span_bytes_max`: bytes that an unfinished update may keep in the WAL, from its first chunk on.
         """
         late = self._assembler.expire(now, span_bytes_max=span_bytes_max)
-        effects: list[Effect] = [_not_whole(no) for no in late]
+        effects: list[Effect] = [not_whole(no) for no in late]
         # In no order: a message that was read counts from when it was stored.
         for key in [key for key, early in self._early.items() if early.deadline <= now]:
             effects += self._given_up(key, "what it builds on did not come in time")
@@ -470,7 +387,7 @@ class Intake:
         if (full := self._full(update)) is not None:
             return [full]
         if update.digest in self._outdated and candidate.bounded:
-            return [_refuse(update, Reason.OUTDATED, "it was refused before", quarantine=True)]
+            return [refuse(update, Reason.OUTDATED, "it was refused before", quarantine=True)]
         ended = self.history.before_apply(candidate.time_ns, self.replica.frontiers)
         try:
             applied = self.replica.apply(
@@ -489,7 +406,7 @@ class Intake:
         except CrdtPanic as error:
             return [poisoned(update, error)]
         except CrdtError as error:
-            return [_refuse(update, _reason(error), str(error), quarantine=True)]
+            return [refuse(update, reason_of(error), str(error), quarantine=True)]
         match applied:
             case Unready():
                 return self._note_early(candidate, now)
@@ -538,9 +455,9 @@ class Intake:
             return None
         if too_large:
             why = f"it has {size} bytes, at most {self._settings.update_bytes_max} are allowed"
-            return _refuse(update, Reason.TOO_LARGE, why, quarantine=True)
+            return refuse(update, Reason.TOO_LARGE, why, quarantine=True)
         why = f"the document has {self.document_bytes} bytes and may have {most}: {size} more are too many"
-        return _refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
+        return refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
 
     def _adds_nothing(self, update: Assembled) -> bool:
         """Return True if the document has its changes: a repeated update must get the same answer."""
@@ -552,7 +469,7 @@ class Intake:
     def _noted(self, effects: list[Effect]) -> list[Effect]:
         """Return the effects; note refused updates that are neither early nor moved out of the WAL."""
         for effect in effects:
-            if isinstance(effect, RefusedUpdate) and not (effect.quarantine or _is_early(effect)):
+            if isinstance(effect, RefusedUpdate) and not (effect.quarantine or is_early(effect)):
                 self._drop(effect.sequences)
         return effects
 
@@ -570,63 +487,3 @@ class Intake:
 
 def _never_vouched(_: str) -> bool:
     return False
-
-
-def _reason(error: CrdtError) -> Reason:
-    match error:
-        case HistoryTrimmed():
-            return Reason.HISTORY_TRIMMED
-        case TooManyPeers() | TooLong():
-            return Reason.TOO_LARGE
-        case TooFarBehind():
-            return Reason.OUTDATED
-        case OperationIdsReused():
-            return Reason.PEER_REUSED
-        case _:
-            return Reason.INVALID_UPDATE
-
-
-def _malformed(stored: StoredMessage, why: str) -> RefusedUpdate:
-    """Return the refusal of a message that is no chunk; with its ids and inbox if they are valid."""
-    inbox = stored.headers.get(h.RESPONSE_INBOX, "")
-    log_id = stored.headers.get(h.LOG_ID, "")
-    digest = stored.headers.get(h.DIGEST, "")
-    return RefusedUpdate(
-        log_id if is_token(log_id) else "",
-        digest if is_token(digest) else "",
-        inbox if is_inbox(inbox) else "",
-        Reason.INVALID_UPDATE,
-        why,
-        (stored.sequence,),
-        quarantine=True,
-    )
-
-
-def poisoned(update: Assembled, error: CrdtPanic) -> Poisoned:
-    """Return the effect of an update that makes Loro panic."""
-    return Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))
-
-
-def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> RefusedUpdate:
-    return RefusedUpdate(
-        update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
-    )
-
-
-def _busy(update: Assembled) -> RefusedUpdate:
-    why = "importing the update may take long, and the server cannot start a process for it now; retry"
-    return _refuse(update, Reason.BUSY, why, quarantine=False)
-
-
-def _is_early(no: RefusedUpdate) -> bool:
-    return no.reason is Reason.MISSING_DEPENDENCIES
-
-
-def _early(update: Assembled) -> RefusedUpdate:
-    why = "it builds on changes that are not here; sync, and send them too"
-    return _refuse(update, Reason.MISSING_DEPENDENCIES, why, quarantine=False)
-
-
-def _not_whole(no: AssemblyRejected) -> RefusedUpdate:
-    quarantine = no.reason in _FOR_EVER
-    return RefusedUpdate(no.log_id, no.digest, no.inbox, no.reason, no.message, no.sequences, quarantine)

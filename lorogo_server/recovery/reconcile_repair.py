@@ -25,7 +25,13 @@ from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.context import ServerContext
 from lorogo_server.document.loading import DocumentLoadFailed, Loaded, LoadRequest, load
 from lorogo_server.intake.admission import admit
-from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Effect,
+    Poisoned,
+    RefusedUpdate,
+)
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.base_merge import as_update, fits, merge
 from lorogo_server.recovery.incarnation_plan import amend
