@@ -32,9 +32,6 @@ SENTENCE_END = re.compile(r"[.!?:;](?=[\s\"')*]|$)|\n\s*\n|\n\s*(?:[-*|#>]|\d+\.
 
 # Rebuilt by the issues "A smaller core" and "Smaller around the core", with new names and prose.
 REBUILT_NEXT = (
-    "lorogo_gateway/relay/*.py",
-    "lorogo_client/session/mirror.py",
-    "lorogo_client/session/syncing.py",
     "lorogo_log/replication/*.py",
 )
 ALLOWED = (
