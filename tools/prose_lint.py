@@ -31,9 +31,7 @@ CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|<[^>]*>|https?://\S+")
 SENTENCE_END = re.compile(r"[.!?:;](?=[\s\"')*]|$)|\n\s*\n|\n\s*(?:[-*|#>]|\d+\.)|\|")
 
 # Rebuilt by the issues "A smaller core" and "Smaller around the core", with new names and prose.
-REBUILT_NEXT = (
-    "lorogo_log/replication/*.py",
-)
+REBUILT_NEXT = ("lorogo_log/replication/*.py",)
 ALLOWED = (
     "tools/prose_lint.py",
     "LICENSE",
