@@ -13,7 +13,7 @@ Every step is a compare-and-swap of the metadata and idempotent; the next pass p
 
 from dataclasses import dataclass, replace
 
-from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, lineage
+from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, includes, lineage
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -128,8 +128,9 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
         vector=_vector(desired),
         deleted_ns=0,
     )
-    # The tombstone's bytes are content if its last term is an ancestor of a living one.
-    keeps = desired.has(stored.term) if stored.term else undone
+    # The tombstone's bytes are content if a restore undid it, or if living terms have all of its operations.
+    has_all = bool(stored.ends) and includes(desired.ends, stored.ends)
+    keeps = undone or has_all or (bool(stored.term) and desired.has(stored.term))
     return Revive(facts, keeps_content=keeps)
 
 
