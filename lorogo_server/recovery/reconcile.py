@@ -42,7 +42,7 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, even with the same numbers
+_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, also with unchanged numbers
 _RETRY_SECONDS = 5.0  # after a failed pass
 _INITS_MAX = 1000  # documents that one pass starts; the others wait for the next load
 _ROWS_AT_ONCE = 1000  # before the loop runs other tasks
@@ -335,7 +335,7 @@ class Reconciler:
                 listed[head.document_id] = StoredDocumentState.of(head, messages)
         return listed
 
-    # --- what is lost -----------------------------------------------------------------------------
+    # --- lost updates -----------------------------------------------------------------------------
 
     async def _bring_back(self, lost: list[str]) -> None:
         """Publish what the journals hold of these documents and a fresh load does not include."""
@@ -375,7 +375,7 @@ class Reconciler:
         await rounds.run(lost, await self.journals.find())
         changed, failed = rounds.changed, rounds.failed
         self._waiting = self._waiting.difference(lost) | rounds.waiting
-        for name in changed:  # its owner may just have moved out of the WAL what was there
+        for name in changed:  # its owner may have moved messages out of the WAL since
             self._documents.postpone(name)
         for name in lost:
             if name not in failed:
@@ -388,7 +388,7 @@ class Reconciler:
             self._documents.count_lost(name)
         return rounds
 
-    # --- what a load waits for --------------------------------------------------------------------
+    # --- documents of loads -----------------------------------------------------------------------
 
     async def bring_back(self, name: str) -> ReconcileOutcome:
         """Bring back one document before all others. Raises LorogoError."""
@@ -471,7 +471,7 @@ class Reconciler:
             await self._context.transport.bus.publish(subjects.init(name))
 
     def _settle(self, name: str, have: Ends | None) -> None:
-        """Miss no operation again that can never be accepted, or that no journal has any more.
+        """Forget operations that can never be accepted, or that no journal has any more.
 
         Only after every record in every journal was tried.
         """

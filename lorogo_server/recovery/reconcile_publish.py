@@ -1,4 +1,4 @@
-"""Publishing lost updates of one document into the WAL again, many small ones as one message.
+"""Publishes lost updates of one document into the WAL, many small ones as one message.
 
 A message costs its publisher, NATS and every load far more than a keystroke does. So consecutive updates
 that the scratch copy accepted are published as one update with all their operations, under an id of its own.

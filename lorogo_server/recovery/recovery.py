@@ -246,7 +246,7 @@ class DocumentRecovery:
         met = {self._context.server_id, *self._met, *(one.server for one in self._known.values())}
         return is_token(server) and server not in met
 
-    # --- a document of this server -----------------------------------------------------------------
+    # --- a document of this server ----------------------------------------------------------------
 
     async def recover(self, document_id: str, journal_of: str = "") -> tuple[str, ...]:
         """Return when the document may be loaded: names the journals that it may lack.
@@ -374,7 +374,7 @@ class DocumentRecovery:
     async def _complete(self, host: Host) -> None:
         host.incomplete = await self.recover(host.document_id, host.lease.journal_of)
 
-    # --- documents of other servers ----------------------------------------------------------------
+    # --- documents of other servers ---------------------------------------------------------------
 
     def _on_ask(self, message: Message) -> None:
         try:
