@@ -88,7 +88,7 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "claim-left-out",
         "_load",
-        "await claim(context.snapshots, host.document_id, loaded, host.lease.token)",
+        "await claim(context.snapshots, host.document_id, loaded, token=token, term=term)",
         "host.lease.token",
         "no owner before us can change what is stored once we have loaded it",
         HELD,
