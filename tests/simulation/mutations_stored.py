@@ -150,8 +150,8 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "tombstone-not-brought-back",
         "plan",
-        "if desired.deleted:",
-        "if desired.erasure and desired.deleted:",
+        "desired.deleted",
+        "bool(desired.erasure) and desired.deleted",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
         begin=125,
@@ -184,9 +184,9 @@ STORED: tuple[Mutation, ...] = (
     ),
     Mutation(
         "restored-as-it-was",
-        "restore",
-        "loaded.facts.generation + 1",
-        "loaded.facts.generation",
+        "SnapshotMetadata.restored",
+        "self.generation + 1",
+        "self.generation",
         "a restored document is another generation",
         _DELETED,
         begin=4,
