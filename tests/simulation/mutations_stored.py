@@ -157,15 +157,6 @@ STORED: tuple[Mutation, ...] = (
         begin=125,
     ),
     Mutation(
-        "restore-not-journalled",
-        "restore",
-        "await host.journal.restored(facts, restored_ns)",
-        "host.journal.term = facts.term",
-        "a restore is journalled before it is answered",
-        _DELETED_AND_LOST,
-        begin=500,
-    ),
-    Mutation(
         "ended-term-revived",
         "DocumentTerms._fold",
         "not includes(gone, self.operations.get(term, {}))",
