@@ -7,6 +7,7 @@
     lives                               an erasure                         none: it beats what it did not know
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
+    lives, created or restored          without that term, or nothing      Amend: a deletion names it
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, includes, lineage
 from lorogo_protocol.loro import crdt
-from lorogo_protocol.position import NOWHERE, Position
+from lorogo_protocol.position import NOWHERE
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 
 
@@ -49,13 +50,14 @@ def plan(terms: DocumentTerms, stored: SnapshotMetadata | None, size: int, have:
     """Return the step that makes the stored metadata agree with the terms; None: they agree.
 
     `terms` include the stored facts. `size` and `have`: of the stored content, and ends of its operations, as
-    far as they are known. A living document without a snapshot needs no step.
+    far as they are known.
     """
     desired = terms.incarnation()
     if desired.deleted:
         return _bury(terms, desired, stored or SnapshotMetadata(), size, have)
     if stored is None:
-        return None
+        founded = _founded(terms, desired, SnapshotMetadata())
+        return Amend(amend(terms, SnapshotMetadata())) if founded else None
     if stored.deleted:
         # While an erasure is stored, no owner can begin a new incarnation: what lives was not known to it.
         return None if stored.erased_ns else _revive(terms, desired, stored)
@@ -67,6 +69,9 @@ def amend(terms: DocumentTerms, stored: SnapshotMetadata) -> SnapshotMetadata:
     """Return the metadata of a living document with the facts that journals have."""
     desired = terms.incarnation()
     amended = replace(stored, generation=max(terms.generation, stored.generation))
+    founded = _founded(terms, desired, stored)
+    if founded:
+        amended = replace(amended, ancestors=lineage(*founded, *stored.ancestors))
     ended = _ended(terms, desired, stored)
     if not set(ended) <= set(stored.ended):
         ended_ns = terms.tombstones[desired.tombstone].deleted_ns
@@ -118,8 +123,24 @@ def _bury(
 
 def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> Revive:
     undone = stored.tombstone in terms.undone
+    # The tombstone's bytes are content if a restore undid it, or if living terms have all of its operations.
+    has_all = bool(stored.ends) and includes(desired.ends, stored.ends)
+    keeps = undone or has_all or (bool(stored.term) and desired.has(stored.term))
+    kept = stored
+    if not keeps:
+        nothing = SnapshotMetadata()
+        kept = replace(
+            stored,
+            position=nothing.position,
+            frontiers=nothing.frontiers,
+            trim=nothing.trim,
+            dated=nothing.dated,
+            term=nothing.term,
+            ancestors=nothing.ancestors,
+        )
     facts = replace(
-        stored,
+        kept,
+        ancestors=lineage(*_founded(terms, desired, kept), *kept.ancestors),
         generation=max(terms.generation, stored.generation + 1),  # clients must notice, and rebase
         tombstone=desired.tombstone,
         ended=_ended(terms, desired, stored),
@@ -128,18 +149,14 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
         vector=_vector(desired),
         deleted_ns=0,
     )
-    # The tombstone's bytes are content if a restore undid it, or if living terms have all of its operations.
-    has_all = bool(stored.ends) and includes(desired.ends, stored.ends)
-    keeps = undone or has_all or (bool(stored.term) and desired.has(stored.term))
     return Revive(facts, keeps_content=keeps)
 
 
-def revived(step: Revive, cutoff: Position) -> SnapshotMetadata:
-    """Return the metadata of a revived document: earlier messages of the WAL were refused."""
-    facts = replace(step.facts, cutoff=cutoff)
-    if step.keeps_content:
-        return facts
-    return replace(facts, position=NOWHERE, frontiers=b"", trim=b"\x00", dated="[]", term="", ancestors=())
+def _founded(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> list[str]:
+    """Return the last living created and restored terms that the stored ones do not continue."""
+    unknown = (desired.living & terms.founded) - terms.ancestry((stored.term, *stored.ancestors))
+    continued = {before for term in unknown for before in terms.ancestry((term,)) - {term}}
+    return sorted(unknown - continued)
 
 
 def _ended(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> tuple[str, ...]:

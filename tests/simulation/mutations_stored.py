@@ -150,20 +150,11 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "tombstone-not-brought-back",
         "plan",
-        "return _bury(terms, desired, stored or SnapshotMetadata(), size, have)",
-        "return _bury(terms, desired, stored or SnapshotMetadata(), size, have) if desired.erasure else None",
+        "desired.deleted",
+        "bool(desired.erasure) and desired.deleted",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
         begin=605,
-    ),
-    Mutation(
-        "restore-not-journalled",
-        "restore",
-        "await host.journal.restored(facts, restored_ns)",
-        "host.journal.term = facts.term",
-        "a restore is journalled before it is answered",
-        _DELETED_AND_LOST,
-        begin=500,
     ),
     Mutation(
         "ended-term-revived",

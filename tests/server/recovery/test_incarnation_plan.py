@@ -10,7 +10,7 @@ from lorogo_protocol.journal.incarnation import DocumentTerms, Ends
 from lorogo_protocol.journal.records import DocumentRecord, TermKind
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE, Position
-from lorogo_server.recovery.incarnation_plan import Amend, Bury, Revive, Step, plan, revived
+from lorogo_server.recovery.incarnation_plan import Amend, Bury, Revive, Step, plan
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.terms import DELETED_NS, ENDS, HISTORIES, SETS, TERMS, deletion, erasure, folded, named, update
 
@@ -110,6 +110,19 @@ TABLE = [
         replace(LIVING, tombstone="y", ended=("e",), ended_ns=DELETED_NS, vector=crdt.vector_of({9: 1})),
         None,
     ),
+    Case(
+        "restored, a living snapshot without that term",
+        [EDITED, named("b", "a", kind=RESTORED)],
+        LIVING,
+        Amend,
+    ),
+    Case(
+        "restored, a snapshot of a term that continues it",
+        [EDITED, named("b", "a", kind=RESTORED), named("c", "b")],
+        replace(LIVING, term="c"),
+        None,
+    ),
+    Case("created, nothing stored", [named("b", kind=TermKind.CREATED)], None, Amend, size=0),
     Case("lives, nothing stored", [EDITED], None, None, size=0),
     Case("no records", [], LIVING, None),
 ]
@@ -124,7 +137,7 @@ def union(terms: DocumentTerms, stored: SnapshotMetadata | None) -> DocumentTerm
 
 def executed(step: Step, size: int, have: Ends) -> tuple[SnapshotMetadata, int, Ends]:
     """What is stored after the step."""
-    facts = revived(step, CUTOFF) if isinstance(step, Revive) else step.facts
+    facts = replace(step.facts, cutoff=CUTOFF) if isinstance(step, Revive) else step.facts
     if isinstance(step, Amend) or step.keeps_content:
         return facts, size, have
     return facts, 0, {}
@@ -174,12 +187,23 @@ def test_a_stored_erasure_has_nothing_of_the_content() -> None:
     assert (step.facts.erased_ns, step.facts.deleted_ns, step.facts.ended) == (60, 60, ("a",))
 
 
+def test_a_restore_that_the_stored_document_does_not_know_becomes_an_ancestor() -> None:
+    """NATS lost it, and an owner that does not know it may delete the document: it ends that term, too."""
+    first, last = named("b", "a", kind=RESTORED), named("c", "b", kind=RESTORED)
+    terms = union(folded([EDITED, first, last]), LIVING)
+    step = plan(terms, LIVING, SIZE, {})
+    assert step == Amend(replace(LIVING, ancestors=("c",)))
+    stored = step.facts.claimed("d", 2)
+    terms.add(deletion("x", *stored.deleted_as("x", b"", 60).ended))
+    assert terms.incarnation().deleted
+
+
 def test_a_revived_document_has_a_later_generation_and_a_cutoff() -> None:
     """Clients notice the generation and rebase; messages up to the cutoff were refused."""
     restore = named("b", "a", kind=RESTORED, undoes=("x",))
     step = plan(union(folded([EDITED, deletion("x", "a"), restore]), DELETED), DELETED, SIZE, {})
     assert isinstance(step, Revive)
-    stored = revived(step, CUTOFF)
+    stored, _, _ = executed(step, SIZE, {})
     assert (stored.generation, stored.cutoff, stored.undone) == (1, CUTOFF, ("x",))
     assert (stored.deleted_ns, stored.tombstone, stored.ended, stored.vector) == (0, "", (), b"")
     assert (stored.position, stored.frontiers, stored.term) == (LIVING.position, b"f", "a")
@@ -189,7 +213,7 @@ def test_a_revived_document_without_the_content_of_its_tombstone_begins_empty() 
     """Its content is in journals, and ended terms stay ended."""
     step = plan(union(folded([update("b", 2, 4)]), DELETED), DELETED, SIZE, {})
     assert isinstance(step, Revive)
-    stored = revived(step, CUTOFF)
+    stored, _, _ = executed(step, SIZE, {})
     assert (stored.position, stored.frontiers, stored.trim, stored.dated) == (NOWHERE, b"", b"\x00", "[]")
     assert (stored.term, stored.ancestors, stored.ended, stored.tombstone) == ("", (), ("a",), "x")
 
