@@ -34,7 +34,7 @@ from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.journal_scan import ScannedRecord
-from lorogo_server.recovery import reconcile, reconcile_repair
+from lorogo_server.recovery import base_merge, reconcile
 from lorogo_server.recovery.document_comparison import DocumentComparison, Verdict
 from lorogo_server.recovery.incarnation_store import IncarnationStore
 from lorogo_server.recovery.journal_table import JournalledDocument
@@ -358,7 +358,7 @@ async def test_a_base_above_the_wires_limit(
 ) -> None:
     """It is stored in place of a snapshot without content, and its owner takes it in one of its passes."""
     await long_base(world, QUICK)
-    monkeypatch.setattr(reconcile_repair, "UPDATE_BYTES_MAX", 5_000)
+    monkeypatch.setattr(base_merge, "UPDATE_BYTES_MAX", 5_000)
     line = world.nats.connect("elsewhere")
     async with Server(line, QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0") as elsewhere:
         await world.probe.start("doc")
