@@ -7,7 +7,8 @@
     lives                               an erasure                         none: it beats what it did not know
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
-    lives, created or restored          without that term, or nothing      Amend: a deletion names it
+    lives, created or restored          without that term                  Amend: a deletion names it
+    lives                               nothing                            none
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
 """
@@ -55,9 +56,8 @@ def plan(terms: DocumentTerms, stored: SnapshotMetadata | None, size: int, have:
     desired = terms.incarnation()
     if desired.deleted:
         return _bury(terms, desired, stored or SnapshotMetadata(), size, have)
-    if stored is None:
-        founded = _founded(terms, desired, SnapshotMetadata())
-        return Amend(amend(terms, SnapshotMetadata())) if founded else None
+    if stored is None:  # its owner stores it from memory, or the repair of its content does
+        return None
     if stored.deleted:
         # While an erasure is stored, no owner can begin a new incarnation: what lives was not known to it.
         return None if stored.erased_ns else _revive(terms, desired, stored)

@@ -122,7 +122,7 @@ TABLE = [
         replace(LIVING, term="c"),
         None,
     ),
-    Case("created, nothing stored", [named("b", kind=TermKind.CREATED)], None, Amend, size=0),
+    Case("created, nothing stored", [named("b", kind=TermKind.CREATED)], None, None, size=0),
     Case("lives, nothing stored", [EDITED], None, None, size=0),
     Case("no records", [], LIVING, None),
 ]
