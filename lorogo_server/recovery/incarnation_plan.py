@@ -7,6 +7,7 @@
     lives                               an erasure                         none: it beats what it did not know
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
+    lives, by a fork or a restore       without the term that it began     Amend
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
 """
@@ -66,7 +67,11 @@ def plan(terms: DocumentTerms, stored: SnapshotMetadata | None, size: int, have:
 def amend(terms: DocumentTerms, stored: SnapshotMetadata) -> SnapshotMetadata:
     """Return the metadata of a living document with the facts that journals have."""
     desired = terms.incarnation()
-    amended = replace(stored, generation=max(terms.generation, stored.generation))
+    amended = replace(
+        stored,
+        generation=max(terms.generation, stored.generation),
+        founded=lineage(*stored.founded, *sorted(terms.founded & desired.living)),
+    )
     ended = _ended(terms, desired, stored)
     if not set(ended) <= set(stored.ended):
         ended_ns = terms.tombstones[desired.tombstone].deleted_ns
@@ -124,6 +129,7 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
         ended=_ended(terms, desired, stored),
         ended_ns=terms.tombstones[desired.tombstone].deleted_ns if desired.tombstone else 0,
         undone=lineage(stored.tombstone, *stored.undone) if undone else stored.undone,
+        founded=lineage(*sorted(terms.founded & desired.living)),
         vector=_vector(desired),
         deleted_ns=0,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lorogo_protocol.journal import incarnation
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused as CallRefused
 from lorogo_server import Server
@@ -509,3 +510,24 @@ async def test_streams_are_made_anew_while_a_pass_is_under_way(world: World) -> 
         world.lose(WAL, SNAPSHOTS, STATUS)
         line.heal()
         await until(lambda: so(STATUS in world.nats.stores))
+
+
+@pytest.mark.parametrize("begun", ["forked", "restored"])
+async def test_a_deletion_ends_what_was_forked_or_restored_many_owners_ago(
+    world: World, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    """The server that forked or restored it was away, and does not revive it."""
+    monkeypatch.setattr(incarnation, "ANCESTORS_MAX", 2)
+    if begun == "forked":
+        one = await machine(world, "one")
+        await world.probe.start("source")
+        await world.write(2, "source")
+        await world.probe.call("fork", "source", to="doc")
+        await one.stop()
+    else:
+        await visit(world, "one", "write", "delete", "restore")
+    await visit(world, "two")
+    await visit(world, "two")
+    await visit(world, "two", "delete")
+    one = await reconciled(await machine(world, "one"))
+    assert (await facts(one)).deleted
