@@ -146,6 +146,7 @@ class DocumentJournal:
             vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
             base = Base(content, digest(content), Version(facts.frontiers, vector))
             position = facts.position
+            await self._name()  # its record may expire before the base
             record = self._base_record(base, position.epoch, position.sequence, facts.generation)
             await safe(await self._put(record))
             self._since_ns, self._whole = now_ns, True

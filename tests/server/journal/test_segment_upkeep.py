@@ -11,7 +11,7 @@ import pytest
 
 from lorogo_log import BlockingLog, FileStorage
 from lorogo_log import Record as Stored
-from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
+from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, ErasedRecord, TermRecord, UpdateRecord
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
@@ -424,6 +424,7 @@ async def test_with_retention_a_compaction_begins_the_journal_again(world: World
         kinds = [type(record) for record in world.journalled("one", "minutes")]
         assert kinds.count(BaseRecord) >= 1
         assert kinds.count(UpdateRecord) == 1  # the others are gone, and in the base
+        assert kinds.index(TermRecord) < kinds.index(BaseRecord)  # the base's term keeps its ancestors
 
 
 async def test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covered(world: World) -> None:
