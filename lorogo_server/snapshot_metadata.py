@@ -27,7 +27,7 @@ class SnapshotMetadata:
     # Terms of the document's incarnations (lorogo_protocol/journal/incarnation.py).
     term: str = ""  # of the last owner that claimed the snapshot
     ancestors: tuple[str, ...] = ()  # of that term, nearest first
-    founded: tuple[str, ...] = ()  # terms of this document that a fork or a restore began, the last first
+    founded: tuple[str, ...] = ()  # terms that a fork, an import or a restore began, the last first
     tombstone: str = ""  # id of the last deletion that no restore undid; also of an earlier incarnation
     ended: tuple[str, ...] = ()  # terms that it ended
     ended_ns: int = 0  # time of that deletion
@@ -55,6 +55,10 @@ class SnapshotMetadata:
         """Return the metadata of an owner's claim: its term continues the one before."""
         ancestors = self.ancestors if term == self.term else lineage(self.term, *self.ancestors)
         return replace(self, term=term, ancestors=ancestors, lease=lease)
+
+    def founded_by(self, term: str) -> "SnapshotMetadata":
+        """Return the metadata of a document that this term began."""
+        return replace(self, founded=lineage(term, *self.founded))
 
     def merged(self, other: "SnapshotMetadata") -> "SnapshotMetadata":
         """Return the metadata of this document after it took in the content of another snapshot."""

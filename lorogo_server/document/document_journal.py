@@ -128,6 +128,12 @@ class DocumentJournal:
         await self._journal.put(target, term, self._clock.wall_ns())
         await safe(await self._journal.put(target, base, self._clock.wall_ns()))
 
+    async def created(self) -> str:
+        """Write that an import began the document under this owner's term; return the term."""
+        term, record = self.term, self._term_record(self._facts, TermKind.CREATED)
+        await safe(await self._put(record))
+        return term
+
     async def deleted(self, facts: SnapshotMetadata) -> None:
         """Write the stored tombstone, also of an erasure; idempotent."""
         await safe(await self._put(self._tombstone(facts)))

@@ -286,7 +286,11 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
             raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():
             raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
-        return _receipt(host, await host.acks.submit(payload, _SUBMIT_SECONDS))
+        ack = await host.acks.submit(payload, _SUBMIT_SECONDS)
+        # A journal may have a deletion of the same operations that NATS lost: the import is not ended by it.
+        term = await host.journal.created()
+        host.loaded.facts = host.loaded.facts.founded_by(term)
+        return _receipt(host, ack)
 
 
 async def _delete(host: Host, arguments: Arguments) -> Answer:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loro import ExportMode
 
 from lorogo_protocol.journal import incarnation
 from lorogo_protocol.messages import subjects
@@ -531,3 +532,19 @@ async def test_a_deletion_ends_what_was_forked_or_restored_many_owners_ago(
     await visit(world, "two", "delete")
     one = await reconciled(await machine(world, "one"))
     assert (await facts(one)).deleted
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["stored", "NATS lost it"])
+async def test_an_import_lives_beside_an_old_deletion_of_the_same_content(world: World, lost: bool) -> None:
+    """NATS lost the tombstone, somebody imported a copy, and the server that knows the deletion returns."""
+    await deleted_at_one(world)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.call("import", "doc", payload=world.writer.doc.export(ExportMode.Snapshot()))
+    await two.stop()
+    if lost:
+        world.lose(WAL, SNAPSHOTS, STATUS)
+    await machine(world, "one")
+    two = await reconciled(await machine(world, "two"))
+    assert not (await facts(two)).deleted
+    await world.is_whole()
