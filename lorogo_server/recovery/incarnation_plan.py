@@ -7,7 +7,7 @@
     lives                               an erasure                         none: it beats what it did not know
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
-    lives, created or restored          without that term                  Amend: a deletion names it
+    lives, by a fork or a restore       without the term that it began     Amend
     lives                               nothing                            none
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
@@ -68,10 +68,11 @@ def plan(terms: DocumentTerms, stored: SnapshotMetadata | None, size: int, have:
 def amend(terms: DocumentTerms, stored: SnapshotMetadata) -> SnapshotMetadata:
     """Return the metadata of a living document with the facts that journals have."""
     desired = terms.incarnation()
-    amended = replace(stored, generation=max(terms.generation, stored.generation))
-    founded = _founded(terms, desired, stored)
-    if founded:
-        amended = replace(amended, ancestors=lineage(*founded, *stored.ancestors))
+    amended = replace(
+        stored,
+        generation=max(terms.generation, stored.generation),
+        founded=lineage(*stored.founded, *sorted(terms.founded & desired.living)),
+    )
     ended = _ended(terms, desired, stored)
     if not set(ended) <= set(stored.ended):
         ended_ns = terms.tombstones[desired.tombstone].deleted_ns
@@ -140,7 +141,7 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
         )
     facts = replace(
         kept,
-        ancestors=lineage(*_founded(terms, desired, kept), *kept.ancestors),
+        founded=lineage(*sorted(terms.founded & desired.living)),
         generation=max(terms.generation, stored.generation + 1),  # clients must notice, and rebase
         tombstone=desired.tombstone,
         ended=_ended(terms, desired, stored),
@@ -150,13 +151,6 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
         deleted_ns=0,
     )
     return Revive(facts, keeps_content=keeps)
-
-
-def _founded(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> list[str]:
-    """Return the last living created and restored terms that the stored ones do not continue."""
-    unknown = (desired.living & terms.founded) - terms.ancestry((stored.term, *stored.ancestors))
-    continued = {before for term in unknown for before in terms.ancestry((term,)) - {term}}
-    return sorted(unknown - continued)
 
 
 def _ended(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> tuple[str, ...]:
