@@ -2,11 +2,17 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lorogo_protocol.errors import CrdtError, MalformedMessage
-from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Tombstone, lineage
+from lorogo_protocol.journal.incarnation import (
+    ENDED_MAX,
+    DocumentTerms,
+    Ends,
+    Tombstone,
+    lineage,
+)
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE, Position
 
@@ -66,23 +72,25 @@ class SnapshotMetadata:
             self,
             generation=max(self.generation, other.generation),
             tombstone=self.tombstone or other.tombstone,
-            ended=lineage(*self.ended, *other.ended),
+            ended=lineage(*self.ended, *other.ended, most=ENDED_MAX),
             ended_ns=max(self.ended_ns, other.ended_ns),
             vector=self.vector or other.vector,
             undone=lineage(*self.undone, *other.undone),
             founded=lineage(*self.founded, *other.founded),
         )
 
-    def deleted_as(self, tombstone: str, vector: bytes, deleted_ns: int) -> "SnapshotMetadata":
+    def deleted_as(
+        self, tombstone: str, vector: bytes, deleted_ns: int, known: Iterable[str] = ()
+    ) -> "SnapshotMetadata":
         """Return the metadata of a deletion: it ends the term, its ancestors, and those ended before.
 
         Founded terms are named first: they live without an operation that the vector could show as ended, and
-        may be older than the oldest ancestor.
+        may be older than the oldest ancestor. `known`: living terms in the journals of the deleting server.
         """
         return replace(
             self,
             tombstone=tombstone,
-            ended=lineage(self.term, *self.founded, *self.ancestors, *self.ended),
+            ended=lineage(self.term, *self.founded, *self.ancestors, *known, *self.ended, most=ENDED_MAX),
             ended_ns=deleted_ns,
             vector=vector,
             deleted_ns=deleted_ns,

@@ -15,7 +15,14 @@ Every step is a compare-and-swap of the metadata and idempotent; the next pass p
 
 from dataclasses import dataclass, replace
 
-from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, includes, lineage
+from lorogo_protocol.journal.incarnation import (
+    ENDED_MAX,
+    DocumentTerms,
+    Ends,
+    Incarnation,
+    includes,
+    lineage,
+)
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -98,6 +105,8 @@ def _bury(
     facts = replace(
         stored,
         generation=max(terms.generation, stored.generation),
+        # Nothing is stored: the next owners continue what the deletion ended.
+        ancestors=stored.ancestors if stored.term else lineage(*ended),
         tombstone=desired.tombstone,
         ended=ended,
         ended_ns=stone.deleted_ns,
@@ -111,7 +120,7 @@ def _bury(
     facts = replace(
         facts,
         tombstone=desired.erasure,
-        ended=lineage(*sorted(erasure.ends), *facts.ended),
+        ended=lineage(*sorted(erasure.ends), *facts.ended, most=ENDED_MAX),
         position=NOWHERE,
         frontiers=b"",
         trim=b"\x00",
@@ -137,7 +146,7 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
             trim=nothing.trim,
             dated=nothing.dated,
             term=nothing.term,
-            ancestors=nothing.ancestors,
+            ancestors=lineage(*terms.living),
         )
     facts = replace(
         kept,
@@ -157,7 +166,8 @@ def _ended(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata)
     """Return the terms that the deletion which counts ended, and those that the stored metadata name."""
     if not desired.tombstone:
         return ()
-    return lineage(*sorted(terms.tombstones[desired.tombstone].ends), *stored.ended)
+    ends = sorted(terms.tombstones[desired.tombstone].ends)
+    return lineage(*ends, *stored.ended, most=ENDED_MAX)
 
 
 def _vector(desired: Incarnation) -> bytes:

@@ -122,7 +122,7 @@ def test_a_claim_continues_the_term_before() -> None:
 def test_a_deletion_ends_the_term_its_ancestors_and_those_ended_before() -> None:
     """An earlier incarnation stays ended."""
     deleted = replace(FULL, deleted_ns=0, erased_ns=0).deleted_as("later", b"\x00", 60)
-    assert deleted.ended == ("term", "parent", "grandparent", "ended")
+    assert deleted.ended == ("term", "founder", "parent", "grandparent", "ended")
     assert (deleted.tombstone, deleted.ended_ns, deleted.deleted_ns) == ("later", 60, 60)
     assert deleted.deleted
 
@@ -146,7 +146,7 @@ def test_another_snapshot_adds_its_deletions() -> None:
 def test_facts_of_metadata_join_those_of_the_journals() -> None:
     """A tombstone in NATS ends terms like one in a journal; the vector tells which operations ended."""
     terms = DocumentTerms()
-    replace(FULL, erased_ns=0).add_to(terms)
+    replace(FULL, erased_ns=0, founded=()).add_to(terms)
     found = terms.incarnation()
     assert (found.tombstone, found.deleted, terms.generation) == ("tombstone", True, 3)
     assert found.has_gone({1: 5})

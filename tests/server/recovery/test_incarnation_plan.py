@@ -215,7 +215,7 @@ def test_a_revived_document_without_the_content_of_its_tombstone_begins_empty() 
     assert isinstance(step, Revive)
     stored, _, _ = executed(step, SIZE, {})
     assert (stored.position, stored.frontiers, stored.trim, stored.dated) == (NOWHERE, b"", b"\x00", "[]")
-    assert (stored.term, stored.ancestors, stored.ended, stored.tombstone) == ("", (), ("a",), "x")
+    assert (stored.term, stored.ancestors, stored.ended, stored.tombstone) == ("", ("b",), ("a",), "x")
 
 
 @st.composite
