@@ -39,10 +39,10 @@ from lorogo_protocol.messages import chunks
 from lorogo_protocol.messages.chunks import MemoryBudget
 from lorogo_protocol.position import Position
 from lorogo_server.intake.admission import admit
-from lorogo_server.intake.history import History
 from lorogo_server.intake.decisions import (
     RefusedUpdate,
 )
+from lorogo_server.intake.history import History
 from lorogo_server.intake.intake import (
     Intake,
 )

@@ -83,6 +83,7 @@ class ServerContext:
     data_losses: Callable[[], Awaitable[int]]  # number of known possible data losses of NATS
     # Restores a document from journals before its load if NATS may have lost data; returns absent journals.
     recover: Callable[[str, str], Awaitable[tuple[str, ...]]]
+    living_terms: Callable[[str], tuple[str, ...]]  # of a document in this server's journals
     rights: CallRights
     validate: ValidateUpdate
     batch_validation: DecodeSandbox | None  # None: updates are validated one by one

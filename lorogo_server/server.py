@@ -101,6 +101,7 @@ class Server:
             journal=self._safe_journal(),
             data_losses=self._count_data_losses,
             recover=self._recover,
+            living_terms=self._living_terms,
             rights=CallRights(authority),
             validate=skip_validation if sandbox is None else sandbox.validate,
             batch_validation=sandbox,
@@ -371,6 +372,9 @@ class Server:
 
     async def _recover(self, document_id: str, journal_of: str) -> tuple[str, ...]:
         return () if self.recovery is None else await self.recovery.recover(document_id, journal_of)
+
+    def _living_terms(self, document_id: str) -> tuple[str, ...]:
+        return () if self.reconciler is None else self.reconciler.living_terms(document_id)
 
     def _epoch_changed(self) -> None:
         for host in self.hosts.values():

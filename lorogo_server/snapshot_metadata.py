@@ -2,11 +2,17 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lorogo_protocol.errors import CrdtError, MalformedMessage
-from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Tombstone, lineage
+from lorogo_protocol.journal.incarnation import (
+    ENDED_MAX,
+    DocumentTerms,
+    Ends,
+    Tombstone,
+    lineage,
+)
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE, Position
 
@@ -27,6 +33,7 @@ class SnapshotMetadata:
     # Terms of the document's incarnations (lorogo_protocol/journal/incarnation.py).
     term: str = ""  # of the last owner that claimed the snapshot
     ancestors: tuple[str, ...] = ()  # of that term, nearest first
+    founded: tuple[str, ...] = ()  # terms that a fork, an import or a restore began, the last first
     tombstone: str = ""  # id of the last deletion that no restore undid; also of an earlier incarnation
     ended: tuple[str, ...] = ()  # terms that it ended
     ended_ns: int = 0  # time of that deletion
@@ -55,24 +62,35 @@ class SnapshotMetadata:
         ancestors = self.ancestors if term == self.term else lineage(self.term, *self.ancestors)
         return replace(self, term=term, ancestors=ancestors, lease=lease)
 
+    def founded_by(self, term: str) -> "SnapshotMetadata":
+        """Return the metadata of a document that this term began."""
+        return replace(self, founded=lineage(term, *self.founded))
+
     def merged(self, other: "SnapshotMetadata") -> "SnapshotMetadata":
         """Return the metadata of this document after it took in the content of another snapshot."""
         return replace(
             self,
             generation=max(self.generation, other.generation),
             tombstone=self.tombstone or other.tombstone,
-            ended=lineage(*self.ended, *other.ended),
+            ended=lineage(*self.ended, *other.ended, most=ENDED_MAX),
             ended_ns=max(self.ended_ns, other.ended_ns),
             vector=self.vector or other.vector,
             undone=lineage(*self.undone, *other.undone),
+            founded=lineage(*self.founded, *other.founded),
         )
 
-    def deleted_as(self, tombstone: str, vector: bytes, deleted_ns: int) -> "SnapshotMetadata":
-        """Return the metadata of a deletion: it ends the term, its ancestors, and those ended before."""
+    def deleted_as(
+        self, tombstone: str, vector: bytes, deleted_ns: int, known: Iterable[str] = ()
+    ) -> "SnapshotMetadata":
+        """Return the metadata of a deletion: it ends the term, its ancestors, and those ended before.
+
+        Founded terms are named first: they live without an operation that the vector could show as ended, and
+        may be older than the oldest ancestor. `known`: living terms in the journals of the deleting server.
+        """
         return replace(
             self,
             tombstone=tombstone,
-            ended=lineage(self.term, *self.ancestors, *self.ended),
+            ended=lineage(self.term, *self.founded, *self.ancestors, *known, *self.ended, most=ENDED_MAX),
             ended_ns=deleted_ns,
             vector=vector,
             deleted_ns=deleted_ns,
@@ -84,6 +102,7 @@ class SnapshotMetadata:
             self,
             term=term,
             ancestors=lineage(self.term, *self.ancestors),
+            founded=lineage(term, *self.founded),
             tombstone="",
             ended=(),
             ended_ns=0,
@@ -100,6 +119,8 @@ class SnapshotMetadata:
         terms.generation = max(terms.generation, self.generation)
         if self.term:
             terms.descend(self.term, self.ancestors)
+        for term in self.founded:
+            terms.found(term)
         terms.undo(self.undone)
         if self.tombstone:
             stone = Tombstone(
@@ -135,7 +156,7 @@ class SnapshotMetadata:
         if self.deleted:
             out["deleted_ns"] = str(self.deleted_ns)
         ids = {"term": (self.term,), "ancestors": self.ancestors, "tombstone": (self.tombstone,)}
-        ids |= {"ended": self.ended, "undone": self.undone}
+        ids |= {"founded": self.founded, "ended": self.ended, "undone": self.undone}
         out |= {name: ",".join(some) for name, some in ids.items() if any(some)}
         if self.vector:
             out["vector"] = base64.b64encode(self.vector).decode()
@@ -166,6 +187,7 @@ class SnapshotMetadata:
                 vector=base64.b64decode(metadata.get("vector", ""), validate=True),
                 term=metadata.get("term", ""),
                 ancestors=_ids(metadata.get("ancestors", "")),
+                founded=_ids(metadata.get("founded", "")),
                 tombstone=metadata.get("tombstone", ""),
                 ended=_ids(metadata.get("ended", "")),
                 undone=_ids(metadata.get("undone", "")),

@@ -28,6 +28,7 @@ from lorogo_protocol.journal.records import (
 from lorogo_protocol.loro import crdt
 
 ANCESTORS_MAX = 32  # that a term names, nearest first: bridges the loss of journals between them
+ENDED_MAX = 64  # terms that a deletion names: of the owner, its ancestors, and those of its server's journals
 Ends = dict[int, int]  # by peer: the counter after its last operation
 
 
@@ -36,9 +37,9 @@ def includes(have: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
     return all(have.get(peer, 0) >= end for peer, end in wanted.items())
 
 
-def lineage(*terms: str) -> tuple[str, ...]:
-    """Return the terms without repetitions and empty ids, at most ANCESTORS_MAX of them."""
-    return tuple(dict.fromkeys(filter(None, terms)))[:ANCESTORS_MAX]
+def lineage(*terms: str, most: int = ANCESTORS_MAX) -> tuple[str, ...]:
+    """Return the first terms without repetitions and empty ids."""
+    return tuple(dict.fromkeys(filter(None, terms)))[:most]
 
 
 def operations(record: UpdateRecord | BaseRecord) -> Ends:
@@ -202,6 +203,12 @@ class DocumentTerms:
         self._folded = None
 
     # --- fold -------------------------------------------------------------------------------------
+
+    @property
+    def living(self) -> tuple[str, ...]:
+        """Living terms, created and restored ones first: these live without operations."""
+        living = self.incarnation().living
+        return (*sorted(living & self.founded), *sorted(living - self.founded))
 
     @property
     def changed(self) -> bool:

@@ -40,7 +40,12 @@ async def delete(host: Host) -> int:
         frontiers = replica.frontiers()
         loaded.intake.history.thin(context.clock.wall_ns())
         facts = replace(
-            loaded.facts.deleted_as(context.new_id(), replica.version().vector, deleted_ns),
+            loaded.facts.deleted_as(
+                context.new_id(),
+                replica.version().vector,
+                deleted_ns,
+                known=context.living_terms(host.document_id),
+            ),
             position=loaded.intake.head,
             frontiers=frontiers,
             trim=replica.trimmed(),
@@ -93,7 +98,9 @@ async def erase(host: Host) -> int:
                     loaded.facts.vector,
                 )
             facts = replace(
-                loaded.facts.deleted_as(stone, vector, deleted_ns),
+                loaded.facts.deleted_as(
+                    stone, vector, deleted_ns, known=context.living_terms(host.document_id)
+                ),
                 position=loaded.intake.head,
                 frontiers=b"",
                 trim=b"\x00",

@@ -130,6 +130,12 @@ class DocumentJournal:
         await self._journal.put(target, term, self._clock.wall_ns())
         await safe(await self._journal.put(target, base, self._clock.wall_ns()))
 
+    async def created(self) -> str:
+        """Write that an import began the document under this owner's term; return the term."""
+        term, record = self.term, self._term_record(self._facts, TermKind.CREATED)
+        await safe(await self._put(record))
+        return term
+
     async def deleted(self, facts: SnapshotMetadata) -> None:
         """Write the stored tombstone, also of an erasure; idempotent."""
         await safe(await self._put(self._tombstone(facts)))
@@ -148,6 +154,7 @@ class DocumentJournal:
             vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
             base = Base(content, digest(content), Version(facts.frontiers, vector))
             position = facts.position
+            await self._name()  # its record may expire before the base
             record = self._base_record(base, position.epoch, position.sequence, facts.generation)
             await safe(await self._put(record))
             self._since_ns, self._whole = now_ns, True

@@ -195,8 +195,11 @@ class Lease:
 
     @property
     def doubtful(self) -> bool:
-        """True if the last renewal was not republished, or the connection was lost since."""
-        return self.view is StatusView.INTERRUPTED or self._sent is not None
+        """True if the last renewal was not republished, or the stored status is not known.
+
+        A bucket that went back repeats revisions: a renewal under the old token could replace the new status.
+        """
+        return self.view not in _VALID_VIEWS or self._sent is not None
 
     async def renew(self) -> None:
         """Send a renewal without waiting for it."""
@@ -265,7 +268,7 @@ class Lease:
         if not self.ended:
             self.stage = LeaseStage.RELEASED
         for _ in range(_TRIES):
-            if self.view is StatusView.INTERRUPTED and not await self._still_ours():
+            if self.view not in _VALID_VIEWS and not await self._still_ours():
                 return  # another server has written the status
             journal_of = "" if self._compared and not owed else self._journal_now()
             try:
@@ -276,7 +279,7 @@ class Lease:
 
     async def leave_failure(self, failures: Failures) -> None:
         """Write a failed load with its trace id if this lease still owns the status."""
-        if self.lost or (self.view is StatusView.INTERRUPTED and not await self._still_ours()):
+        if self.lost or (self.view not in _VALID_VIEWS and not await self._still_ours()):
             return
         starting = Starting(self.operation_id, self.retry_count, self._clock.wall_ns())
         await self._write(starting, failures=failures, journal_of=self.journal_of)

@@ -7,7 +7,7 @@
     lives                               an erasure                         none: it beats what it did not know
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
-    lives, created or restored          without that term                  Amend: a deletion names it
+    lives, by a fork or a restore       without the term that it began     Amend
     lives                               nothing                            none
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
@@ -15,7 +15,14 @@ Every step is a compare-and-swap of the metadata and idempotent; the next pass p
 
 from dataclasses import dataclass, replace
 
-from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, includes, lineage
+from lorogo_protocol.journal.incarnation import (
+    ENDED_MAX,
+    DocumentTerms,
+    Ends,
+    Incarnation,
+    includes,
+    lineage,
+)
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -68,10 +75,11 @@ def plan(terms: DocumentTerms, stored: SnapshotMetadata | None, size: int, have:
 def amend(terms: DocumentTerms, stored: SnapshotMetadata) -> SnapshotMetadata:
     """Return the metadata of a living document with the facts that journals have."""
     desired = terms.incarnation()
-    amended = replace(stored, generation=max(terms.generation, stored.generation))
-    founded = _founded(terms, desired, stored)
-    if founded:
-        amended = replace(amended, ancestors=lineage(*founded, *stored.ancestors))
+    amended = replace(
+        stored,
+        generation=max(terms.generation, stored.generation),
+        founded=lineage(*stored.founded, *sorted(terms.founded & desired.living)),
+    )
     ended = _ended(terms, desired, stored)
     if not set(ended) <= set(stored.ended):
         ended_ns = terms.tombstones[desired.tombstone].deleted_ns
@@ -97,6 +105,8 @@ def _bury(
     facts = replace(
         stored,
         generation=max(terms.generation, stored.generation),
+        # Nothing is stored: the next owners continue what the deletion ended.
+        ancestors=stored.ancestors if stored.term else lineage(*ended),
         tombstone=desired.tombstone,
         ended=ended,
         ended_ns=stone.deleted_ns,
@@ -110,7 +120,7 @@ def _bury(
     facts = replace(
         facts,
         tombstone=desired.erasure,
-        ended=lineage(*sorted(erasure.ends), *facts.ended),
+        ended=lineage(*sorted(erasure.ends), *facts.ended, most=ENDED_MAX),
         position=NOWHERE,
         frontiers=b"",
         trim=b"\x00",
@@ -136,11 +146,11 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
             trim=nothing.trim,
             dated=nothing.dated,
             term=nothing.term,
-            ancestors=nothing.ancestors,
+            ancestors=lineage(*terms.living),
         )
     facts = replace(
         kept,
-        ancestors=lineage(*_founded(terms, desired, kept), *kept.ancestors),
+        founded=lineage(*sorted(terms.founded & desired.living)),
         generation=max(terms.generation, stored.generation + 1),  # clients must notice, and rebase
         tombstone=desired.tombstone,
         ended=_ended(terms, desired, stored),
@@ -152,18 +162,12 @@ def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata
     return Revive(facts, keeps_content=keeps)
 
 
-def _founded(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> list[str]:
-    """Return the last living created and restored terms that the stored ones do not continue."""
-    unknown = (desired.living & terms.founded) - terms.ancestry((stored.term, *stored.ancestors))
-    continued = {before for term in unknown for before in terms.ancestry((term,)) - {term}}
-    return sorted(unknown - continued)
-
-
 def _ended(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> tuple[str, ...]:
     """Return the terms that the deletion which counts ended, and those that the stored metadata name."""
     if not desired.tombstone:
         return ()
-    return lineage(*sorted(terms.tombstones[desired.tombstone].ends), *stored.ended)
+    ends = sorted(terms.tombstones[desired.tombstone].ends)
+    return lineage(*ends, *stored.ended, most=ENDED_MAX)
 
 
 def _vector(desired: Incarnation) -> bytes:

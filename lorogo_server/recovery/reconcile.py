@@ -215,6 +215,11 @@ class Reconciler:
             "journals_damaged": sorted(self.journals.damaged),
         }
 
+    def living_terms(self, document_id: str) -> tuple[str, ...]:
+        """Return the living terms of a document, as of the last reading of the journals."""
+        row = self.table.rows.get(document_id)
+        return () if row is None else row.terms.living
+
     # --- one pass ---------------------------------------------------------------------------------
 
     async def reconcile(self) -> bool:

@@ -259,7 +259,8 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     # A journal may have a tombstone of this id that NATS lost: the new term is not ended by it.
-    facts = SnapshotMetadata(frontiers=frontiers, lease=host.lease.token, term=new_term(context))
+    term = new_term(context)
+    facts = SnapshotMetadata(frontiers=frontiers, lease=host.lease.token, term=term, founded=(term,))
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:
@@ -285,7 +286,11 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
             raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():
             raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
-        return _receipt(host, await host.acks.submit(payload, _SUBMIT_SECONDS))
+        ack = await host.acks.submit(payload, _SUBMIT_SECONDS)
+        # A journal may have a deletion of the same operations that NATS lost: the import is not ended by it.
+        term = await host.journal.created()
+        host.loaded.facts = host.loaded.facts.founded_by(term)
+        return _receipt(host, ack)
 
 
 async def _delete(host: Host, arguments: Arguments) -> Answer:

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.journal.incarnation import ANCESTORS_MAX, DocumentTerms
+from lorogo_protocol.journal.records import TermKind
 from lorogo_protocol.loro import crdt
-from lorogo_protocol.position import Position
+from lorogo_protocol.position import NOWHERE, Position
+from lorogo_server.recovery.incarnation_plan import plan
 from lorogo_server.snapshot_metadata import SnapshotMetadata
-from tests.terms import ENDS
+from tests.terms import ENDS, base, deletion, folded, named
 
 NUMBERS = st.integers(0, 2**62)
 IDS = st.text("abcXYZ019_-", min_size=1, max_size=12)
@@ -45,6 +47,7 @@ FULL = SnapshotMetadata(
     generation=3,
     term="term",
     ancestors=("parent", "grandparent"),
+    founded=("founder",),
     tombstone="tombstone",
     ended=("ended",),
     ended_ns=10,
@@ -119,7 +122,7 @@ def test_a_claim_continues_the_term_before() -> None:
 def test_a_deletion_ends_the_term_its_ancestors_and_those_ended_before() -> None:
     """An earlier incarnation stays ended."""
     deleted = replace(FULL, deleted_ns=0, erased_ns=0).deleted_as("later", b"\x00", 60)
-    assert deleted.ended == ("term", "parent", "grandparent", "ended")
+    assert deleted.ended == ("term", "founder", "parent", "grandparent", "ended")
     assert (deleted.tombstone, deleted.ended_ns, deleted.deleted_ns) == ("later", 60, 60)
     assert deleted.deleted
 
@@ -143,7 +146,7 @@ def test_another_snapshot_adds_its_deletions() -> None:
 def test_facts_of_metadata_join_those_of_the_journals() -> None:
     """A tombstone in NATS ends terms like one in a journal; the vector tells which operations ended."""
     terms = DocumentTerms()
-    replace(FULL, erased_ns=0).add_to(terms)
+    replace(FULL, erased_ns=0, founded=()).add_to(terms)
     found = terms.incarnation()
     assert (found.tombstone, found.deleted, terms.generation) == ("tombstone", True, 3)
     assert found.has_gone({1: 5})
@@ -155,3 +158,49 @@ def test_the_ends_of_a_damaged_vector_are_unknown() -> None:
     """The deletion counts all the same."""
     assert FULL.ends == {1: 5}
     assert SnapshotMetadata().ends == replace(FULL, vector=b"\xff").ends == {}
+
+
+VECTOR = crdt.vector_of({1: 5})
+FORKED = SnapshotMetadata(term="begun", founded=("begun",))
+RESTORED = SnapshotMetadata(term="old").deleted_as("first", VECTOR, 50).restored("begun", 2, NOWHERE)
+
+
+def acquired(facts: SnapshotMetadata, times: int) -> SnapshotMetadata:
+    """The metadata after so many owners."""
+    for number in range(times):
+        facts = facts.claimed(f"owner-{number}", number + 1)
+    return facts
+
+
+@pytest.mark.parametrize("begun", [FORKED, RESTORED], ids=["forked", "restored"])
+@pytest.mark.parametrize("owners", [0, 1, ANCESTORS_MAX + 1])
+def test_a_deletion_ends_a_founded_document_after_any_number_of_owners(
+    begun: SnapshotMetadata, owners: int
+) -> None:
+    """The journal of the server that forked or restored it does not revive it."""
+    stored = acquired(begun, owners).deleted_as("last", VECTOR, 60)
+    stored = SnapshotMetadata.parse(stored.render())
+    terms = folded(
+        [named("begun", kind=TermKind.RESTORED, undoes=begun.undone), base("begun", {1: 5}, content=b"x")]
+    )
+    stored.add_to(terms)
+    assert plan(terms, stored, 10, {}) is None
+
+
+@pytest.mark.parametrize("begun", [FORKED, RESTORED], ids=["forked", "restored"])
+def test_a_founded_document_lives_without_the_journal_of_its_founder(begun: SnapshotMetadata) -> None:
+    """Its metadata suffice against a deletion of the same operations that only a journal has."""
+    stored = acquired(begun, 2)
+    terms = folded([deletion("unknown", "old", ended={1: 5}), base("old", {1: 5})])
+    stored.add_to(terms)
+    assert not terms.incarnation().deleted
+
+
+def test_founded_terms_of_journals_are_stored_beside_the_living_document() -> None:
+    """The next deletion names them, although NATS had lost them."""
+    terms = folded([named("begun", kind=TermKind.CREATED)])
+    stored = replace(FORKED, founded=())
+    stored.add_to(terms)
+    step = plan(terms, stored, 10, {})
+    assert step is not None
+    assert step.facts == FORKED

@@ -436,6 +436,7 @@ async def test_with_retention_a_compaction_begins_the_journal_again(world: World
         kinds = [type(record) for record in world.journalled("one", "minutes")]
         assert kinds.count(BaseRecord) >= 1
         assert kinds.count(UpdateRecord) == 1  # the others are gone, and in the base
+        assert kinds.index(TermRecord) < kinds.index(BaseRecord)  # the base's term keeps its ancestors
 
 
 async def test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covered(world: World) -> None:

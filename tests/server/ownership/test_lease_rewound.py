@@ -1,6 +1,9 @@
 """NATS lost the end of the status bucket: an owner believes the bucket, not the revision that it knew."""
 
+import asyncio
+import contextlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -156,3 +159,36 @@ async def test_a_failed_load_leaves_its_trace_where_the_key_is_ours(owner: Owner
     there = await owner.now()
     assert there is not None
     assert (there.server, there.trace) == (("one", "trace-of-one") if ours else ("two", ""))
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["renews", "says-down"])
+async def test_nothing_is_written_under_the_old_token_while_a_new_one_is_acquired(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The acquiring write is stored under the revision that the lease knew; its reply is under way."""
+    stored, replied = asyncio.Event(), asyncio.Event()
+    write = Statuses.write
+
+    async def slow(self: Statuses, *arguments: Any, **named: Any) -> int:
+        revision = await write(self, *arguments, **named)
+        if named["expected_revision"] == 0:
+            stored.set()
+            await replied.wait()
+        return revision
+
+    owner.lose_end()
+    await owner.statuses.write("third", Down(1), expected_revision=0)
+    monkeypatch.setattr(Statuses, "write", slow)
+    confirming = asyncio.create_task(owner.lease.confirm())
+    await stored.wait()
+    there = await owner.now()
+    assert there is not None
+    assert (there.revision, there.token) == (owner.lease.revision, owner.lease.revision)
+    assert owner.lease.doubtful
+    if ends:
+        await owner.lease.give_up(write_down=True)
+        assert await owner.now() == there
+    replied.set()
+    with contextlib.suppress(LeaseLost) if ends else contextlib.nullcontext():
+        await confirming
+    assert owner.lease.valid() is not ends

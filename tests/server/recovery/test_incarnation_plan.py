@@ -119,7 +119,7 @@ TABLE = [
     Case(
         "restored, a snapshot of a term that continues it",
         [EDITED, named("b", "a", kind=RESTORED), named("c", "b")],
-        replace(LIVING, term="c"),
+        replace(LIVING, term="c", founded=("b",)),
         None,
     ),
     Case("created, nothing stored", [named("b", kind=TermKind.CREATED)], None, None, size=0),
@@ -187,12 +187,12 @@ def test_a_stored_erasure_has_nothing_of_the_content() -> None:
     assert (step.facts.erased_ns, step.facts.deleted_ns, step.facts.ended) == (60, 60, ("a",))
 
 
-def test_a_restore_that_the_stored_document_does_not_know_becomes_an_ancestor() -> None:
+def test_a_restore_that_the_stored_document_does_not_know_is_ended_by_a_later_deletion() -> None:
     """NATS lost it, and an owner that does not know it may delete the document: it ends that term, too."""
     first, last = named("b", "a", kind=RESTORED), named("c", "b", kind=RESTORED)
     terms = union(folded([EDITED, first, last]), LIVING)
     step = plan(terms, LIVING, SIZE, {})
-    assert step == Amend(replace(LIVING, ancestors=("c",)))
+    assert step == Amend(replace(LIVING, founded=("b", "c")))
     stored = step.facts.claimed("d", 2)
     terms.add(deletion("x", *stored.deleted_as("x", b"", 60).ended))
     assert terms.incarnation().deleted
@@ -215,7 +215,7 @@ def test_a_revived_document_without_the_content_of_its_tombstone_begins_empty() 
     assert isinstance(step, Revive)
     stored, _, _ = executed(step, SIZE, {})
     assert (stored.position, stored.frontiers, stored.trim, stored.dated) == (NOWHERE, b"", b"\x00", "[]")
-    assert (stored.term, stored.ancestors, stored.ended, stored.tombstone) == ("", (), ("a",), "x")
+    assert (stored.term, stored.ancestors, stored.ended, stored.tombstone) == ("", ("b",), ("a",), "x")
 
 
 @st.composite

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loro import ExportMode
 
+from lorogo_protocol.journal import incarnation
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.calls import Refused as CallRefused
 from lorogo_server import Server
@@ -509,3 +511,40 @@ async def test_streams_are_made_anew_while_a_pass_is_under_way(world: World) -> 
         world.lose(WAL, SNAPSHOTS, STATUS)
         line.heal()
         await until(lambda: so(STATUS in world.nats.stores))
+
+
+@pytest.mark.parametrize("begun", ["forked", "restored"])
+async def test_a_deletion_ends_what_was_forked_or_restored_many_owners_ago(
+    world: World, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    """The server that forked or restored it was away, and does not revive it."""
+    monkeypatch.setattr(incarnation, "ANCESTORS_MAX", 2)
+    if begun == "forked":
+        one = await machine(world, "one")
+        await world.probe.start("source")
+        await world.write(2, "source")
+        await world.probe.call("fork", "source", to="doc")
+        await one.stop()
+    else:
+        await visit(world, "one", "write", "delete", "restore")
+    await visit(world, "two")
+    await visit(world, "two")
+    await visit(world, "two", "delete")
+    one = await reconciled(await machine(world, "one"))
+    assert (await facts(one)).deleted
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["stored", "NATS lost it"])
+async def test_an_import_lives_beside_an_old_deletion_of_the_same_content(world: World, lost: bool) -> None:
+    """NATS lost the tombstone, somebody imported a copy, and the server that knows the deletion returns."""
+    await deleted_at_one(world)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.call("import", "doc", payload=world.writer.doc.export(ExportMode.Snapshot()))
+    await two.stop()
+    if lost:
+        world.lose(WAL, SNAPSHOTS, STATUS)
+    await machine(world, "one")
+    two = await reconciled(await machine(world, "two"))
+    assert not (await facts(two)).deleted
+    await world.is_whole()
