@@ -4,10 +4,10 @@
     erased, no term lives               content, or no erasure             Bury, without content
     deleted, no term lives              no tombstone                       Bury
     lives                               a tombstone                        Revive
-    lives                               an erasure                         none: it beats what it did not know
+    lives                               an erasure                         none: an erasure is final
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
-    lives, by a fork or a restore       without the term that it began     Amend
+    lives; founded by a term            without the term that it began     Amend
     lives                               nothing                            none
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
