@@ -39,8 +39,13 @@ from lorogo_protocol.messages import chunks
 from lorogo_protocol.messages.chunks import MemoryBudget
 from lorogo_protocol.position import Position
 from lorogo_server.intake.admission import admit
+from lorogo_server.intake.decisions import (
+    RefusedUpdate,
+)
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Intake, RefusedUpdate
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox.child_process import ChildProcesses
 from lorogo_server.sandbox.decode_sandbox import skip_validation
 from lorogo_server.sandbox.sandbox_worker import DECODE_SECONDS

@@ -205,7 +205,7 @@ class BlockingLog:
         engine = SegmentAppender(
             self.directory,
             head,
-            log_id=recovered.log_id or options.log_id or random_bytes(16),
+            log_id=recovered.log_id or options.log_id or recovered.damaged_log_id or random_bytes(16),
             partition=(recovered.partition if options.partition is None else options.partition) or 0,
             segment_bytes=options.segment_bytes,
             ahead_bytes=options.ahead_bytes,

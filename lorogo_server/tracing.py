@@ -3,7 +3,11 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from lorogo_protocol.messages.replies import Ack, Nack, Reply
-from lorogo_server.intake.intake import Accepted, Again, RefusedUpdate
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    RefusedUpdate,
+)
 from lorogo_transport.clock import Clock
 from lorogo_transport.telemetry.logs import StructuredLogger, get_logger
 from lorogo_transport.telemetry.tracing import RecentEntries, events_of, spans_of

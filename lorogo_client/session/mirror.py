@@ -1,6 +1,6 @@
-"""Our copy of a document, and where it stands against the owner: what to apply, what to ask, what to send.
+"""Local copy of one document beside its owner: updates to apply, syncs to make, updates to send.
 
-No waiting in here: handlers and the keeper of a room call it, look at what it `need`s, and act.
+It never waits: message handlers and the room's task call it, read its `need`, and act.
 """
 
 from collections.abc import Callable
@@ -35,22 +35,22 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MirrorCallbacks:
-    """Who hears of what happens to the copy; called inside Loro, they must not raise."""
+    """Callbacks for changes of the copy; called inside Loro, they must not raise."""
 
-    on_local: Callable[[], None]  # something was committed here
-    on_remote: Callable[[DiffEvent, int], None]  # something came from elsewhere, with its sequence
+    on_local: Callable[[], None]  # a local commit
+    on_remote: Callable[[DiffEvent, int], None]  # a remote update, with its sequence
     on_rebased: Callable[[], None]  # the document was replaced
 
 
 @dataclass(slots=True)
 class Need:
-    """What the copy needs to go on."""
+    """Open needs of the copy."""
 
     sync: bool = True
-    fresh: bool = False  # our replica cannot go on: take the owner's state as a new one
-    everything: bool = False  # send all that the owner's vector lacks
-    resend: bool = False  # what is in flight may not have been heard
-    owner: bool = True  # we do not know that the owner is there
+    fresh: bool = False  # replace the replica by the owner's state
+    everything: bool = False  # send everything that the owner's vector lacks
+    resend: bool = False  # updates in flight may be lost
+    owner: bool = True  # no owner is known to be there
 
 
 class Mirror:
@@ -61,7 +61,7 @@ class Mirror:
         document_id: str,
         settings: ClientSettings,
         new_id: Callable[[], str],
-        hearers: MirrorCallbacks,
+        callbacks: MirrorCallbacks,
         *,
         read_only: bool,
     ) -> None:
@@ -75,19 +75,19 @@ class Mirror:
         self.incomplete = False  # as of the last sync
         self.receipt: Ack | None = None
         self.ready = False  # synced once
-        self.ended = False  # the owner that we synced with said DOWN, and how far it came
-        self.failure: LorogoError | None = None  # for good
-        self.stalled: StorageFull | None = None  # until somebody asks again
+        self.ended = False  # the owner of the last sync wrote DOWN, with its head
+        self.failure: LorogoError | None = None  # permanent
+        self.stalled: StorageFull | None = None  # until the app retries
         self._settings = settings
         self._new_id = new_id
-        self._hearers = hearers
+        self._callbacks = callbacks
         self._synced_lease = 0
-        self._asked_for_all = False  # the sync under way
+        self._requested_all = False  # by the sync under way
         self._settled_meanwhile: list[bytes] = []  # ACKed while a sync was under way
         self._rebasing: list[bytes] | None = None  # collects the update that a rebase makes
-        self.damaged = False  # what the store kept is not whole: the owner must complete it
-        self.lost: list[PendingUpdate] = []  # unsaved edits that build on what is lost
-        self._loose: list[PendingUpdate] = []  # unsaved edits that may build on what the owner has
+        self.damaged = False  # the stored copy is incomplete: the owner must complete it
+        self.lost: list[PendingUpdate] = []  # unsaved edits with lost dependencies
+        self._loose: list[PendingUpdate] = []  # unsaved edits whose dependencies the owner may have
         self.store_writer = StoreWriter()
         self._listeners = ReplicaListeners(weakly(self._on_local), weakly(self._on_remote))
         self.replica = LocalReplica(self._listeners)
@@ -95,12 +95,12 @@ class Mirror:
     # --- the store
 
     def restore(self, kept: DocumentCopy) -> None:
-        """Begin with what the store kept."""
+        """Begin with the copy of the store."""
         restored = restore(kept)
         self.replica.retire()
         self.replica = LocalReplica(self._listeners, restored.replica, listening=self.replica.listening)
         self.generation = kept.generation
-        if not self.read_only:  # what others of this process have not saved is theirs to send
+        if not self.read_only:  # other sessions of this process send their own edits
             sent = [(one.first, one.last, one.log_id, one.payload) for one in restored.sent]
             unsent = [(one.first, one.payload) for one in restored.unsent]
             self.outbox.restore(sent, unsent, kept.commits)
@@ -108,21 +108,21 @@ class Mirror:
         self.damaged = not restored.whole
 
     def store_snapshot(self) -> bool:
-        """Write a snapshot into the store; False if there was no room for it now."""
+        """Write a snapshot into the store; False if the store has no space for it now."""
         if not self.store_writer.active:
             return True
         if self.read_only and (self.need.fresh or self.replica.open_edits):
-            return True  # it holds an edit that is being dropped: that must not get into the store
+            return True  # it has an edit that is being dropped, which must not be stored
         if isinstance(self.failure, DocumentDeleted):
-            return True  # the mark of that stays until the owner has another state
+            return True  # the store keeps the mark of the deletion
         if not self.read_only:
-            self.store_writer.require_snapshot()  # what is committed now is in the snapshot
+            self.store_writer.require_snapshot()  # the snapshot has the commits so far
             self.replica.commit()
             self.outbox.merge(self.replica.merged)
         return self.store_writer.snapshot(self.replica, self.outbox, self.generation)
 
-    def _mend(self) -> None:
-        """The owner's state is here: put edits that a damaged store still had on it, if they fit."""
+    def _apply_loose(self) -> None:
+        """Apply edits of a damaged store to the owner's state, if they have their dependencies."""
         loose, self._loose, self.damaged = self._loose, [], False
         for entry in loose:
             try:
@@ -150,32 +150,32 @@ class Mirror:
                 most = self._settings.update_bytes_max
                 message = f"it has {len(update)} bytes and may have {most}; commit in smaller parts"
                 self.fail(TooLargeUpdate("", Reason.TOO_LARGE, message))
-        self._hearers.on_local()
+        self._callbacks.on_local()
 
     def drop_local(self) -> None:
-        """Forget what was edited here: take the owner's state as a new document."""
+        """Drop local edits: take the owner's state as a new document."""
         self.need.fresh = self.need.sync = True
 
     def undo_local(self) -> None:
-        """The same, and take the edits out of the content at once: the owner's state may come much later."""
+        """Drop local edits, and remove them from the content at once: the owner's state may come later."""
         self.drop_local()
         with suppress(CrdtError):  # a document that the app checked out; the owner's state replaces it
             self.replica.undo_local()
 
     def fail(self, error: LorogoError) -> None:
-        """For good: nothing more is sent."""
+        """Fail permanently: no update is sent any more."""
         if self.failure is None:
             self.failure = error
             if isinstance(error, DocumentDeleted):
                 self.store_writer.deleted()
 
-    # --- what the owner tells
+    # --- messages of the owner
 
     def _on_remote(self, event: DiffEvent) -> None:
-        self._hearers.on_remote(event, self.chain.head)
+        self._callbacks.on_remote(event, self.chain.head)
 
     def on_lease(self, lease: int) -> bool:
-        """Note a token; False if it is older than one that we know: its bearer lost the document."""
+        """Note a token; False if it is older than the known one: its owner lost the document."""
         if lease > self.token:
             self.token = lease
             self.need.sync = True
@@ -189,12 +189,12 @@ class Mirror:
             self.need.owner = entry.token != self.token
             self.need.sync |= self.token != self._synced_lease
         else:
-            # Nobody serves it. With nothing to say, and if it `ended`, we wait until somebody starts it and
-            # we hear of that: else idle documents could never be unloaded while somebody reads.
+            # No server serves it. A reader of a document that `ended` waits for its next start: else idle
+            # documents could never be unloaded while a client reads them.
             self.need.owner = True
 
     def is_renewal(self, entry: StatusEntry) -> bool:
-        """Whether it says only what we know: who answered our last sync owns it, and has nothing new."""
+        """Return True if the status has no news: the owner of the last sync has no new update."""
         need = self.need
         if need.owner or need.sync or not self.ready or not isinstance(entry.status, Up):
             return False
@@ -202,14 +202,14 @@ class Mirror:
         return same and not self.chain.behind(entry.head)
 
     def found_owner(self, entry: StatusEntry | None) -> None:
-        """The owner answered; its entry was read from the leader, so its token is the truth."""
+        """Note an owner that answered, with its entry as read from the leader."""
         if entry is not None:
             self.token = entry.token
         self.need.owner = self.ended = False
         self.need.sync |= self.token != self._synced_lease
 
     def arrived(self, update: AcceptedUpdate) -> None:
-        """Apply an accepted update, or keep it until the sync that is under way has ended."""
+        """Apply an accepted update, or keep it until the current sync ends."""
         if not self.on_lease(update.lease):
             return
         if self.chain.holding:
@@ -228,13 +228,11 @@ class Mirror:
                 return
             self.chain.took(update)
         except CrdtError as error:
-            log.warning(
-                "an accepted update could not be applied", document=self.document_id, problem=str(error)
-            )
+            log.warning("cannot apply an accepted update", document=self.document_id, problem=str(error))
             self.need.sync = self.need.fresh = True
 
     def _is_old(self, update: AcceptedUpdate, *, own: bool) -> bool:
-        """Whether a sync has brought it already."""
+        """Return True if a sync has brought it."""
         if own:
             return update.sequence <= self.chain.head
         return update.payload is not None and self.replica.covers(update.payload)
@@ -242,7 +240,7 @@ class Mirror:
     def _apply(self, update: AcceptedUpdate) -> bool:
         if update.payload is None:
             return False
-        before, self.chain.head = self.chain.head, update.sequence  # what changes() tells
+        before, self.chain.head = self.chain.head, update.sequence  # for changes()
         if isinstance(self.replica.apply(update.payload), Unready):
             self.chain.head = before
             return False
@@ -250,14 +248,14 @@ class Mirror:
         return True
 
     def answered(self, reply: Reply, *, now: float, jitter: float) -> OutgoingUpdate | None:
-        """Take an answer to one of our updates; the update, if it is settled."""
+        """Take the reply to a local update; return the update if it is settled."""
         if isinstance(reply, Ack):
             self.on_lease(reply.lease)
-        verdict, flight = self.outbox.answer(reply, token=self.token, now=now, jitter=jitter)
+        action, flight = self.outbox.answer(reply, token=self.token, now=now, jitter=jitter)
         if flight is None:
             return None
         match reply:
-            case Ack() if verdict is ReplyAction.SETTLED:
+            case Ack() if action is ReplyAction.SETTLED:
                 self.receipt = reply
                 self.store_writer.settled(flight.log_id)
                 if self.chain.holding:
@@ -265,15 +263,15 @@ class Mirror:
                 return flight
             case Nack(reason=reason, message=message):
                 log.info("refused", document=self.document_id, log_id=flight.log_id, reason=reason.value)
-                self._on_permission_denied(verdict, flight, reason, message)
+                self._on_permission_denied(action, flight, reason, message)
             case _:
                 self.need.owner = True  # the ACK of a server that lost the document
         return None
 
     def _on_permission_denied(
-        self, verdict: ReplyAction, flight: OutgoingUpdate, reason: Reason, message: str
+        self, action: ReplyAction, flight: OutgoingUpdate, reason: Reason, message: str
     ) -> None:
-        match verdict:
+        match action:
             case ReplyAction.FIND_OWNER:
                 self.need.owner = True
             case ReplyAction.SYNC:
@@ -285,7 +283,7 @@ class Mirror:
             case ReplyAction.FULL:
                 self.stalled = StorageFull(message)
             case ReplyAction.REFUSED if reason is Reason.TOO_LARGE and is_cut(flight.payload):
-                self.need.everything = self.need.sync = True  # then it is sent in parts
+                self.need.everything = self.need.sync = True  # send it in parts
             case ReplyAction.REFUSED:
                 kind = TooLargeUpdate if reason is Reason.TOO_LARGE else UpdateRefused
                 self.fail(kind(flight.log_id, reason, message))
@@ -295,9 +293,9 @@ class Mirror:
     # --- sync
 
     def syncing(self) -> None:
-        """A sync begins: what it is needed for from now on is another one."""
+        """Begin a sync: later needs require another one."""
         self.need.sync = False
-        self._asked_for_all = self.need.fresh
+        self._requested_all = self.need.fresh
         self.chain.hold()
         self._settled_meanwhile = []
 
@@ -312,10 +310,10 @@ class Mirror:
         if not self.need.fresh and needs_fresh(answer, self.replica, same_generation=same):
             self.need.fresh = True
             if answer.mode != "snapshot":
-                self.sync_failed()  # ask again, for all of it
+                self.sync_failed()  # sync again, for the whole state
                 return
-        elif self.need.fresh and not self._asked_for_all and answer.mode != "snapshot":
-            self.sync_failed()  # the need came up after we had asked: this answer is not all of it
+        elif self.need.fresh and not self._requested_all and answer.mode != "snapshot":
+            self.sync_failed()  # the need is newer than the request: this is not the whole state
             return
         replaced = self.need.fresh or answer.mode == "snapshot" or self.generation != answer.generation
         replaced |= self.damaged
@@ -327,12 +325,12 @@ class Mirror:
         self.generation = answer.generation
         self.incomplete = answer.incomplete
         if self.damaged:
-            self._mend()
+            self._apply_loose()
         if not self.read_only:
             replaced |= self._prepare(answer, now, jitter)
         if replaced:
-            # one record for replica, generation and outbox: after a crash it is all of them or none,
-            # and what was rebased once is never rebased again
+            # One record for replica, generation and outbox: after a crash all of them or none are stored,
+            # and no edit is rebased twice.
             self.store_snapshot()
         entry, dropped = self.chain.synced(answer.sequence)
         for update in entry:
@@ -342,7 +340,7 @@ class Mirror:
         self.ready = True
 
     def _applied(self, answer: Synced, now: float, jitter: float) -> bool:
-        before, self.chain.head = self.chain.head, answer.sequence  # what changes() tells
+        before, self.chain.head = self.chain.head, answer.sequence  # for changes()
         try:
             if self.need.fresh:
                 self._rebase(answer, now, jitter)
@@ -350,9 +348,9 @@ class Mirror:
             if not answer.payload or not isinstance(self.replica.apply(answer.payload), Unready):
                 if answer.payload:
                     self.store_writer.remote(answer.payload)
-                return not self.need.fresh  # a read-only copy may just have found edits in itself
+                return not self.need.fresh  # a read-only copy may have found local edits
         except CrdtError as error:
-            log.warning("a sync could not be applied", document=self.document_id, problem=str(error))
+            log.warning("cannot apply a sync", document=self.document_id, problem=str(error))
             if self.need.fresh:
                 message = f"the edits could not be put on the current state: {error}"
                 self.fail(UpdateRefused("", Reason.HISTORY_TRIMMED, message))
@@ -361,9 +359,9 @@ class Mirror:
         return False
 
     def _prepare(self, answer: Synced, now: float, jitter: float) -> bool:
-        """Make ready what goes out: all that the owner lacks, and nothing twice.
+        """Queue every operation that the owner lacks, each once.
 
-        True if only a snapshot can tell the store of it: several updates that hold the same commits.
+        Return True if the store needs a snapshot: several updates have the same commits.
         """
         self.replica.commit()
         known = [] if self.need.everything else [*self.outbox.payloads(), *self._settled_meanwhile]
@@ -379,10 +377,10 @@ class Mirror:
         return len(lacking) > 1
 
     def _rebase(self, answer: Synced, now: float, jitter: float) -> None:
-        """Take the owner's state as a new document, our unsaved edits on top."""
+        """Take the owner's state as a new document, with unsaved edits on top."""
         fresh = fresh_replica(answer)
         if not self.read_only:
-            self.replica.commit()  # what is open is an edit too
+            self.replica.commit()  # an open transaction is an edit
         unsaved = list(self.outbox.payloads())
         self._rebasing = []
         try:
@@ -397,5 +395,5 @@ class Mirror:
             self.outbox.replace([payload], self._new_id, now=now, jitter=jitter)
         elif edited:
             self.outbox.clear()  # they change nothing on the current state
-        self._hearers.on_rebased()
+        self._callbacks.on_rebased()
         log.info("rebased", document=self.document_id, edited=edited, generation=answer.generation)

@@ -59,8 +59,8 @@ class Room:
         self.document_id = document_id
         self.sessions = 0
         self.notifier = Notifier(settings.changes_max)
-        hearers = MirrorCallbacks(weakly(self._on_local), weakly(self._on_remote), weakly(self._on_rebased))
-        self.mirror = Mirror(document_id, settings, context.new_id, hearers, read_only=read_only)
+        callbacks = MirrorCallbacks(weakly(self._on_local), weakly(self._on_remote), weakly(self._on_rebased))
+        self.mirror = Mirror(document_id, settings, context.new_id, callbacks, read_only=read_only)
         self.presence = RoomPresence(
             context.bus,
             document_id,

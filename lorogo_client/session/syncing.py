@@ -1,4 +1,4 @@
-"""Asking the owner for what we lack, and what its answer means for our replica."""
+"""Sync with the owner: the request, and the effect of its answer on the replica."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _MODES = ("current", "updates", "snapshot", "vector")
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The owner's answer, checked."""
+    """The owner's checked answer."""
 
     mode: str  # current, updates or snapshot
     payload: bytes
@@ -36,9 +36,9 @@ async def ask(
     generation: int | None,
     edited: bool,
 ) -> Synced:
-    """Sync: by our frontiers, and by our version vector if we have edits or the owner asks for it.
+    """Sync by frontiers, and by version vector with local edits or at the owner's request.
 
-    Without a replica it asks for the whole state.
+    Without a replica it requests the whole state.
     """
     body: dict[str, object] = {"frontiers": _NO_HEADS}
     if replica is not None:
@@ -58,9 +58,9 @@ async def ask(
 async def ask_since(
     context: ClientContext, document_id: str, vector: bytes, *, generation: int | None = None, token: str = ""
 ) -> Synced:
-    """Sync without a replica: what the vector lacks, or a snapshot if that cannot be had.
+    """Sync without a replica: operations that the vector lacks, or else a snapshot.
 
-    The token is whoever's who asks; ours if none is given.
+    `token`: of the user for whom it is made; default: the client's own.
     """
     body: dict[str, object] = {"vector": vector}
     if generation is not None:
@@ -69,14 +69,14 @@ async def ask_since(
 
 
 def needs_fresh(answer: Synced, replica: LocalReplica, *, same_generation: bool) -> bool:
-    """Whether our replica cannot take the answer and must be replaced by the owner's state."""
+    """Return True if the replica cannot import the answer, so the owner's state must replace it."""
     if replica.blank:
         return False
     return not same_generation or (answer.mode == "snapshot" and is_shallow(answer.payload))
 
 
 def fresh_replica(answer: Synced) -> crdt.Replica:
-    """A new replica with the owner's state. Raises InvalidUpdate."""
+    """Return a new replica with the owner's state. Raises InvalidUpdate."""
     if not answer.payload:
         return crdt.Replica()
     return crdt.Replica.from_snapshot(answer.payload)

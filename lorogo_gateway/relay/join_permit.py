@@ -1,4 +1,4 @@
-"""A turn among joins: so many answers of owners are in memory at once, however large."""
+"""Permit of one join: bounds the number of owners' answers in memory."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ import asyncio
 class JoinPermit:
     """One place among those of a semaphore.
 
-    A join takes it when its owner is known and about to be asked, so a document that nobody serves holds up
-    no other; it gives it back if no answer comes. Whoever asked for the join gives it back after the answer.
+    A join takes it when its owner is known, just before the request, so a document without an owner delays no
+    other. The join gives it back if no answer comes; the caller gives it back after the answer.
     """
 
     __slots__ = ("_held", "_places")
@@ -23,7 +23,7 @@ class JoinPermit:
             self._held = True
 
     def give_back(self) -> None:
-        """Somebody else's turn; giving it back twice changes nothing."""
+        """Release the place for another join; giving it back twice changes nothing."""
         if self._held:
             self._held = False
             self._places.release()

@@ -1,14 +1,14 @@
-"""A document's bytes for many members, without a replica: one subscription each, whoever listens.
+"""Relays the bytes of one document to many members without a replica; one subscription per subject.
 
-    loro.accepted ──▶ follows? pass on to all but the sender      member.send ──▶ its lane ──▶ loro.wal
-                      else sync, and pass that on                 inbox ────────▶ ACK, NACK ──▶ its future
-    loro.status ────▶ who owns it, and how far it is
+    loro.accepted ──▶ follows? pass on to all but the sender      member.send ──▶ send queue ──▶ loro.wal
+                      else sync, and pass the answer on           inbox ────────▶ ACK, NACK ───▶ its future
+    loro.status ────▶ its owner and head
 
-Members are told to join again (`rejoin`) when NATS is disconnected, when nobody serves the document
-within `relay_grace_seconds` after its owner was found missing, when it is in ERROR, or when a gap
-cannot be filled. An owner that is silent for `relay_silence_seconds` is pinged: where nobody listens
-it is missing; where no answer comes (a busy or a paused one) it is so when its status is stale, too.
-A takeover that is quicker than the grace disturbs nobody: updates in flight go to the new owner.
+Members must join again (`rejoin`) when NATS is disconnected, when no server serves the document for
+`relay_grace_seconds`, when it is in ERROR, or when a gap cannot be filled. An owner that is silent for
+`relay_silence_seconds` is pinged. It is missing without a responder; without an answer (busy or paused) it is
+missing once its status is stale. A takeover within the grace is invisible to members: updates in flight go to
+the new owner.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
-_JOIN_PAUSE_SECONDS_MAX = 0.5  # between two tries of a join, so that it is soon there when the owner is
-_SENDERS_MAX = 16_384  # log ids whose accepted copies are not told to their senders
+_JOIN_PAUSE_SECONDS_MAX = 0.5  # between two tries of a join
+_SENDERS_MAX = 16_384  # log ids whose accepted copies are not passed on to their senders
 
 Follower = tuple[Subscriber, Callable[[bytes], None]]
 
@@ -52,30 +52,30 @@ class Relay:
         self.document_id = document_id
         self.members: dict[Subscriber, None] = {}
         self.over: LorogoError | None = None  # for good
-        self.hindrance: LorogoError | None = None  # why a join takes so long
+        self.hindrance: LorogoError | None = None  # the reason for a slow join
         self._context = context
         self._bus = context.bus
-        duties = RelayCallbacks(
+        callbacks = RelayCallbacks(
             self._pass_on,
-            self._wake_lanes,
+            self._wake_queues,
             self._resend,
             self.lose,
             self.deleted,
             self._a_token,
             self._refused,
         )
-        self._keeper = OwnerMonitor(context, document_id, duties)
-        self._course = self._keeper.course
+        self._monitor = OwnerMonitor(context, document_id, callbacks)
+        self._state = self._monitor.state
         self._arrivals = AcceptedAssembler()
-        self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
-        self._senders: OrderedDict[str, tuple[Subscriber, int]] = OrderedDict()  # and during which join of it
+        self._followers: tuple[Follower, ...] | None = ()  # None: not listed
+        self._senders: OrderedDict[str, tuple[Subscriber, int]] = OrderedDict()  # with its join
         self._starting = asyncio.Lock()
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
 
     async def enter(self, listener: Listener, token: str = "") -> Subscriber:
-        """A member, who has not joined; with a token of its own, or ours."""
+        """Return a new member that has not joined; with its own token, or the gateway's."""
         member = Subscriber(self._context, self, listener, token)
         self.members[member] = None
         started = False
@@ -89,7 +89,7 @@ class Relay:
         return member
 
     async def leave(self, member: Subscriber) -> None:
-        """Forget a member; whoever holds the relay closes it with the last."""
+        """Remove a member; the holder of the relay closes it after the last."""
         self.members.pop(member, None)
         await member.close()
 
@@ -103,10 +103,10 @@ class Relay:
             (subjects.awareness(self.document_id), self._on_awareness),
         ):
             self._subscriptions.append(await self._bus.subscribe(subject, handler))
-        self._tasks.spawn(self._keeper.run(), name=f"relay {self.document_id}")
+        self._tasks.spawn(self._monitor.run(), name=f"relay {self.document_id}")
 
     async def close(self) -> None:
-        """Stop everything; members that are left are given up."""
+        """Stop everything, and close remaining members."""
         self._stop_watching()
         for member in list(self.members):
             await self.leave(member)
@@ -119,52 +119,52 @@ class Relay:
     # --- members
 
     @property
-    def life(self) -> int:
-        """Changes whenever all members must join again."""
-        return self._keeper.life
+    def cycle(self) -> int:
+        """A number that changes whenever all members must join again."""
+        return self._monitor.cycle
 
     def audience_changed(self) -> None:
-        """Somebody joins, or does not follow any more."""
+        """List followers again: a member joined or left."""
         self._followers = None
 
     def _audience(self) -> tuple[Follower, ...]:
-        """Who follows, and who takes an accepted update for each."""
+        """Return the followers, and the function that takes an accepted update for each."""
         followers = self._followers
-        if followers is None:  # told once between two updates, however many join
+        if followers is None:  # listed once between two updates, however many join
             followers = self._followers = tuple(
                 (member, member.accept) for member in self.members if member.state is not SubscriberState.OUT
             )
         return followers
 
     def sends(self, member: Subscriber, log_id: str) -> None:
-        """The accepted copy of this update is not told to its sender."""
+        """Do not pass the accepted copy of this update on to its sender."""
         self._senders[log_id] = (member, member.joins)
         if len(self._senders) > _SENDERS_MAX:
-            self._senders.popitem(last=False)  # it is told its own update: that changes nothing
+            self._senders.popitem(last=False)  # a sender that gets its own update ignores it
 
     async def admit(
         self, vector: bytes, ends: float, turn: JoinPermit | None = None, token: str = ""
     ) -> Synced:
-        """The owner's answer to a member at this vector; waits until there is one, and for its turn.
+        """Return the owner's answer to a member at this vector; waits for the answer and for a permit.
 
-        Raises NotServed, DocumentFailed, DocumentDeleted, NotAllowed; the caller brings the deadline.
+        Raises NotServed, DocumentFailed, DocumentDeleted, NotAllowed; the caller has the deadline.
         """
         attempt, settings = 0, self._context.settings
         self.hindrance = None
         while self.over is None:
             try:
-                return await self._keeper.admit(vector, ends, turn, token)
+                return await self._monitor.admit(vector, ends, turn, token)
             except PermissionDenied as error:
                 raise NotAllowed(str(error), document_id=self.document_id) from None
-            except Refused as no:
-                if no.reason is Reason.PERMISSION_DENIED:
-                    raise NotAllowed(str(no), document_id=self.document_id) from None
-                if no.reason is Reason.DELETED:
-                    self.deleted(str(no) == ERASED)
+            except Refused as refused:
+                if refused.reason is Reason.PERMISSION_DENIED:
+                    raise NotAllowed(str(refused), document_id=self.document_id) from None
+                if refused.reason is Reason.DELETED:
+                    self.deleted(str(refused) == ERASED)
                     continue
-                if no.reason not in _PASSING_REASONS:
+                if refused.reason not in _PASSING_REASONS:
                     raise
-                self.hindrance = no
+                self.hindrance = refused
             except (TransportError, MalformedMessage) as error:
                 self.hindrance = error
             self.find()
@@ -174,24 +174,24 @@ class Relay:
         raise self.over
 
     def lose(self, why: str) -> None:
-        """Everybody must join again."""
+        """Have every member join again."""
         log.info("members must join again", document=self.document_id, why=why, members=len(self.members))
-        self._keeper.stop()
+        self._monitor.stop()
         for member in list(self.members):
             member.lose(why)
 
     def finish(self, error: LorogoError) -> None:
-        """It is over for everybody."""
+        """End every member with an error."""
         if self.over is None:
             self.over = error
-            self._keeper.stop()
+            self._monitor.stop()
             for member in list(self.members):
                 member.end(error)
 
     def _pass_on(self, update: RelayedUpdate) -> None:
         sender, joins = self._senders.pop(update.log_id, (None, 0))
         if sender is not None and sender.joins != joins:
-            sender = None  # it has joined again, and may have begun anew
+            sender = None  # it joined again, perhaps with an empty document
         payload = update.payload
         for member, accept in self._audience():
             if member is not sender:
@@ -201,16 +201,16 @@ class Relay:
                     log.exception("a listener of a relay failed", document=self.document_id)
 
     def _a_token(self) -> str:
-        """Of somebody who follows: what is missed is asked for in the name of one who may have it."""
+        """Return the token of a follower: a sync for all needs the right to read."""
         return next((member.token for member, _ in self._audience() if member.token), "")
 
     def _refused(self, token: str) -> None:
-        """Whoever has that token joins again, and hears then that it is not good; others go on."""
+        """Have members with that token join again, and be refused; the others continue."""
         for member in list(self.members):
             if token and member.token == token:
                 member.lose("the owner does not take its token")
 
-    def _wake_lanes(self) -> None:
+    def _wake_queues(self) -> None:
         for member, _ in self._audience():
             member.wake()
 
@@ -218,45 +218,45 @@ class Relay:
         for member, _ in self._audience():
             member.resend()
 
-    # --- what lanes ask, and tell
+    # --- for send queues
 
     @property
     def token(self) -> int:
         """The newest lease token seen."""
-        return self._course.token
+        return self._state.token
 
     @property
     def doubted_at(self) -> float:
-        """When the owner was last pinged."""
-        return self._keeper.doubted_at
+        """Time of the last ping of the owner."""
+        return self._monitor.doubted_at
 
     def may_send(self) -> bool:
-        """Whether there is an owner to hear it."""
-        return self._course.live and not self._course.need_owner
+        """Return True if an owner is known."""
+        return self._state.live and not self._state.need_owner
 
-    def heard_lease(self, lease: int) -> None:
-        """Somebody answered an update."""
-        self._keeper.heard(self._context.clock.now())
-        self._course.heard_lease(lease)
-        if self._course.need_sync:
-            self._keeper.wake()
+    def note_lease(self, lease: int) -> None:
+        """Note the lease token of an ACK."""
+        self._monitor.note_sign(self._context.clock.now())
+        self._state.note_lease(lease)
+        if self._state.need_sync:
+            self._monitor.wake()
 
     def doubt(self) -> None:
-        """An answer is late."""
-        self._keeper.doubt()
+        """Ping the owner: an answer is late."""
+        self._monitor.doubt()
 
     def find(self) -> None:
-        """Whoever owned it does not, or is not there."""
-        self._keeper.find()
+        """Find the owner: the last one lost the document, or is gone."""
+        self._monitor.find()
 
     def deleted(self, erased: bool) -> None:
-        """The document was deleted."""
+        """End every member: the document was deleted."""
         self.finish(DocumentDeleted(self.document_id, erased=erased))
 
-    # --- what NATS calls
+    # --- messages of NATS
 
     def _on_connection(self, connected: bool) -> None:
-        self._keeper.find()
+        self._monitor.find()
         if not connected:
             self.lose("there is no connection to NATS")
 
@@ -264,38 +264,38 @@ class Relay:
         headers, now = message.headers, self._context.clock.now()
         try:
             if headers.get(h.REASON) == Reason.DELETED.value:
-                if self._course.heard_lease(replies.number(headers, h.LEASE)):
+                if self._state.note_lease(replies.number(headers, h.LEASE)):
                     self.deleted(headers.get(h.MESSAGE) == ERASED)
                 return
             update = self._arrivals.add(headers, message.data, own=False, now=now)
         except MalformedMessage as error:
-            log.warning("not an accepted update", document=self.document_id, problem=str(error))
+            log.warning("malformed accepted update", document=self.document_id, problem=str(error))
             return
         if update is None:
             return
-        self._keeper.heard(now)
-        passed = self._course.arrived(update)
+        self._monitor.note_sign(now)
+        passed = self._state.arrived(update)
         if passed is not None:
             self._pass_on(passed)
-        elif self._course.need_sync:
-            self._keeper.wake()
+        elif self._state.need_sync:
+            self._monitor.wake()
 
     def _on_status(self, message: Message) -> None:
         entry = status_of(message)
-        if entry is None or entry.revision <= self._keeper.revision:
+        if entry is None or entry.revision <= self._monitor.revision:
             return
-        self._keeper.revision = entry.revision
+        self._monitor.revision = entry.revision
         self._context.starter.on_status(self.document_id, entry)
-        self._keeper.heard_status(entry, self._context.clock.now())
-        if isinstance(entry.status, Failed) and self._course.live:
+        self._monitor.note_status(entry, self._context.clock.now())
+        if isinstance(entry.status, Failed) and self._state.live:
             self.lose(str(DocumentFailed(self.document_id, entry.status.trace_id)))
 
     def _on_awareness(self, message: Message) -> None:
-        data, teller = message.data, message.headers.get(h.MEMBER)
+        data, sender = message.data, message.headers.get(h.MEMBER)
         if len(data) > self._context.settings.presence_bytes_max:
             return
         for member, _ in self._audience():
-            if member.id != teller:
+            if member.id != sender:
                 try:
                     member.hear(data)
                 except Exception:

@@ -1,8 +1,8 @@
-"""Where a relay stands: the owner's sequence, how far its members are, and what it needs to go on. Pure.
+"""State of one relay: the owner's sequence, the version of its members, and what it needs. Pure.
 
-An accepted update that follows is passed on; anything else asks for a sync from how far we are, whose
-answer is passed on instead. What cannot be filled so (another life of the document, history that is
-not kept any more) is for the members to ask: they join again.
+An accepted update that follows its predecessor is passed on. Any other needs a sync from the members'
+version, whose answer is passed on instead. If a sync cannot fill the gap (another generation, trimmed
+history), the members must join again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,46 +17,46 @@ from lorogo_protocol.loro import crdt
 from lorogo_protocol.loro.crdt import Reach
 from lorogo_protocol.status import Up
 
-_READ_BYTES_MAX = 64 * 1024  # of an update whose end we read; a gap may bring larger ones once more
+_READ_BYTES_MAX = 64 * 1024  # of an update whose version is read; a sync may repeat larger ones
 
 
 @dataclass(frozen=True, slots=True)
 class RelayedUpdate:
-    """An update for the members; `log_id` tells whose it is, "" nobody's."""
+    """An update for the members; `log_id` identifies the sender's update, "": none."""
 
     payload: bytes
     log_id: str = ""
 
 
 class RelayState:
-    """What one relay knows of its document."""
+    """Knowledge of one relay about its document."""
 
     def __init__(self) -> None:
         self.chain = AcceptedChain()
-        self.live = False  # a sync has said where we are, and members follow from there
+        self.live = False  # after a first sync members follow
         self.token = 0  # the newest lease token seen
         self.synced_lease = 0  # that of the last sync
         self.generation = 0
-        self.need_owner = True  # we do not know that the owner is there
+        self.need_owner = True  # no owner is known to be there
         self.need_sync = False
         self._reach = Reach(crdt.nothing_known())
         self._announced: AcceptedUpdate | None = None  # the last one that only a sync can bring
 
     @property
     def vector(self) -> bytes:
-        """How far every member is at least, what they hold back themselves aside."""
+        """A version vector that every member includes."""
         return self._reach.encode()
 
-    # --- what the owner tells
+    # --- messages of the owner
 
-    def heard_lease(self, lease: int) -> bool:
-        """Note a token; False if it is older than one that we know: its bearer lost the document."""
+    def note_lease(self, lease: int) -> bool:
+        """Note a token; False if it is older than the known one: its owner lost the document."""
         if lease > self.token:
             self.token = lease
             self.need_sync = True
         return lease >= self.token
 
-    def heard_status(self, entry: StatusEntry) -> None:
+    def note_status(self, entry: StatusEntry) -> None:
         """Note a newer status."""
         self.token = max(self.token, entry.token)
         if isinstance(entry.status, Up) and entry.token == self.token:
@@ -66,15 +66,15 @@ class RelayState:
             self.need_owner = True
 
     def found_owner(self, entry: StatusEntry | None) -> None:
-        """The owner answered; its entry was read from the leader, so its token is the truth."""
+        """Note an owner that answered, with its entry as read from the leader."""
         if entry is not None:
             self.token = entry.token
         self.need_owner = False
         self.need_sync |= self.token != self.synced_lease
 
     def arrived(self, update: AcceptedUpdate) -> RelayedUpdate | None:
-        """What to pass on now; None: nothing, it is kept, or a sync will bring it."""
-        if not self.heard_lease(update.lease):
+        """Return the update to pass on; None: it is kept, or a sync brings it."""
+        if not self.note_lease(update.lease):
             return None
         if self.chain.holding:
             self.chain.keep(update)
@@ -99,14 +99,14 @@ class RelayState:
         return RelayedUpdate(payload, update.log_id)
 
     def _is_old(self, update: AcceptedUpdate) -> bool:
-        """Whether a sync has brought it already."""
+        """Return True if a sync has brought it."""
         known = update.sequence <= self.chain.head and update.payload is not None
         return known and self._reach.covers(update.payload or b"")
 
     # --- sync
 
     def syncing(self) -> None:
-        """A sync begins: what it is needed for from now on is another one."""
+        """Begin a sync: later needs require another one."""
         self.need_sync = False
         self.chain.hold()
 
@@ -115,14 +115,14 @@ class RelayState:
         self.need_sync = True
 
     def begin(self, answer: Synced) -> list[RelayedUpdate]:
-        """The first member's sync says where we are: what came meanwhile."""
+        """Begin with the first member's sync; return the updates that arrived meanwhile."""
         self._reach = Reach(answer.vector)
         self.generation = answer.generation
         self.live = True
         return list(self._caught_up(answer))
 
     def fill(self, answer: Synced) -> list[RelayedUpdate] | None:
-        """A sync from our vector: what to pass on; None if members must ask for themselves."""
+        """Return what a sync from the vector passes on; None: the members must join again."""
         if answer.generation != self.generation:
             return None
         if answer.mode == "snapshot" and (self.vector != crdt.nothing_known() or is_shallow(answer.payload)):
@@ -130,19 +130,19 @@ class RelayState:
         passed = (
             []
             if self._reach.includes(answer.vector)
-            else [RelayedUpdate(answer.payload, self._whose(answer))]
+            else [RelayedUpdate(answer.payload, self._announced_id(answer))]
         )
         self._reach.merge(answer.vector)
         return [*passed, *self._caught_up(answer)]
 
-    def _whose(self, answer: Synced) -> str:
-        """The log id of the one update that the answer brings, if it is one that was announced."""
+    def _announced_id(self, answer: Synced) -> str:
+        """Return the log id of the only update in the answer, if it was announced."""
         update = self._announced
         alone = update is not None and self.chain.follows(update) and update.sequence == answer.sequence
         return update.log_id if update is not None and alone else ""
 
     def stop(self) -> None:
-        """Nobody follows any more."""
+        """Stop: no member follows until the next join."""
         self.live = self.need_sync = False
         self.need_owner = True
         self.chain.sync_failed()

@@ -1,7 +1,7 @@
-"""The updates of one member of a relay on their way: in order, each under its own log id, never merged.
+"""Unacknowledged updates of one member of a relay: in order, each under its own log id, never merged.
 
-Lanes are apart: what is refused or stuck in one delays no other. One task sends, begun with the first
-update; answers settle futures where they arrive.
+Queues are independent: a refused or late update delays no other member. One task sends, from the first update
+on; replies settle futures when they arrive.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Sent = asyncio.Future[Receipt]
 
 
 class RelayOwner(Protocol):
-    """What a lane knows of the document's owner, and asks of whoever looks for it."""
+    """The document's owner, as a send queue knows it."""
 
     def may_send(self) -> bool: ...
 
@@ -38,21 +38,21 @@ class RelayOwner(Protocol):
 
     @property
     def doubted_at(self) -> float:
-        """When it was last asked whether it is there."""
+        """Time of its last ping."""
 
-    def heard_lease(self, lease: int) -> None: ...
+    def note_lease(self, lease: int) -> None: ...
 
     def doubt(self) -> None:
-        """An answer is late."""
+        """Ping it: an answer is late."""
 
     def find(self) -> None:
-        """It is not who we think, or not there."""
+        """Find it: it has lost the document, or is gone."""
 
     def deleted(self, erased: bool) -> None: ...
 
 
 class SendQueue:
-    """What one member sends."""
+    """The send queue of one member."""
 
     def __init__(
         self, context: ClientContext, document_id: str, owner: RelayOwner, *, on_stuck: Callable[[str], None]
@@ -78,7 +78,7 @@ class SendQueue:
         return self._outbox.unsaved_bytes
 
     def send(self, payload: bytes, log_id: str) -> Sent:
-        """Send it after all that came before; the future is its answer."""
+        """Send it after all earlier updates; the future is its receipt."""
         future: Sent = asyncio.get_running_loop().create_future()
         limit = self._context.settings.update_bytes_max
         if len(payload) > limit:
@@ -92,7 +92,7 @@ class SendQueue:
             return future
         if not self._running:
             self._running = True
-            self._tasks.spawn(self._run(), name=f"lane {self._document_id}")
+            self._tasks.spawn(self._run(), name=f"send queue {self._document_id}")
         self._wake.set()
         return future
 
@@ -104,16 +104,16 @@ class SendQueue:
             await waiter
 
     def wake(self) -> None:
-        """The owner may be there again."""
+        """Continue: the owner may be there."""
         self._wake.set()
 
     def resend(self) -> None:
-        """Send all that has no answer again: the owner is another."""
+        """Resend unacknowledged updates to another owner."""
         self._outbox.resend(self._context.clock.now())
         self._soon()
 
     def give_up(self, error: LorogoError) -> None:
-        """Forget what has no answer."""
+        """Fail every unacknowledged update."""
         futures, self._futures = self._futures, {}
         self._outbox.clear()
         for log_id, future in futures.items():
@@ -138,7 +138,7 @@ class SendQueue:
                 outbox.sending(flight.log_id, now)
                 await self._send(flight)
             if self._timer is None:
-                self._look(context.clock.now())
+                self._check_late(context.clock.now())
             await self._wake.wait()
 
     async def _send(self, flight: OutgoingUpdate) -> None:
@@ -166,8 +166,8 @@ class SendQueue:
             if flight.attempts > 1 or len(flight.payload) > context.settings.chunk_bytes_max:
                 self._outbox.sent(flight.log_id, context.clock.now())  # it took a while
 
-    def _look(self, now: float) -> None:
-        """Ask about answers that are late, and come back when the next one would be."""
+    def _check_late(self, now: float) -> None:
+        """Check for late answers, and set the timer of the next check."""
         outbox, context = self._outbox, self._context
         if overdue := outbox.overdue(now):
             for flight in overdue:
@@ -185,7 +185,7 @@ class SendQueue:
         self._wake.set()
 
     def _soon(self) -> None:
-        """Something may be due earlier than we thought."""
+        """Check again now: work may be due earlier than the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -198,7 +198,7 @@ class SendQueue:
         if context.tracing is not None:
             context.tracing.answered(self._document_id, reply)
         if isinstance(reply, Ack):
-            self._owner.heard_lease(reply.lease)
+            self._owner.note_lease(reply.lease)
         again = not self._outbox.awaits_reply(reply.log_id)
         verdict, flight = self._outbox.answer(
             reply, token=self._owner.token, now=context.clock.now(), jitter=context.rng.random()
@@ -218,8 +218,8 @@ class SendQueue:
             case ReplyAction.SYNC if again:
                 pass  # an answer to the first try, and the second is about to go out
             case ReplyAction.SYNC if flight.attempts > 1:
-                self._on_stuck("the owner lacks what an update builds on")
-            case ReplyAction.SYNC:  # an update before it was lost, or one of another tab is on its way
+                self._on_stuck("the owner lacks dependencies of an update")
+            case ReplyAction.SYNC:  # an earlier update was lost, or one of another client is on its way
                 self._outbox.resend(flight.due)
                 self._soon()
             case ReplyAction.FIND_OWNER:
@@ -262,13 +262,13 @@ class SendQueue:
                     waiter.set_result(None)
 
     def _broke(self, error: Exception) -> None:
-        log.error("a lane broke", document=self._document_id, exc_info=error)
+        log.error("a send queue failed", document=self._document_id, exc_info=error)
         self._running = False
         self._on_stuck(f"{type(error).__name__}: {error}")
 
 
 def fail(future: Sent, error: LorogoError) -> None:
-    """End it with the error, whether or not anybody looks."""
+    """End the future with the error."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # asyncio would complain of one that nobody awaits
+        future.exception()  # else asyncio logs an exception that was never retrieved

@@ -1,4 +1,4 @@
-"""One member of a relay: it joins, hears what others do, and sends."""
+"""One member of a relay: it joins, gets updates and presence of others, and sends."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_HELD_MAX = 1024  # what comes while a join is under way
+_HELD_MAX = 1024  # updates during a join
 _HELD_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Listener(Protocol):
-    """One who follows a document through a relay; called on the loop, must not block or raise."""
+    """Callbacks of a member of a relay; called on the loop, must not block or raise."""
 
     def accepted(self, payload: bytes) -> None:
-        """An accepted update that this member did not send, or what filled a gap."""
+        """Take an accepted update of another member, or the content of a gap."""
 
     def aware(self, data: bytes) -> None:
-        """Presence of others: bytes of an EphemeralStore."""
+        """Take presence of others: bytes of an EphemeralStore."""
 
     def rejoin(self, why: str) -> None:
-        """What this member has is not complete any more, and what it sent is given up: join() again."""
+        """Join again: updates may be missing, and unacknowledged ones are given up."""
 
     def gone(self, error: LorogoError) -> None:
-        """It is over for good."""
+        """End: the document is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The owner's version, and what the member lacks of it."""
+    """The owner's version, and the operations that the member lacks."""
 
     vector: bytes
     payload: bytes  # b"" if it lacks nothing
@@ -58,47 +58,47 @@ class Joined:
 
 
 class SubscriberState(Enum):
-    """Whether a member follows."""
+    """Phase of a member."""
 
-    OUT = auto()  # it was never in, or was told to join again
-    JOINING = auto()  # what comes is held
+    OUT = auto()  # not joined yet, or it must join again
+    JOINING = auto()  # updates are held
     IN = auto()
 
 
 class Subscriber:
-    """One who follows a document; made by `client.relay()`."""
+    """One member of a document's relay."""
 
     def __init__(self, context: ClientContext, relay: "Relay", listener: Listener, token: str = "") -> None:
         self.id = context.new_id()
-        self.token = token  # its own, if it has one: the owner is asked in its name
+        self.token = token  # its own, if it has one: requests to the owner carry it
         self.state = SubscriberState.OUT
-        self.life = 0  # of the relay, when the join began
+        self.cycle = 0  # of the relay, when the join began
         self.joins = 0  # begun until now
         self._context = context
         self._relay = relay
         self._listener = listener
-        self._lane = SendQueue(context, relay.document_id, relay, on_stuck=self.lose)
-        self._open = False  # whether updates may leave
+        self._queue = SendQueue(context, relay.document_id, relay, on_stuck=self.lose)
+        self._open = False  # updates may be sent
         self._closed = False
         self._joining = asyncio.Lock()
         self._held: list[Callable[[], None]] = []
         self._held_bytes = 0
         self._overflowed = False
-        self._held_after_join = False  # join() has returned, and what was held is about to be told
+        self._held_after_join = False  # join() has returned, held updates follow
 
-    # --- what its user calls
+    # --- for its user
 
     async def join(
         self, vector: bytes, timeout: float | None = None, turn: JoinPermit | None = None
     ) -> Joined:
-        """What the member lacks; from now on it hears of everything else.
+        """Return what the member lacks; later updates go to its listener.
 
-        Await it directly: what was accepted meanwhile is told in the turns of the loop after it has returned.
+        Await it directly: updates accepted meanwhile follow in the next cycles of the loop after it returns.
         `vector` is Loro's encoding of a version vector, b"" for nothing known. The document is started if
-        nobody serves it. Raises InvalidVersion; HistoryTrimmed if the member has something and the kept
+        no server serves it. Raises InvalidVersion; HistoryTrimmed if the member has something and the kept
         history does not reach back to it (begin with a new LoroDoc); NotServed, DocumentFailed,
-        DocumentDeleted, NotAllowed, Timeout, SessionClosed. A `turn` is waited for, and the caller's to give
-        back.
+        DocumentDeleted, NotAllowed, Timeout, SessionClosed. The caller gives
+        back a `turn`.
         """
         known = _canonical(vector)
         allowed = self._context.settings.open_seconds if timeout is None else timeout
@@ -116,11 +116,10 @@ class Subscriber:
         return _joined(answer, known)
 
     def send(self, payload: bytes) -> Sent:
-        """Send an update after those before it; the future is the owner's receipt, or why there is none.
+        """Send an update after earlier ones; the future is the owner's receipt, without frontiers.
 
-        The receipt has no frontiers: nobody here knows them.
-        UpdateRefused, TooLargeUpdate, StorageFull, DocumentDeleted; GivenUp: nothing is known about it, and
-        the member was told to join again.
+        Its errors: UpdateRefused, TooLargeUpdate, StorageFull, DocumentDeleted; GivenUp: the outcome is
+        unknown, and the member must join again.
         """
         if not self._open:
             future: Sent = asyncio.get_running_loop().create_future()
@@ -131,20 +130,20 @@ class Subscriber:
             return future
         log_id = self._context.new_id()
         self._relay.sends(self, log_id)
-        return self._lane.send(payload, log_id)
+        return self._queue.send(payload, log_id)
 
     @property
     def unacked(self) -> int:
-        """How many updates have no answer."""
-        return self._lane.unacked
+        """Number of unacknowledged updates."""
+        return self._queue.unacked
 
     @property
     def unacked_bytes(self) -> int:
-        return self._lane.unacked_bytes
+        return self._queue.unacked_bytes
 
     async def drained(self, updates_max: int, bytes_max: int) -> None:
-        """Return when fewer updates and bytes than these have no answer, or none has."""
-        await self._lane.drained(updates_max, bytes_max)
+        """Return when fewer updates and bytes than these are unacknowledged, or none."""
+        await self._queue.drained(updates_max, bytes_max)
 
     async def tell(self, data: bytes) -> None:
         """Show others this presence. Raises PresenceTooLarge, InvalidUpdate, Disconnected."""
@@ -155,47 +154,47 @@ class Subscriber:
         subject = subjects.awareness(self._relay.document_id)
         await self._context.bus.publish(subject, data, headers={h.MEMBER: self.id})
 
-    # --- what the relay calls
+    # --- for the relay
 
     @property
     def accept(self) -> Callable[[bytes], None]:
-        """Who takes an accepted update now."""
+        """The function that takes an accepted update now."""
         return self._listener.accepted if self.state is SubscriberState.IN else self._hold_accepted
 
     def hear(self, data: bytes) -> None:
-        """Presence of others."""
+        """Take presence of others."""
         if self.state is SubscriberState.IN:
             self._listener.aware(data)
         else:
             self._hold(self._listener.aware, data)
 
     def lose(self, why: str) -> None:
-        """What it has is not complete any more, or what it sent cannot be settled."""
+        """Have the member join again: it may lack updates, or an unacknowledged one cannot be settled."""
         self._open = False
-        self._lane.give_up(GivenUp(f"nothing is known about it: {why}"))
+        self._queue.give_up(GivenUp(f"nothing is known about it: {why}"))
         if self.state is not SubscriberState.IN and not self._held_after_join:
             return
         self._out()
         self._call(lambda: self._listener.rejoin(why))
 
     def end(self, error: LorogoError) -> None:
-        """The document is gone."""
+        """End the member: the document is gone."""
         self._open = False
-        self._lane.give_up(error)
+        self._queue.give_up(error)
         if self.state is not SubscriberState.JOINING or self._held_after_join:
             self._out()
             self._call(lambda: self._listener.gone(error))
 
     def wake(self) -> None:
-        self._lane.wake()
+        self._queue.wake()
 
     def resend(self) -> None:
-        self._lane.resend()
+        self._queue.resend()
 
     async def close(self) -> None:
         self._closed = True
         self._out()
-        await self._lane.close()
+        await self._queue.close()
 
     # --- inside
 
@@ -204,7 +203,7 @@ class Subscriber:
         ends = self._context.clock.now() + allowed
         answer: Synced | None = None
         try:
-            while answer is None or self.life != relay.life:
+            while answer is None or self.cycle != relay.cycle:
                 answer = None
                 self._check_open()
                 self._begin()
@@ -216,7 +215,7 @@ class Subscriber:
                 self._out()
         self._open = self._held_after_join = True
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._tell_held, self.life)  # after whoever awaits the join
+        loop.call_soon(loop.call_soon, self._deliver_held, self.cycle)  # after the caller of the join
         return answer
 
     def _check_open(self) -> None:
@@ -224,14 +223,14 @@ class Subscriber:
             raise SessionClosed("the member has left")
 
     def _begin(self) -> None:
-        self.state, self.life = SubscriberState.JOINING, self._relay.life
+        self.state, self.cycle = SubscriberState.JOINING, self._relay.cycle
         self.joins += 1
         self._held, self._held_bytes, self._overflowed = [], 0, False
         self._held_after_join = False
         self._relay.audience_changed()
 
-    def _tell_held(self, life: int) -> None:
-        if not self._held_after_join or life != self.life:
+    def _deliver_held(self, cycle: int) -> None:
+        if not self._held_after_join or cycle != self.cycle:
             return
         held, self._held = self._held, []
         self._held_after_join = False
@@ -268,7 +267,7 @@ class Subscriber:
 
 
 def _canonical(vector: bytes) -> bytes:
-    """The vector as Loro writes it. Raises InvalidVersion."""
+    """Return the vector as Loro encodes it. Raises InvalidVersion."""
     if not vector:
         return crdt.nothing_known()
     try:
@@ -278,14 +277,15 @@ def _canonical(vector: bytes) -> bytes:
 
 
 def _checked(answer: Synced, vector: bytes, document_id: str) -> Synced:
-    """The same, if the member can take it. Raises HistoryTrimmed.
+    """Return the answer if the member can import it. Raises HistoryTrimmed.
 
-    The owner gives a snapshot to one that has something only if it cannot give what is lacking, and that
-    snapshot is shallow. Loro imports such a one into a document that is not empty as pending, without a word.
+    An owner sends a snapshot to a member with content only if it cannot send updates, and that snapshot is
+    shallow. Loro imports it into a document that is not empty as pending, without an error.
     """
     if answer.mode == "snapshot" and vector != crdt.nothing_known():
         raise HistoryTrimmed(
-            f"the history that {document_id} keeps does not reach back to this version; begin anew"
+            f"the history that {document_id} keeps does not reach back to this version;"
+            " begin with an empty document"
         )
     return answer
 

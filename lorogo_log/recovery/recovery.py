@@ -76,6 +76,8 @@ class RecoveredLog:
 
     head: LogHead
     log_id: bytes | None = None
+    #: the id in a damaged header; used if no segment with a good header has one
+    damaged_log_id: bytes | None = None
     #: None: no segment with a good header has it
     partition: int | None = None
     damage: list[DamageError] = field(default_factory=list)
@@ -314,7 +316,9 @@ def _recover_segment(
             result.partition = header.partition
         elif mode is RecoveryMode.STRICT:
             raise segment.damage
-        elif mode is RecoveryMode.SALVAGE:
+        elif mode is RecoveryMode.TAIL:
+            result.damaged_log_id = result.damaged_log_id or _stored_log_id(segment)
+        else:
             segment.header = restored_header(directory, segment, result.log_id or log_id)
             result.log_id = segment.header.log_id
         if segment.footer is not None:
@@ -606,5 +610,11 @@ def restored_header(directory: Directory, segment: Segment, log_id: bytes | None
         finally:
             other.close()
     if log_id is None:  # the only source left: the bytes themselves
-        log_id = segment.file.pread(SEGMENT_HEADER_BYTES, 0)[LOG_ID].ljust(16, b"\0")
+        log_id = _stored_log_id(segment) or bytes(16)
     return replace(header, partition=partition, chain=chain, log_id=log_id)
+
+
+def _stored_log_id(segment: Segment) -> bytes | None:
+    """Return the id in a header, also a damaged one; None if it is cut off or zeros."""
+    stored = segment.file.pread(SEGMENT_HEADER_BYTES, 0)[LOG_ID]
+    return stored if len(stored) == 16 and any(stored) else None

@@ -224,7 +224,7 @@ class DocumentTerms:
             return Incarnation(living=self._all, ends=self._ends(self._all))
         erasures = {name: stone.erased_ns for name, stone in valid.items() if stone.erased_ns}
         erased, erased_ends = self._erased(erasures)
-        ended = erased | self._ancestry(term for stone in valid.values() for term in stone.ends)
+        ended = erased | self.ancestry(term for stone in valid.values() for term in stone.ends)
         gone = self._ends(ended, valid)
         living = frozenset(
             term
@@ -233,7 +233,7 @@ class DocumentTerms:
             and (term in self.founded or not includes(gone, self.operations.get(term, {})))
         )
         tombstone = max(valid, key=lambda name: (valid[name].generation, valid[name].deleted_ns, name))
-        content = self._ancestry(living or valid[tombstone].ends) - erased
+        content = self.ancestry(living or valid[tombstone].ends) - erased
         return Incarnation(
             tombstone,
             max(erasures, key=lambda name: (erasures[name], name), default=""),
@@ -250,7 +250,7 @@ class DocumentTerms:
     def _all(self) -> frozenset[str]:
         return frozenset((*self.operations, *self.founded))
 
-    def _ancestry(self, terms: Iterable[str]) -> frozenset[str]:
+    def ancestry(self, terms: Iterable[str]) -> frozenset[str]:
         """Return the terms and all their ancestors."""
         found: set[str] = set()
         left = list(terms)
@@ -263,14 +263,14 @@ class DocumentTerms:
 
     def _erased(self, erasures: Iterable[str]) -> tuple[frozenset[str], Ends]:
         """Return erased terms with those that build on them, and the ends of the erased operations."""
-        erased = self._ancestry(term for name in erasures for term in self.tombstones[name].ends)
+        erased = self.ancestry(term for name in erasures for term in self.tombstones[name].ends)
         ends = self._ends(erased, erasures)
         if not ends and not erased:
             return erased, ends
         building = {
             term
             for term in {*self._all, *self.parents}
-            if not erased.isdisjoint(self._ancestry((term,)))
+            if not erased.isdisjoint(self.ancestry((term,)))
             or not ends.keys().isdisjoint(self.operations.get(term, {}))
         }
         return erased | building, ends

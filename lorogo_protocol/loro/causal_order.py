@@ -11,8 +11,10 @@ from lorogo_protocol.loro.crdt import Replica
 T = TypeVar("T")
 
 
-def ready(replica: Replica, updates: Iterable[tuple[bytes, T]]) -> Iterator[T]:
+def ready(replica: Replica, updates: Iterable[tuple[bytes, T]]) -> Iterator[T | None]:
     """Yield the item of each update whose dependencies the replica has; the caller applies it at once.
+
+    Yields None for an update that is not ready, so that the caller may run other tasks.
 
     An update that is not ready waits for one operation that the replica lacks, so it is examined about once
     per dependency, however many updates wait. Raises CrdtError.
@@ -24,6 +26,7 @@ def ready(replica: Replica, updates: Iterable[tuple[bytes, T]]) -> Iterator[T]:
         if (lacks := replica.missing(payload)) is not None:
             peer, counter = lacks
             heapq.heappush(waiting[peer], (counter, number, payload, item))
+            yield None
             continue
         yield item
         for peer, _, end in crdt.spans(payload):

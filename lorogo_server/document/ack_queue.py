@@ -19,7 +19,10 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_server.context import ServerContext
 from lorogo_server.document.document_state import DocumentState
-from lorogo_server.intake.intake import Accepted, RefusedUpdate
+from lorogo_server.intake.decisions import (
+    Accepted,
+    RefusedUpdate,
+)
 from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import TransportError

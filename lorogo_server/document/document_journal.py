@@ -23,7 +23,9 @@ from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.position import Position
 from lorogo_server.context import ServerContext
 from lorogo_server.document.loading import Base, Loaded
-from lorogo_server.intake.intake import Accepted
+from lorogo_server.intake.decisions import (
+    Accepted,
+)
 from lorogo_server.journal.coverage import CoverageEntry
 from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease

@@ -10,7 +10,13 @@ from dataclasses import replace
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_server.document.host import Host
-from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Effect,
+    Poisoned,
+    RefusedUpdate,
+)
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_transport.errors import TransportError
 

@@ -19,9 +19,18 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.intake import history
 from lorogo_server.intake.admission import admit, admit_early
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Effect,
+    Poisoned,
+    RefusedUpdate,
+)
 from lorogo_server.intake.follower import WalFollower
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Accepted, Again, Effect, Intake, Poisoned, RefusedUpdate
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.sandbox.decode_sandbox import (
     DecodeSandbox,
@@ -40,21 +49,21 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_SLICE_SECONDS = 0.01  # of loading, before others get a turn
-_WAITING_NS = 120 * 1_000_000_000  # a sender of something older has given up
+_SLICE_SECONDS = 0.01  # of a load, before other tasks run
+_WAITING_NS = 120 * 1_000_000_000  # older updates have no waiting sender
 _LAGGING_TRIES = 20
-_APART_NS = 3600 * 10**9  # clocks of servers and NATS
+_APART_NS = 3600 * 10**9  # between the clocks of servers and NATS
 _LAGGING_SECONDS = 0.25
 
 
 class DocumentLoadFailed(LorogoError):
-    """The document could not be loaded; says what is damaged or missing."""
+    """The document could not be loaded; the message names what is damaged or missing."""
 
     code = "load-failed"
 
 
 class TombstoneLost(LorogoError):
-    """NATS has lost the tombstone of a document that we know as deleted; journals bring it back."""
+    """NATS has lost the tombstone of a document that is deleted in memory; journals restore it."""
 
     code = "tombstone-lost"
 
@@ -70,7 +79,7 @@ class Base:
 
 @dataclass(slots=True)
 class Loaded:
-    """A document as it stands in snapshot and WAL."""
+    """A document with all content of its stored snapshot and of the WAL."""
 
     intake: Intake
     follower: WalFollower
@@ -84,7 +93,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What to read of a document, and with what.
+    """Scope and means of a load.
 
     `checked`: try every update by an export of its own: one of them made Loro panic when the document was
     exported (docs/decisions/0004).
@@ -138,8 +147,8 @@ async def load(request: LoadRequest) -> Loaded:
 
 async def _load_once(request: LoadRequest, skip: set[int]) -> Loaded:
     document_id, snapshots, epoch = request.document_id, request.snapshots, request.epoch
-    # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
-    # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
+    # Read both at once. The host has subscribed to messages that are stored after this reply
+    # (docs/decisions/0002); a snapshot that is stored after this read makes the claim fail.
     head, newest = await together(snapshots.head(document_id), request.wal.last(subjects.wal(document_id)))
     facts = SnapshotMetadata() if head is None else SnapshotMetadata.parse(head.facts)
     lazy = not request.checked  # when checked, every update must show what it does to the state
@@ -199,10 +208,9 @@ async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, *, t
 
 
 async def read_on(request: LoadRequest, loaded: Loaded, act: Act, *, bytes_max: int | None = None) -> None:
-    """Take everything after the follower's position, until what the leader says is the last.
+    """Process the messages behind the follower's position, up to the leader's last one.
 
-    `bytes_max`: or until about so many bytes are taken. Ends early after a Poisoned effect: the replica must
-    not be used any more.
+    `bytes_max`: or about that many bytes. Ends early after a Poisoned effect: the replica must not be used.
     """
     newest = await request.wal.last(subjects.wal(request.document_id))
     if newest is None:
@@ -240,9 +248,9 @@ async def _read_through(
     subject = subjects.wal(document_id)
     turn_ends = clock.now() + _SLICE_SECONDS
     seen_max = None if bytes_max is None else loaded.intake.seen_bytes + bytes_max
-    # What the stream's times are by our own clock. The two may be apart: the newest is not of the future, and
-    # what is younger than that is given its time anew, or chunks that have just come would be too late.
-    early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
+    # Offset of the stream's times to the local clock. The clocks may differ: the newest message is not of the
+    # future, and a message counts as at most as old as that, else recent chunks would count as late.
+    offset = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         unread = wal.read(subject, first=loaded.follower.position.sequence + 1, last=newest.sequence)
         async for stored, fine in validate_ahead(unread, request.batch_validation):
@@ -252,7 +260,7 @@ async def _read_through(
                 return True
             here = loaded.follower.at(stored)
             if not loaded.facts.cutoff.includes(here) and stored.sequence not in skip:
-                when = min(clock.now(), stored.time_ns / 1e9 - early)
+                when = min(clock.now(), stored.time_ns / 1e9 - offset)
                 effects = await admit(
                     loaded.intake,
                     stored,
@@ -277,7 +285,7 @@ async def _read_through(
             if again is None or again.sequence <= loaded.follower.position.sequence:
                 return True
             newest = again
-        await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
+        await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: read again
     raise DocumentLoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
 
 

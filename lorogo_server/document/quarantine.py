@@ -12,7 +12,9 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
 from lorogo_server.document.document_state import DocumentState
-from lorogo_server.intake.intake import RefusedUpdate
+from lorogo_server.intake.decisions import (
+    RefusedUpdate,
+)
 from lorogo_server.ownership.epoch import EpochTracker
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.clock import Clock

@@ -8,7 +8,9 @@ from dataclasses import replace
 from lorogo_protocol.position import Position
 from lorogo_server.document.loading import Loaded
 from lorogo_server.document.quarantine import DocumentQuarantine
-from lorogo_server.intake.intake import RefusedUpdate
+from lorogo_server.intake.decisions import (
+    RefusedUpdate,
+)
 
 
 def first_needed(loaded: Loaded, refused: DocumentQuarantine) -> int:

@@ -18,7 +18,17 @@ from lorogo_protocol.errors import CrdtError, TooFarBehind, TooLong
 from lorogo_protocol.loro.crdt import CrdtPanic, Replica, UnclearPanic
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
-from lorogo_server.intake.intake import Accepted, Effect, Intake, Unmerged, Unvalidated, poisoned
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Candidate,
+    Effect,
+    Unmerged,
+    Unvalidated,
+    poisoned,
+)
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox.child_process import MERGE_SECONDS
 from lorogo_server.sandbox.decode_sandbox import ValidateUpdate
 from lorogo_transport.clock import Clock
@@ -27,6 +37,7 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
+_TURN_SECONDS = 0.01  # of work on early updates, before other tasks run
 _ADOPTED_SECONDS = 0.2  # CPU of the first edits and read of an adopted document
 _BEHIND = (
     "the document changed much since the update's version, and merging it takes too long; sync, then make the"
@@ -55,7 +66,7 @@ async def admit(
     try:
         effects = intake.take(stored, now, accepted=accepted, validated=validated)
         if isinstance(effects, Unvalidated):
-            problem = await _problem(effects, validate)
+            problem = await _problem(effects.candidate, validate)
             effects = intake.validated(effects, problem, now)
         if isinstance(effects, Unmerged):
             effects = await _merged(intake, effects, now)
@@ -70,8 +81,13 @@ async def admit_early(intake: Intake, clock: Clock) -> AsyncIterator[tuple[Effec
     Yields each effect with the time of its message. After Poisoned the caller must not go on.
     Raises CrdtPanic as `admit` does.
     """
+    turn_ends = clock.now() + _TURN_SECONDS
     for early in intake.ready_again():
-        now = clock.now()
+        if (now := clock.now()) >= turn_ends:
+            await asyncio.sleep(0)
+            turn_ends = clock.now() + _TURN_SECONDS
+        if early is None:
+            continue
         try:
             effects = intake.retry(early, now)
             if isinstance(effects, Unmerged):
@@ -81,38 +97,39 @@ async def admit_early(intake: Intake, clock: Clock) -> AsyncIterator[tuple[Effec
         finally:
             intake.settled()
         for effect in effects:
-            yield effect, early.time_ns
+            yield effect, early.candidate.time_ns
     if not intake.needs_another_read:
         for effect, time_ns in intake.left_over():
             yield effect, time_ns
 
 
-async def _problem(waiting: Unvalidated, validate: ValidateUpdate) -> CrdtError | None:
+async def _problem(one: Candidate, validate: ValidateUpdate) -> CrdtError | None:
     try:
-        await validate(waiting.update.payload, accepted=waiting.accepted, bounded=waiting.bounded)
+        await validate(one.update.payload, accepted=one.accepted, bounded=one.bounded)
     except CrdtError as error:
         return error
     return None
 
 
-async def _merged(intake: Intake, waiting: Unmerged, now: float) -> list[Effect]:
+async def _merged(intake: Intake, unmerged: Unmerged, now: float) -> list[Effect]:
     """Import an update in a child, whose document replaces ours; refuse a new one that takes too long."""
     assert intake.merge is not None
     outcome: bytes | CrdtError | None = None
-    payload = waiting.update.payload
-    work = _tried if waiting.bounded else _imported
+    candidate = unmerged.candidate
+    update, bounded = candidate.update, candidate.bounded
+    work = _tried if bounded else _imported
     try:
-        outcome, seconds = await intake.merge(partial(work, intake.replica, payload), bounded=waiting.bounded)
+        outcome, seconds = await intake.merge(partial(work, intake.replica, update.payload), bounded=bounded)
         intake.merge_seconds += seconds
     except CrdtPanic as error:
         if not intake.replica.lazy:  # a checked load has tried every earlier update
-            return [poisoned(waiting.update, error)]
+            return [poisoned(update, error)]
         raise UnclearPanic(str(error)) from None  # perhaps an earlier update: only such a load finds it
     except Refused as no:
-        log.warning("no child imported a slow update", log_id=waiting.update.log_id, problem=str(no))
-        if no.reason is Reason.TOO_LARGE and waiting.bounded:
-            outcome = TooFarBehind(_BEHIND) if waiting.behind else TooLong(_LONG)
-    return intake.merged(waiting, outcome, now)
+        log.warning("no child imported a slow update", log_id=update.log_id, problem=str(no))
+        if no.reason is Reason.TOO_LARGE and bounded:
+            outcome = TooFarBehind(_BEHIND) if unmerged.behind else TooLong(_LONG)
+    return intake.merged(unmerged, outcome, now)
 
 
 def _imported(replica: Replica, payload: bytes) -> bytes:

@@ -10,25 +10,18 @@ Invariant: an update that a later load could accept bounds the purge and the jou
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from lorogo_protocol.errors import (
     CrdtError,
-    HistoryTrimmed,
     MalformedMessage,
-    OperationIdsReused,
     TooFarBehind,
-    TooLong,
-    TooManyPeers,
 )
-from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.journal.records import Span
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.loro import causal_order, crdt
 from lorogo_protocol.loro.crdt import Applied, CrdtPanic, Replica, SlowImport, UnclearPanic, Unready
 from lorogo_protocol.messages import chunks, reasons
-from lorogo_protocol.messages import headers as h
 from lorogo_protocol.messages.chunks import (
     Assembled,
     AssemblyRejected,
@@ -38,6 +31,24 @@ from lorogo_protocol.messages.chunks import (
 )
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Candidate,
+    EarlyUpdate,
+    Effect,
+    RefusedUpdate,
+    Unmerged,
+    Unvalidated,
+    busy,
+    early_refusal,
+    is_early,
+    malformed,
+    not_whole,
+    poisoned,
+    reason_of,
+    refuse,
+)
 from lorogo_server.intake.history import DatedVersion, History
 from lorogo_server.sandbox.child_process import Merge
 from lorogo_server.settings import ServerSettings
@@ -45,100 +56,13 @@ from lorogo_transport.ports import StoredMessage
 
 ORIGIN = "wal"
 
-
-class Accepted(NamedTuple):
-    """The update is in the document. `new`: it changed something."""
-
-    update: Assembled
-    previous: int
-    position: Position  # of the message that completed it
-    new: bool
-    spans: tuple[Span, ...]  # what it added
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """An update that was accepted before came again: answer it again."""
-
-    log_id: str
-    digest: str
-    inbox: str
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedUpdate:
-    """The update is not in the document. `quarantine`: it never can be; keep a copy, delete it."""
-
-    log_id: str
-    digest: str
-    inbox: str
-    reason: Reason
-    message: str
-    sequences: tuple[int, ...]
-    quarantine: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Poisoned:
-    """Loro panicked on it: refuse it as `refused` says, then load the document afresh."""
-
-    refused: RefusedUpdate
-
-
-Effect = Accepted | Again | RefusedUpdate | Poisoned
-
-
-@dataclass(frozen=True, slots=True)
-class Unvalidated:
-    """A whole update that the sandbox must decode first; `Intake.validated` goes on with it.
-
-    `bounded`: nothing has accepted it yet, so it may be refused because decoding it takes too long.
-    """
-
-    update: Assembled
-    time_ns: int
-    accepted: bool  # a journal has it
-    bounded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Unmerged:
-    """An update that may take long: a child process tries it; `Intake.merged` continues with it."""
-
-    update: Assembled
-    time_ns: int
-    accepted: bool  # a journal has it
-    bounded: bool  # no server can have accepted it, so it may be refused because it takes too long
-    behind: bool  # the document has changes that its writer had not
-
-
-_FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
-
 _OUTDATED_MAX = 1024
 _EARLY_MESSAGES_MAX = 16_384  # of all early updates of a document
 _LEFT_OVER_SECONDS = 7 * 86_400.0  # since the update was stored
 
 
-@dataclass(slots=True)
-class EarlyUpdate:
-    """An update with missing dependencies; its messages stay in the WAL, and bound purge and coverage."""
-
-    update: Assembled  # of its last copy, with the sequences of all; the payload only during a read
-    time_ns: int
-    accepted: bool  # a journal has it
-    ends: bytes  # the version vector after it
-    deadline: float  # then it is moved to `loro-rejected`
-
-    @property
-    def bytes(self) -> int:
-        """Memory that it takes, about."""
-        update = self.update
-        return len(update.payload) + len(self.ends) + 1024 + 64 * len(update.sequences)
-
-
 class Intake:
-    """One document's replica and everything that is on its way into it."""
+    """Replica of one document, and its updates that are not complete or not decided yet."""
 
     def __init__(
         self,
@@ -151,32 +75,30 @@ class Intake:
         sandboxed: bool = False,
         merge: Merge | None = None,
     ) -> None:
-        """Take over a replica.
+        """Begin with a replica.
 
         Args:
-            sandboxed: `take` returns each update as Unvalidated that the sandbox has not decoded yet.
-            merge: Runs slow merges in a child process. None: they run here.
+            sandboxed: `take` returns an update that the sandbox has not decoded yet as Unvalidated.
+            merge: Runs slow imports in a child process. None: they run in this process.
         """
         self.merge = merge
         self.merge_seconds = 0.0  # CPU of children since the last compaction: a load repeats their work
-        self._outdated: OrderedDict[str, None] = OrderedDict()  # digests; clients make these edits again
+        self._outdated: OrderedDict[str, None] = OrderedDict()  # digests; their clients rebase these edits
         self.replica = replica
         self.history = history
         self.head = head  # the highest of the updates that changed something
         self.deleted = deleted
         self.erased = False
-        self.wal_bytes = 0  # taken since the last compaction
-        self.seen_bytes = 0  # taken since it was loaded
-        self.stored_bytes = 0  # of the snapshot that is stored
-        self.new_bytes = 0  # of accepted updates that are not in it, as far as we know
+        self.wal_bytes = 0  # of messages since the last compaction
+        self.seen_bytes = 0  # of messages since the load
+        self.stored_bytes = 0  # of the stored snapshot
+        self.new_bytes = 0  # of accepted updates that the stored snapshot may not have
         self.updates = 0
         self._settings = settings
-        # What any server accepted must be accepted again when it is loaded: here only the wire's own
-        # limit counts, and this server's from `go_live()` on.
         self._sandboxed = sandboxed
         self._in_hand: tuple[int, ...] = ()  # sequences of the update that is being validated or settled
         self._assembler = ChunkAssembler(
-            update_bytes_max=UPDATE_BYTES_MAX,
+            update_bytes_max=UPDATE_BYTES_MAX,  # of a read: another server may have had a higher limit
             unfinished_bytes_max=settings.unfinished_bytes_max,
             unfinished_seconds=settings.unfinished_seconds,
         )
@@ -184,25 +106,25 @@ class Intake:
         self._early_bytes = 0  # during a read
         self._first_beyond: int | None = None  # lowest sequence of early updates that did not fit into memory
         self._progress = False  # the read under way has changed the document
-        # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
+        # From the first to the last dropped message that is still in the WAL: a load may accept its update.
         self._dropped = range(0)
         self.is_live = False  # False during a read of the whole subject
         self._room: MemoryBudget | None = None
-        self._vouched: Callable[[str], bool] = _nobody_vouches
+        self._vouched: Callable[[str], bool] = _never_vouched
 
     @property
     def unfinished_bytes(self) -> int:
-        """Held for updates that wait for chunks."""
+        """Bytes of updates with missing chunks."""
         return self._assembler.unfinished_bytes
 
     @property
     def document_bytes(self) -> int:
-        """About how large the document is, measured by what is stored of it."""
+        """Size of the document, estimated by the bytes that are stored of it."""
         return self.stored_bytes + self.new_bytes
 
     @property
     def nearly_full(self) -> bool:
-        """Whether a snapshot is due, because the document may look larger than it is."""
+        """True if a snapshot is due, because the estimate may be above the real size."""
         most = self._settings.document_bytes_max
         eighth = max(1, most // 8)
         return 0 < most < self.document_bytes + eighth and self.new_bytes >= eighth
@@ -214,14 +136,14 @@ class Intake:
 
     @property
     def unfinished(self) -> int:
-        """How many updates wait for chunks."""
+        """Number of updates with missing chunks."""
         return self._assembler.unfinished
 
     def go_live(self) -> None:
         """End the read of the WAL: from now on this server's own limits count."""
         self.is_live = True
         for key, early in list(self._early.items()):
-            early.update = early.update._replace(payload=b"")
+            self._early[key] = early.without_payload()
             if len(self._early) > self._settings.pending_updates_max:
                 self._leave_beyond(self._early.pop(key).update)
         self._early_bytes = 0
@@ -229,16 +151,16 @@ class Intake:
         self._assembler.set_limit(self._settings.update_bytes_max)
 
     def share(self, room: MemoryBudget, vouched: Callable[[str], bool]) -> None:
-        """What all documents of this server hold unfinished counts from now on, too, while it is live.
+        """Set the server's memory budget for unfinished updates, which counts while the document is live.
 
-        `vouched`: whether a server vouches for the update of a digest: no limit of size refuses it.
+        `vouched`: returns True if a server vouches for the update of a digest: no size limit refuses it.
         """
         self._room, self._vouched = room, vouched
         if self.is_live:
             self._assembler.share(room)
 
     def forget_content(self) -> None:
-        """The document is erased: nothing of it stays in memory."""
+        """Drop all content of an erased document."""
         self.begin_again(self.head.epoch)
         self.go_live()
         self.replica, self.history, self.deleted = Replica(lazy=True), History(), True
@@ -247,22 +169,22 @@ class Intake:
     def begin_again(self, epoch: int) -> None:
         """Read the subject from its beginning: what is unfinished or early must be found there again."""
         self.is_live = False
-        self._assembler.share(None)  # what a load finds is taken, however much others hold
+        self._assembler.share(None)  # a load must not depend on other documents
         self._assembler.forget_unfinished()
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._early.clear()
         self._early_bytes, self._first_beyond, self._progress = 0, None, False
         self._in_hand = ()
-        self._dropped = range(0)  # judged again
+        self._dropped = range(0)
         self.wal_bytes = 0
         if self.head.epoch != epoch:
             self.head = Position(epoch)
 
     def first_needed(self) -> int | None:
         """Return the lowest sequence that must stay in the WAL: of an unfinished or an early update."""
-        for key, early in list(self._early.items()):
+        for early in list(self._early.values()):
             if self.replica.includes(early.ends):  # its changes came in another update
-                del self._early[key]
+                self._forget_early(early.update)
         needed = [min(early.update.sequences) for early in self._early.values()]
         needed += self._in_hand
         needed += [] if self._first_beyond is None else [self._first_beyond]
@@ -271,15 +193,15 @@ class Intake:
         return min(needed, default=None)
 
     def first_dropped(self) -> int | None:
-        """The lowest sequence that was dropped though it is still in the WAL: a load may accept it."""
+        """Return the lowest sequence of a dropped message in the WAL: a load may accept its update."""
         return self._dropped.start if self._dropped else None
 
     def leave(self, sequences: tuple[int, ...]) -> None:
-        """They stay in the WAL though they were refused: a load that accepts them must journal them."""
+        """Note a refused update that stays in the WAL: a load that accepts it must journal it."""
         self._drop(sequences)
 
     def purged(self, before: int) -> None:
-        """The WAL has no messages below that sequence any more."""
+        """Note that the WAL has no messages below that sequence."""
         self._dropped = range(max(self._dropped.start, before), self._dropped.stop)
 
     def take(
@@ -287,9 +209,9 @@ class Intake:
     ) -> list[Effect] | Unvalidated | Unmerged:
         """Take one message of the WAL and return its effects.
 
-        `accepted`: a journal has the update that ends with it.
-        `validated`: the sandbox has decoded this message's data already, and nothing happened.
-        After Unvalidated or Unmerged, `validated` or `merged` is called before another message is taken.
+        `accepted`: a journal has the update that this message completes.
+        `validated`: the sandbox has already decoded the data of this message without a crash.
+        After Unvalidated or Unmerged, call `validated` or `merged` before the next `take`.
         """
         taken = self._take(stored, now, accepted, validated)
         return self._noted(taken) if isinstance(taken, list) else taken
@@ -302,12 +224,12 @@ class Intake:
         try:
             chunk = chunks.parse(stored.headers, stored.data)
         except MalformedMessage as error:
-            return [_malformed(stored, str(error))]
+            return [malformed(stored, str(error))]
         match self._assembler.add(chunk, sequence=stored.sequence, now=now):
             case None:
                 return []
             case AssemblyRejected() as no:
-                return [_not_whole(no)]
+                return [not_whole(no)]
             case Repeated(log_id, digest, inbox, sequence):
                 if self.deleted:
                     return [self._deleted(log_id, digest, inbox, (stored.sequence,))]
@@ -316,48 +238,52 @@ class Intake:
                 return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
             case Assembled() as update:
                 self._in_hand = update.sequences
-                # An update of several messages is another than the message that the sandbox has decoded.
+                bounded = self._is_new(update) and not accepted
+                candidate = Candidate(update, stored.time_ns, accepted, bounded)
+                # The sandbox has decoded the message, which is not the whole update if it has several.
                 if self._sandboxed and not (validated and update.payload is stored.data):
-                    bounded = self._is_new(update) and not accepted
-                    return Unvalidated(update, stored.time_ns, accepted, bounded)
-                return self._apply(update, stored.time_ns, now, accepted)
+                    return Unvalidated(candidate)
+                return self._apply(candidate, now)
 
     def validated(
-        self, waiting: Unvalidated, problem: CrdtError | None, now: float
+        self, unvalidated: Unvalidated, problem: CrdtError | None, now: float
     ) -> list[Effect] | Unmerged:
         """Continue with an update that the sandbox has decoded; `problem`: it must not be imported."""
-        update = waiting.update
+        candidate = unvalidated.candidate
         if problem is not None:
-            return self._noted([_refuse(update, _reason(problem), str(problem), quarantine=True)])
-        applied = self._apply(update, waiting.time_ns, now, waiting.accepted)
+            return self._noted([refuse(candidate.update, reason_of(problem), str(problem), quarantine=True)])
+        applied = self._apply(candidate, now)
         return self._noted(applied) if isinstance(applied, list) else applied
 
-    def merged(self, waiting: Unmerged, outcome: bytes | CrdtError | None, now: float) -> list[Effect]:
+    def merged(self, unmerged: Unmerged, outcome: bytes | CrdtError | None, now: float) -> list[Effect]:
         """Continue with an update that a child process has tried.
 
-        `outcome`: the document with it, or why it is refused; None: no child was available.
+        `outcome`: the document with the update, or its refusal; None: no child was available.
         """
-        update = waiting.update
+        candidate, update = unmerged.candidate, unmerged.candidate.update
         if isinstance(outcome, CrdtError):
             if isinstance(outcome, TooFarBehind):
                 self._outdated[update.digest] = None
                 if len(self._outdated) > _OUTDATED_MAX:
                     self._outdated.popitem(last=False)
-            return self._noted([_refuse(update, _reason(outcome), str(outcome), quarantine=True)])
-        if outcome is None and waiting.bounded:
-            return self._noted([_busy(update)])
+            return self._noted([refuse(update, reason_of(outcome), str(outcome), quarantine=True)])
+        if outcome is None and candidate.bounded:
+            return self._noted([busy(update)])
         if outcome is None:
-            applied = self._apply(update, waiting.time_ns, now, waiting.accepted, defer=False)
+            applied = self._apply(candidate, now, defer=False)
             assert isinstance(applied, list)
             return self._noted(applied)
-        ended = self.history.before_apply(waiting.time_ns, self.replica.frontiers)
+        ended = self.history.before_apply(candidate.time_ns, self.replica.frontiers)
         spans = self.replica.adopt(outcome)
-        return self._noted([self._accept(update, waiting.time_ns, now, bool(spans), spans, ended)])
+        return self._noted([self._accept(candidate, now, bool(spans), spans, ended)])
 
     # --- updates with missing dependencies ----------------------------------------------------------
 
-    def ready_again(self) -> Iterator[EarlyUpdate]:
-        """Yield, after a read, each early update whose dependencies the document has; `retry` it at once."""
+    def ready_again(self) -> Iterator[EarlyUpdate | None]:
+        """Yield, after a read, each early update whose dependencies the document has; `retry` it at once.
+
+        Yields None for an update that is not ready.
+        """
         return causal_order.ready(
             self.replica, [(early.update.payload, early) for early in self._early.values()]
         )
@@ -367,12 +293,12 @@ class Intake:
         update = early.update
         self._forget_early(update)
         self._in_hand = update.sequences
-        applied = self._apply(update, early.time_ns, now, early.accepted)
+        applied = self._apply(early.candidate, now)
         return self._noted(applied) if isinstance(applied, list) else applied
 
     def left_over(self) -> list[tuple[Effect, int]]:
         """Return the refusals of updates that are early after a read, with the times of their messages."""
-        return [(_early(one.update), one.time_ns) for one in self._early.values()]
+        return [(early_refusal(one.update), one.candidate.time_ns) for one in self._early.values()]
 
     @property
     def early(self) -> frozenset[tuple[str, str]]:
@@ -384,15 +310,20 @@ class Intake:
         """True if updates did not fit into memory, and others were applied that they may depend on."""
         return self._first_beyond is not None and self._progress
 
-    def _note_early(self, update: Assembled, time_ns: int, now: float, *, accepted: bool) -> list[Effect]:
+    def _note_early(self, candidate: Candidate, now: float) -> list[Effect]:
         """Note an update whose dependencies are missing: a read sets it aside, a live owner refuses it."""
-        before = self._forget_early(update)
-        seconds = self._settings.pending_seconds if self.is_live else _LEFT_OVER_SECONDS
-        early = EarlyUpdate(update, time_ns, accepted, crdt.ends(update.payload), now + seconds)
-        if before is not None:
-            early.update = update._replace(sequences=before.update.sequences + update.sequences)
-            early.deadline = max(early.deadline, before.deadline)
-        self._early[update.log_id, update.digest] = early
+        update, seconds = candidate.update, _LEFT_OVER_SECONDS
+        if self.is_live:
+            seconds = self._settings.pending_seconds
+        deadline = now + seconds
+        if (before := self._forget_early(update)) is not None:
+            copies = update._replace(sequences=before.update.sequences + update.sequences)
+            candidate, deadline = replace(candidate, update=copies), max(deadline, before.deadline)
+        key, early = (
+            (update.log_id, update.digest),
+            EarlyUpdate(candidate, crdt.ends(update.payload), deadline),
+        )
+        self._early[key] = early if not self.is_live else early.without_payload()
         if not self.is_live:
             self._early_bytes += early.bytes
             while self._early_bytes > self._settings.pending_bytes_max:
@@ -400,8 +331,7 @@ class Intake:
                 self._leave_beyond(oldest.update)
                 self._early_bytes -= oldest.bytes
             return []
-        early.update = early.update._replace(payload=b"")
-        effects: list[Effect] = [_early(update)]
+        effects: list[Effect] = [early_refusal(update)]
         while (
             len(self._early) > self._settings.pending_updates_max
             or sum(len(one.update.sequences) for one in self._early.values()) > _EARLY_MESSAGES_MAX
@@ -426,20 +356,20 @@ class Intake:
         early = self._early.pop(key)
         if self.replica.includes(early.ends):
             return []
-        no = _refuse(early.update, Reason.MISSING_DEPENDENCIES, message, quarantine=True)
+        no = refuse(early.update, Reason.MISSING_DEPENDENCIES, message, quarantine=True)
         return [replace(no, inbox="")]  # the sender has its NACK
 
     def settled(self) -> None:
-        """What was taken last is applied and worked out, or refused."""
+        """Note that the last message is processed, and the state computed."""
         self._in_hand = ()
 
     def tick(self, now: float, *, span_bytes_max: int | None = None) -> list[Effect]:
         """Return the effects of elapsed time: unfinished and early updates that expired.
 
-        `span_bytes_max`: what an unfinished update may keep in the WAL: all from its first chunk on.
+        `span_bytes_max`: bytes that an unfinished update may keep in the WAL, from its first chunk on.
         """
         late = self._assembler.expire(now, span_bytes_max=span_bytes_max)
-        effects: list[Effect] = [_not_whole(no) for no in late]
+        effects: list[Effect] = [not_whole(no) for no in late]
         # In no order: a message that was read counts from when it was stored.
         for key in [key for key, early in self._early.items() if early.deadline <= now]:
             effects += self._given_up(key, "what it builds on did not come in time")
@@ -452,53 +382,52 @@ class Intake:
             deadlines.append(unfinished)
         return min(deadlines, default=None)
 
-    def _apply(
-        self, update: Assembled, time_ns: int, now: float, accepted: bool, *, defer: bool = True
-    ) -> list[Effect] | Unmerged:
+    def _apply(self, candidate: Candidate, now: float, *, defer: bool = True) -> list[Effect] | Unmerged:
+        update = candidate.update
         if (full := self._full(update)) is not None:
             return [full]
-        if update.digest in self._outdated and self._is_new(update) and not accepted:
-            return [_refuse(update, Reason.OUTDATED, "it was refused before", quarantine=True)]
-        ended = self.history.before_apply(time_ns, self.replica.frontiers)
+        if update.digest in self._outdated and candidate.bounded:
+            return [refuse(update, Reason.OUTDATED, "it was refused before", quarantine=True)]
+        ended = self.history.before_apply(candidate.time_ns, self.replica.frontiers)
         try:
-            applied = self._import(update, accepted=accepted, defer=defer)
+            applied = self.replica.apply(
+                update.payload,
+                ORIGIN,
+                foreign=True,
+                accepted=candidate.accepted,
+                new=candidate.bounded,
+                defer=defer and self.merge is not None,
+                settle=False,
+            )
         except UnclearPanic:
             raise
         except SlowImport as slow:
-            return Unmerged(update, time_ns, accepted, self._is_new(update) and not accepted, slow.behind)
+            return Unmerged(candidate, slow.behind)
         except CrdtPanic as error:
             return [poisoned(update, error)]
         except CrdtError as error:
-            return [_refuse(update, _reason(error), str(error), quarantine=True)]
+            return [refuse(update, reason_of(error), str(error), quarantine=True)]
         match applied:
             case Unready():
-                return self._note_early(update, time_ns, now, accepted=accepted)
+                return self._note_early(candidate, now)
             case Applied(new, spans):
-                return [self._accept(update, time_ns, now, new, spans, ended)]
-
-    def _import(self, update: Assembled, *, accepted: bool = False, defer: bool = True) -> Applied | Unready:
-        """What a load finds, or a server publishes again, may be accepted already: the older limits count."""
-        new = self._is_new(update) and not accepted
-        defer = defer and self.merge is not None
-        return self.replica.apply(
-            update.payload, ORIGIN, foreign=True, accepted=accepted, new=new, defer=defer, settle=False
-        )
+                return [self._accept(candidate, now, new, spans, ended)]
 
     def _is_new(self, update: Assembled) -> bool:
-        """Whether no server can have accepted it: it came to an owner, and no server vouches for it."""
+        """Return True if no server can have accepted it: an owner received it, and none vouches for it."""
         owned = self.is_live and self._room is not None
         return owned and not (update.again and self._vouched(update.digest))
 
     def _accept(
         self,
-        update: Assembled,
-        time_ns: int,
+        candidate: Candidate,
         now: float,
         new: bool,
         spans: tuple[Span, ...],
-        ended: DatedVersion | None = None,
+        ended: DatedVersion | None,
     ) -> Accepted:
-        if new:  # what a snapshot covers already is dated already
+        update, time_ns = candidate.update, candidate.time_ns
+        if new:  # otherwise the history has its date
             self.history.after_apply(ended, time_ns, update.sequence)
             self.new_bytes += len(update.payload)
             self._progress = True
@@ -512,11 +441,11 @@ class Intake:
         return accepted
 
     def _full(self, update: Assembled) -> RefusedUpdate | None:
-        """The refusal of an update for which the document has no room; None: there is.
+        """Return the refusal of an update for which the document has no space; None: it has.
 
-        Only while the document is served: a load takes whatever is stored, since it may have been ACKed
-        by a server with another limit. So is taken what a server publishes again, if it vouches for it:
-        anybody can set LORO_AGAIN, with which the assembler takes any update that the wire allows.
+        A load refuses none, since a server with a higher limit may have ACKed the update; nor does an owner
+        refuse an update that a server publishes again and vouches for. Any client can set LORO_AGAIN, with
+        which the assembler accepts each update within the wire's limits.
         """
         most, size = self._settings.document_bytes_max, len(update.payload)
         too_large = update.again and size > self._settings.update_bytes_max
@@ -525,22 +454,22 @@ class Intake:
         if (update.again and self._vouched(update.digest)) or self._adds_nothing(update):
             return None
         if too_large:
-            why = f"it has {size} bytes, at most {self._settings.update_bytes_max} are taken"
-            return _refuse(update, Reason.TOO_LARGE, why, quarantine=True)
+            why = f"it has {size} bytes, at most {self._settings.update_bytes_max} are allowed"
+            return refuse(update, Reason.TOO_LARGE, why, quarantine=True)
         why = f"the document has {self.document_bytes} bytes and may have {most}: {size} more are too many"
-        return _refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
+        return refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
 
     def _adds_nothing(self, update: Assembled) -> bool:
-        """Whether its changes are here already: its sender did not hear our answer, and must get the same."""
+        """Return True if the document has its changes: a repeated update must get the same answer."""
         try:
             return self.replica.covers(update.payload)
         except CrdtError:
-            return True  # no update at all: told so by whoever applies it
+            return True  # the import refuses it
 
     def _noted(self, effects: list[Effect]) -> list[Effect]:
         """Return the effects; note refused updates that are neither early nor moved out of the WAL."""
         for effect in effects:
-            if isinstance(effect, RefusedUpdate) and not (effect.quarantine or _is_early(effect)):
+            if isinstance(effect, RefusedUpdate) and not (effect.quarantine or is_early(effect)):
                 self._drop(effect.sequences)
         return effects
 
@@ -556,65 +485,5 @@ class Intake:
         return RefusedUpdate(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
 
 
-def _nobody_vouches(_: str) -> bool:
+def _never_vouched(_: str) -> bool:
     return False
-
-
-def _reason(error: CrdtError) -> Reason:
-    match error:
-        case HistoryTrimmed():
-            return Reason.HISTORY_TRIMMED
-        case TooManyPeers() | TooLong():
-            return Reason.TOO_LARGE
-        case TooFarBehind():
-            return Reason.OUTDATED
-        case OperationIdsReused():
-            return Reason.PEER_REUSED
-        case _:
-            return Reason.INVALID_UPDATE
-
-
-def _malformed(stored: StoredMessage, why: str) -> RefusedUpdate:
-    """Answered only where an answer may go, and only with ids that may travel."""
-    inbox = stored.headers.get(h.RESPONSE_INBOX, "")
-    log_id = stored.headers.get(h.LOG_ID, "")
-    digest = stored.headers.get(h.DIGEST, "")
-    return RefusedUpdate(
-        log_id if is_token(log_id) else "",
-        digest if is_token(digest) else "",
-        inbox if is_inbox(inbox) else "",
-        Reason.INVALID_UPDATE,
-        why,
-        (stored.sequence,),
-        quarantine=True,
-    )
-
-
-def poisoned(update: Assembled, error: CrdtPanic) -> Poisoned:
-    """Return the effect of an update that makes Loro panic."""
-    return Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))
-
-
-def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> RefusedUpdate:
-    return RefusedUpdate(
-        update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
-    )
-
-
-def _busy(update: Assembled) -> RefusedUpdate:
-    why = "importing the update may take long, and the server cannot start a process for it now; retry"
-    return _refuse(update, Reason.BUSY, why, quarantine=False)
-
-
-def _is_early(no: RefusedUpdate) -> bool:
-    return no.reason is Reason.MISSING_DEPENDENCIES
-
-
-def _early(update: Assembled) -> RefusedUpdate:
-    why = "it builds on changes that are not here; sync, and send them too"
-    return _refuse(update, Reason.MISSING_DEPENDENCIES, why, quarantine=False)
-
-
-def _not_whole(no: AssemblyRejected) -> RefusedUpdate:
-    quarantine = no.reason in _FOR_EVER
-    return RefusedUpdate(no.log_id, no.digest, no.inbox, no.reason, no.message, no.sequences, quarantine)

@@ -1,7 +1,7 @@
 """Journal coverage per document: a hint that avoids duplicate records after a load.
 
-It may be old or missing. It is never ahead of the disk, and never beyond an update that is still queued or
-pending (docs/JOURNAL.md, "The ledger").
+It may be old or missing. It is never ahead of the disk, and never beyond a message that a later load could
+accept (docs/JOURNAL.md, "Coverage").
 """
 
 from dataclasses import astuple, dataclass

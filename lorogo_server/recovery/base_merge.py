@@ -31,7 +31,7 @@ def merge(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> byte
     """Return a snapshot with the content of both; None if Loro cannot merge them.
 
     A snapshot that replaces the document's must include its content: messages that it covers may be purged,
-    so that NATS has it nowhere else.
+    so NATS has it nowhere else.
     """
     vector = document.version().vector
     if below.includes(vector):

@@ -1,8 +1,8 @@
-"""Comparison of one document: what the journals say, what NATS holds, and what its owner here has in memory.
+"""Comparison of one document: its journals, NATS, and the memory of its owner here.
 
-stored, and the terms        incarnation_plan.py: bury, revive or amend
-an owner here                its memory and its counts decide, without a load
-no owner here                a fresh load decides
+its terms            incarnation_plan.py: bury, revive or amend
+an owner here        its memory and its counts decide, without a load
+no owner here        a fresh load decides
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Pending(Enum):
     UNSETTLED = auto()  # its owner was busy, or it was changed just now
 
 
-class Verdict(Enum):
+class Completeness(Enum):
     """Result of a comparison."""
 
     COMPLETE = auto()
@@ -189,7 +189,7 @@ class DocumentComparison:
         messages: int | None,
         *,
         believed: bool,
-    ) -> Verdict:
+    ) -> Completeness:
         """Compare a document that lives.
 
         `messages`: number that its owner here had read before NATS was asked; None: no owner here, or it is
@@ -197,42 +197,44 @@ class DocumentComparison:
         """
         host = self._hosts.get(name)
         if host is not None and messages is not None:
-            verdict = self._compare_host(host, row, there, messages)
-            if verdict is Verdict.COMPLETE and not (believed and not self.was(name, Pending.UNREADABLE)):
-                verdict = await self.load_and_compare(name, row)
+            completeness = self._compare_host(host, row, there, messages)
+            if completeness is Completeness.COMPLETE and not (
+                believed and not self.was(name, Pending.UNREADABLE)
+            ):
+                completeness = await self.load_and_compare(name, row)
         else:
-            verdict = await self.load_and_compare(name, row)
-            if verdict is Verdict.COMPLETE and host is not None:
+            completeness = await self.load_and_compare(name, row)
+            if completeness is Completeness.COMPLETE and host is not None:
                 self.postpone(name)  # compared with a replica that may lag: its owner was busy
-                return Verdict.NONE
-        if verdict is Verdict.COMPLETE:
+                return Completeness.NONE
+        if completeness is Completeness.COMPLETE:
             self._counted.discard(name)
             row.complete = (there.revision, there.messages)
             row.complete_ns = self._context.clock.wall_ns()
-        return verdict
+        return completeness
 
-    async def load_and_compare(self, name: str, row: JournalledDocument) -> Verdict:
+    async def load_and_compare(self, name: str, row: JournalledDocument) -> Completeness:
         """Compare a fresh load with the journals."""
         self._found.compared += 1
         try:
             loaded = await self._repair.load(name)
             if loaded.facts.deleted:
-                return Verdict.NONE
-            return _verdict(loaded.intake.replica, row)
+                return Completeness.NONE
+            return _completeness(loaded.intake.replica, row)
         except Exception as error:  # noqa: BLE001  # logged; the others must not wait for it
             await self.leave_out(name, error)
-            return Verdict.NONE
+            return Completeness.NONE
 
     def _compare_host(
         self, host: Host, row: JournalledDocument, there: StoredDocumentState, wanted: int
-    ) -> Verdict:
+    ) -> Completeness:
         """Compare the counts and the memory of the owner here."""
         now = host.wal_messages
         if now is None:
             self.postpone(host.document_id)  # it is being read or changed
-            return Verdict.NONE
+            return Completeness.NONE
         if host.loaded.intake.deleted:
-            return Verdict.NONE
+            return Completeness.NONE
         missing = [] if there.revision else ["the snapshot"]
         if there.messages < wanted <= now:
             missing.append(f"{wanted - there.messages} of {wanted} messages")
@@ -245,8 +247,8 @@ class DocumentComparison:
             if not host.state.memory_is_only_copy:
                 host.rewind()
             self.postpone(host.document_id)  # its memory is not compared with the journals yet
-            return Verdict.NONE
-        return _verdict(host.loaded.intake.replica, row)
+            return Completeness.NONE
+        return _completeness(host.loaded.intake.replica, row)
 
     async def _has_owner(self, name: str, row: JournalledDocument) -> bool:
         """Return True if an owner acquired the document after the deletion: it may have new edits."""
@@ -296,6 +298,6 @@ class DocumentComparison:
             break
 
 
-def _verdict(replica: crdt.Replica, row: JournalledDocument) -> Verdict:
+def _completeness(replica: crdt.Replica, row: JournalledDocument) -> Completeness:
     whole = includes(crdt.counters(replica.version().vector), row.ends)
-    return Verdict.COMPLETE if whole else Verdict.LOST
+    return Completeness.COMPLETE if whole else Completeness.LOST

@@ -8,15 +8,16 @@
     lives, in a later generation        an earlier one                     Amend
     lives, after an earlier deletion    without the terms that it ended    Amend
     lives, by a fork or a restore       without the term that it began     Amend
+    lives                               nothing                            none
 
 Every step is a compare-and-swap of the metadata and idempotent; the next pass plans again.
 """
 
 from dataclasses import dataclass, replace
 
-from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, lineage
+from lorogo_protocol.journal.incarnation import DocumentTerms, Ends, Incarnation, includes, lineage
 from lorogo_protocol.loro import crdt
-from lorogo_protocol.position import NOWHERE, Position
+from lorogo_protocol.position import NOWHERE
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 
 
@@ -50,12 +51,12 @@ def plan(terms: DocumentTerms, stored: SnapshotMetadata | None, size: int, have:
     """Return the step that makes the stored metadata agree with the terms; None: they agree.
 
     `terms` include the stored facts. `size` and `have`: of the stored content, and ends of its operations, as
-    far as they are known. A living document without a snapshot needs no step.
+    far as they are known.
     """
     desired = terms.incarnation()
     if desired.deleted:
         return _bury(terms, desired, stored or SnapshotMetadata(), size, have)
-    if stored is None:
+    if stored is None:  # its owner stores it from memory, or the repair of its content does
         return None
     if stored.deleted:
         # While an erasure is stored, no owner can begin a new incarnation: what lives was not known to it.
@@ -85,7 +86,8 @@ def _bury(
     terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata, size: int, have: Ends
 ) -> Bury | None:
     stone = terms.tombstones[desired.tombstone]
-    kept = {stored.term, *stored.ancestors, *stored.ended}
+    ended = _ended(terms, desired, stored)
+    kept = {stored.term, *stored.ancestors, *(stored.ended if stored.deleted else ended)}
     erases = (
         not desired.erased.isdisjoint(kept)
         or desired.builds_on_erased(have)
@@ -97,7 +99,7 @@ def _bury(
         stored,
         generation=max(terms.generation, stored.generation),
         tombstone=desired.tombstone,
-        ended=_ended(terms, desired, stored),
+        ended=ended,
         ended_ns=stone.deleted_ns,
         vector=_vector(desired),
         deleted_ns=stone.deleted_ns,
@@ -122,28 +124,33 @@ def _bury(
 
 def _revive(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> Revive:
     undone = stored.tombstone in terms.undone
+    # The tombstone's bytes are content if a restore undid it, or if living terms have all of its operations.
+    has_all = bool(stored.ends) and includes(desired.ends, stored.ends)
+    keeps = undone or has_all or (bool(stored.term) and desired.has(stored.term))
+    kept = stored
+    if not keeps:
+        nothing = SnapshotMetadata()
+        kept = replace(
+            stored,
+            position=nothing.position,
+            frontiers=nothing.frontiers,
+            trim=nothing.trim,
+            dated=nothing.dated,
+            term=nothing.term,
+            ancestors=nothing.ancestors,
+        )
     facts = replace(
-        stored,
+        kept,
+        founded=lineage(*sorted(terms.founded & desired.living)),
         generation=max(terms.generation, stored.generation + 1),  # clients must notice, and rebase
         tombstone=desired.tombstone,
         ended=_ended(terms, desired, stored),
         ended_ns=terms.tombstones[desired.tombstone].deleted_ns if desired.tombstone else 0,
         undone=lineage(stored.tombstone, *stored.undone) if undone else stored.undone,
-        founded=lineage(*sorted(terms.founded & desired.living)),
         vector=_vector(desired),
         deleted_ns=0,
     )
-    # The tombstone's bytes are content if its last term is an ancestor of a living one.
-    keeps = desired.has(stored.term) if stored.term else undone
     return Revive(facts, keeps_content=keeps)
-
-
-def revived(step: Revive, cutoff: Position) -> SnapshotMetadata:
-    """Return the metadata of a revived document: earlier messages of the WAL were refused."""
-    facts = replace(step.facts, cutoff=cutoff)
-    if step.keeps_content:
-        return facts
-    return replace(facts, position=NOWHERE, frontiers=b"", trim=b"\x00", dated="[]", term="", ancestors=())
 
 
 def _ended(terms: DocumentTerms, desired: Incarnation, stored: SnapshotMetadata) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.position import Position
 from lorogo_server.context import ServerContext
 from lorogo_server.document.loading import DocumentLoadFailed
-from lorogo_server.recovery.incarnation_plan import Amend, Bury, Revive, plan, revived
+from lorogo_server.recovery.incarnation_plan import Amend, Bury, Revive, plan
 from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_repair import Repair
 from lorogo_server.snapshot_metadata import SnapshotMetadata
@@ -120,7 +120,7 @@ class IncarnationStore:
         newest = await context.wal.last(subjects.wal(name))
         if newest is not None:
             cutoff = Position(context.epochs.current, newest.sequence, newest.time_ns)
-        facts = revived(step, cutoff)
+        facts = replace(step.facts, cutoff=cutoff)
         if step.keeps_content:
             after = await context.snapshots.put_facts(head, name, facts.render())
         else:

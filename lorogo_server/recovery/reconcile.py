@@ -1,4 +1,4 @@
-"""Reconciliation: brings back what the journals hold and the stream has lost (docs/JOURNAL.md).
+"""Reconciliation: brings back what the journals have and the stream has lost (docs/JOURNAL.md).
 
 A pass begins at the start, after each reconnect, when the epoch changed, and on a timer. A document that a
 load waits for is brought back at once, and a pass under way pauses meanwhile (`bring_back`, recovery.py):
@@ -27,10 +27,10 @@ from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.ownership import epoch
 from lorogo_server.ownership.epoch import EpochWitness
 from lorogo_server.recovery.document_comparison import (
+    Completeness,
     DocumentComparison,
     Pending,
     StoredDocumentState,
-    Verdict,
 )
 from lorogo_server.recovery.journal_reader import JournalReader
 from lorogo_server.recovery.journal_table import JournalledDocument, JournalTable
@@ -42,10 +42,10 @@ from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, even with the same numbers
-_RETRY_SECONDS = 5.0  # after a pass that failed
+_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, also with unchanged numbers
+_RETRY_SECONDS = 5.0  # after a failed pass
 _INITS_MAX = 1000  # documents that one pass starts; the others wait for the next load
-_ROWS_AT_ONCE = 1000  # between two turns of the loop
+_ROWS_AT_ONCE = 1000  # before the loop runs other tasks
 _NO_FACTS = SnapshotMetadata()
 
 
@@ -223,7 +223,7 @@ class Reconciler:
         Raises TransportError, OSError.
         """
         async with self._passing, self.journals.turn():
-            await self.look_for_doubt()
+            await self.check_streams()
             doubts = self._doubts
             await self.journals.read()
             if self.table.rows or self._hosts:
@@ -239,7 +239,7 @@ class Reconciler:
             name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
         }
         stored = await self._listed()
-        self._look_for_snapshots(revisions, stored)
+        self._check_snapshots(revisions, stored)
         left: list[tuple[str, JournalledDocument, StoredDocumentState]] = []
         for number, name in enumerate(list(self.table.rows)):
             if not number % _ROWS_AT_ONCE:
@@ -259,9 +259,9 @@ class Reconciler:
             match await self._documents.compare(
                 name, row, there, expected.get(name), believed=not self._doubt
             ):
-                case Verdict.LOST:
+                case Completeness.LOST:
                     lost.append(name)
-                case Verdict.COMPLETE if name not in self._hosts and self._documents.was(
+                case Completeness.COMPLETE if name not in self._hosts and self._documents.was(
                     name, Pending.UNSETTLED
                 ):
                     unloaded.append(name)  # since then, perhaps without what was brought back
@@ -280,9 +280,7 @@ class Reconciler:
         host = self._hosts.get(name)
         return row.terms.generation > 0 and host is not None and host.wal_messages is not None
 
-    def _look_for_snapshots(
-        self, known: Mapping[str, int], stored: Mapping[str, StoredDocumentState]
-    ) -> None:
+    def _check_snapshots(self, known: Mapping[str, int], stored: Mapping[str, StoredDocumentState]) -> None:
         """Have owners here merge snapshots that other servers stored."""
         for name, revision in known.items():
             host, there = self._hosts.get(name), stored.get(name, StoredDocumentState())
@@ -298,7 +296,7 @@ class Reconciler:
         young = self._context.clock.wall_ns() - row.complete_ns < _BELIEVED_NS
         return young and row.complete == (there.revision, there.messages)
 
-    async def look_for_doubt(self) -> None:
+    async def check_streams(self) -> None:
         """Begin a doubt if the streams changed, or may have lost data, since the last comparison."""
         async with self._checking:
             table, now = self.table, self._context.epochs.current
@@ -337,7 +335,7 @@ class Reconciler:
                 listed[head.document_id] = StoredDocumentState.of(head, messages)
         return listed
 
-    # --- what is lost -----------------------------------------------------------------------------
+    # --- lost updates -----------------------------------------------------------------------------
 
     async def _bring_back(self, lost: list[str]) -> None:
         """Publish what the journals hold of these documents and a fresh load does not include."""
@@ -377,7 +375,7 @@ class Reconciler:
         await rounds.run(lost, await self.journals.find())
         changed, failed = rounds.changed, rounds.failed
         self._waiting = self._waiting.difference(lost) | rounds.waiting
-        for name in changed:  # its owner may just have moved out of the WAL what was there
+        for name in changed:  # its owner may have moved messages out of the WAL since
             self._documents.postpone(name)
         for name in lost:
             if name not in failed:
@@ -390,7 +388,7 @@ class Reconciler:
             self._documents.count_lost(name)
         return rounds
 
-    # --- what a load waits for --------------------------------------------------------------------
+    # --- documents of loads -----------------------------------------------------------------------
 
     async def bring_back(self, name: str) -> ReconcileOutcome:
         """Bring back one document before all others. Raises LorogoError."""
@@ -428,10 +426,10 @@ class Reconciler:
             if self._documents.pending_now.get(name) is Pending.UNREADABLE:
                 del self._documents.pending_now[name]
             living = await self._documents.settle(name, self.table.rows[name], await self._stored_of(name))
-            verdict, row = Verdict.COMPLETE, self.table.rows[name]
+            completeness, row = Completeness.COMPLETE, self.table.rows[name]
             if living is not None and row.ends:
-                verdict = await self._documents.load_and_compare(name, row)
-            if verdict is Verdict.LOST:
+                completeness = await self._documents.load_and_compare(name, row)
+            if completeness is Completeness.LOST:
                 lost.append(name)
             elif not future.done():
                 read = self._documents.pending_now.get(name) is not Pending.UNREADABLE
@@ -473,7 +471,7 @@ class Reconciler:
             await self._context.transport.bus.publish(subjects.init(name))
 
     def _settle(self, name: str, have: Ends | None) -> None:
-        """Miss no operation again that can never be accepted, or that no journal has any more.
+        """Forget operations that can never be accepted, or that no journal has any more.
 
         Only after every record in every journal was tried.
         """

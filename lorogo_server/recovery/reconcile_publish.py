@@ -1,10 +1,10 @@
-"""Publishing lost updates of one document into the WAL again, many small ones as one message.
+"""Publishes lost updates of one document into the WAL, many small ones as one message.
 
-A message costs its publisher, NATS and every load far more than a keystroke does. So updates that the scratch
-copy of the document took one after the other are published as one update, which holds their operations. Its
-id is its own: a sender that repeats one of them is answered by its operations (`Replica.apply`).
-An update that was journalled alone is published alone, under its own id, if it is large, if it waited for
-others, if the scratch copy is broken, or if a merged one was refused before.
+A message costs its publisher, NATS and every load far more than a keystroke does. So consecutive updates
+that the scratch copy accepted are published as one update with all their operations, under an id of its own.
+A sender that repeats one of them is answered by its operations (`Replica.apply`). An update is published
+alone, under its own id, if it is large, if it was early, if the scratch copy is broken, or if a merged one
+was refused before.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from lorogo_server.context import ServerContext
 from lorogo_transport.ports import Stream
 
 _PUBLISH_TRIES = 2
-_FLIGHT_MESSAGES = 256  # published and not confirmed yet: people's edits wait behind no more than that
+_FLIGHT_MESSAGES = 256  # unconfirmed: edits of clients wait behind no more
 _FLIGHT_BYTES = 4 * 1024 * 1024
-# Of a merged update. It is far below the limits of a new update (limits.py), whatever it holds: a peer has an
-# operation at least, and a mark has two.
+# Of a merged update: far below the limits of a new update (limits.py), since a peer has at least one
+# operation, and a mark has two.
 _MERGED_OPERATIONS_MAX = 1000
 _MERGED_BYTES_MAX = 32 * 1024
 
@@ -31,17 +31,17 @@ Parts = Sequence[chunks.Chunk]  # of one update
 
 
 class Publisher:
-    """Publishes accepted updates of one document; `confirmed()` says that the stream has them all."""
+    """Publishes accepted updates of one document; `confirmed()` returns when the stream has all."""
 
     def __init__(self, context: ServerContext, document_id: str, chunk_bytes_max: int) -> None:
         self._context = context
         self._document_id = document_id
         self._chunk_bytes_max = chunk_bytes_max
         self._flight = PublishWindow(context.wal, subjects.wal(document_id))
-        self._waiting: list[Parts] = []  # in the replica, and not published yet
-        self._operations = self._bytes = 0  # of those that wait
+        self._waiting: list[Parts] = []  # applied to the replica, not published yet
+        self._operations = self._bytes = 0  # of the waiting updates
         self._replica = Replica()
-        self._published = b""  # the replica's version vector without those that wait
+        self._published = b""  # the replica's version vector before the waiting updates
         self._refused: Collection[tuple[str, str]] = ()
 
     async def __aenter__(self) -> Self:
@@ -51,12 +51,12 @@ class Publisher:
         await self._flight.cancel()
 
     def begin(self, replica: Replica, refused: Collection[tuple[str, str]]) -> None:
-        """Publish what the replica takes from now on; `refused`: (log id, digest), for good."""
-        assert not self._waiting, "what waits is in another replica"
+        """Publish what this replica accepts from now on; `refused`: (log id, digest) of rejected updates."""
+        assert not self._waiting, "the waiting updates are in another replica"
         self._replica, self._refused = replica, refused
 
     async def make_room(self, update: UpdateRecord) -> None:
-        """Publish what waits if this update, which the replica takes next, cannot be merged with it."""
+        """Publish waiting updates if the next one cannot be merged with them."""
         operations = sum(end - first for _, first, end in update.spans)
         if (
             not operations
@@ -70,11 +70,11 @@ class Publisher:
         self._bytes += len(update.payload)
 
     def add(self, parts: Parts) -> None:
-        """Publish it with the next: the replica has taken it. After `make_room`."""
+        """Publish an update with the next ones; the replica has applied it, after `make_room`."""
         self._waiting.append(parts)
 
     async def publish(self) -> None:
-        """Publish what waits, as one update if possible. Raises TransportError."""
+        """Publish waiting updates, as one if possible. Raises TransportError."""
         if len(self._waiting) > 1:
             content = self._replica.updates_since(self._published)
             log_id = f"merged-{digest(content)}"
@@ -84,7 +84,7 @@ class Publisher:
         await self.publish_each()
 
     async def publish_each(self) -> None:
-        """Publish each that waits under its own id. Raises TransportError."""
+        """Publish each waiting update under its own id. Raises TransportError."""
         waiting, self._waiting = self._waiting, []
         self._operations = self._bytes = 0
         await self._context.vouchers.give(self._document_id, [parts[-1].digest for parts in waiting])
@@ -92,12 +92,12 @@ class Publisher:
             await self._send(parts)
 
     async def confirmed(self) -> None:
-        """Publish what waits; return when the stream has confirmed it all. Raises TransportError."""
+        """Publish waiting updates; return when the stream has confirmed all. Raises TransportError."""
         await self.publish()
         await self._flight.confirmed()
 
     async def _send(self, parts: Parts) -> None:
-        """All its chunks; once more, if an owner may have given up the first before the last was there."""
+        """Publish all chunks; once more, if an owner may have dropped the first before it got the last."""
         flight, clock = self._flight, self._context.clock
         if len(parts) == 1:
             await flight.send(parts[0])
@@ -122,7 +122,7 @@ class PublishWindow:
         self._bytes = 0
 
     async def cancel(self) -> None:
-        """Wait for no confirmation any more."""
+        """Cancel every wait for a confirmation."""
         tasks = [task for task, _ in self._unconfirmed]
         self._unconfirmed.clear()
         for task in tasks:
@@ -130,7 +130,7 @@ class PublishWindow:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def send(self, part: chunks.Chunk) -> None:
-        """Send one chunk when there is room for it. Raises TransportError, of one that was sent before."""
+        """Send one chunk when there is room for it. Raises TransportError of an earlier chunk."""
         size = len(part.data)
         while self._unconfirmed and (
             len(self._unconfirmed) >= _FLIGHT_MESSAGES or self._bytes + size > _FLIGHT_BYTES

@@ -1,7 +1,7 @@
-"""Bringing back what the stream lost of one document, from its records in the journals.
+"""Repair of one document: publishes again what journals have and the stream lost.
 
-Nothing is published that a fresh load would refuse: every update is first given to a scratch copy of
-the document, by the same code that a live owner judges it with.
+Invariant: nothing is published that a fresh load would refuse. The owner's own code first decides about every
+update on a scratch copy of the document.
 """
 
 import asyncio
@@ -25,7 +25,13 @@ from lorogo_protocol.position import NOWHERE, Position
 from lorogo_server.context import ServerContext
 from lorogo_server.document.loading import DocumentLoadFailed, Loaded, LoadRequest, load
 from lorogo_server.intake.admission import admit
-from lorogo_server.intake.intake import Accepted, Again, Effect, Poisoned, RefusedUpdate
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Again,
+    Effect,
+    Poisoned,
+    RefusedUpdate,
+)
 from lorogo_server.journal.journal_scan import ScannedRecord
 from lorogo_server.recovery.base_merge import as_update, fits, merge
 from lorogo_server.recovery.incarnation_plan import amend
@@ -42,36 +48,36 @@ log = get_logger(__name__)
 
 _LOAD_TRIES = 5
 _AGAIN_SECONDS = 0.05
-_SLICE_SECONDS = 0.01  # of work on records, before others get a turn
-_ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
+_SLICE_SECONDS = 0.01  # of work on records, before the loop runs other tasks
+_ALL = 1 << 62  # of sequences and times: a load for comparing collects no updates for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
 
 @dataclass(slots=True)
 class ReconcileFindings:
-    """What reconciliation did since the start, for people."""
+    """Counts of reconciliation since the start, for operators."""
 
     compared: int = 0  # documents that were loaded to be compared
     documents: int = 0  # that had lost something
     republished: int = 0  # updates
     bases: int = 0  # snapshots stored again
-    rejected: int = 0  # can never be accepted again
-    skipped: int = 0  # left out because an owner had found them out
+    rejected: int = 0  # updates that can never be accepted again
+    skipped: int = 0  # updates that an owner had moved to `loro-rejected`
     tombstones: int = 0  # stored again
-    contradictions: int = 0  # documents that live although a journal says that they are deleted
+    contradictions: int = 0  # documents that live after a deletion of their journals
 
 
 @dataclass(slots=True)
 class RepairOutcome:
-    """What was done about one document in one go."""
+    """Result of repairing one document from some records."""
 
     ends: Ends  # of the document as a fresh load sees it now
     published: int = 0  # updates
     stored: int = 0  # snapshots
     rejected: int = 0
-    waiting: int = 0  # updates whose dependencies are nowhere yet
-    unjudged: int = 0  # that could not be tried, or not for good: they are still missed
+    waiting: int = 0  # updates with missing dependencies
+    unjudged: int = 0  # records that could not be tried, or whose refusal may end: they are still missing
 
 
 @dataclass(slots=True)
@@ -81,60 +87,66 @@ class _Scratch:
     document_id: str
     loaded: Loaded
     sequence: int
-    refused: dict[tuple[str, str], str]  # for good, by an owner or by us: (log id, digest), and why
+    refused: dict[tuple[str, str], str]  # by (log id, digest): message of the refusal, which never ends
     publisher: Publisher
-    stored: frozenset[tuple[str, str]]  # (log id, digest): the WAL has them, without their dependencies
-    held: dict[tuple[str, str], tuple[UpdateRecord, int]] = field(default_factory=dict)  # wait for others
+    stored: frozenset[tuple[str, str]]  # (log id, digest): in the WAL, without their dependencies
+    held: dict[tuple[str, str], tuple[UpdateRecord, int]] = field(default_factory=dict)  # early
 
     @property
     def ends(self) -> Ends:
         return crdt.counters(self.loaded.intake.replica.version().vector)
 
     def lacks(self, updates: Iterable[tuple[UpdateRecord, int]]) -> int:
-        """How many of the updates it does not include."""
+        """Return the number of the updates that the document does not include."""
         replica = self.loaded.intake.replica
         return sum(not replica.covers(update.payload) for update, _ in updates)
 
     async def offer(
-        self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, validate: ValidateUpdate, fine: bool
+        self,
+        parts: Sequence[chunks.Chunk],
+        time_ns: int,
+        now: float,
+        *,
+        validate: ValidateUpdate,
+        validated: bool,
     ) -> list[Effect]:
-        """What would follow from publishing it; `fine`: the taster has decoded it already."""
+        """Return the effects of publishing it; `validated`: the sandbox has decoded it."""
         effects: list[Effect] = []
         for part in parts:
             self.sequence += 1
             subject = subjects.wal(self.document_id)
             message = StoredMessage(subject, self.sequence, time_ns, part.data, part.headers())
-            fine = fine and len(parts) == 1
+            validated = validated and len(parts) == 1
             effects += await admit(
-                self.loaded.intake, message, now, validate=validate, accepted=True, validated=fine
+                self.loaded.intake, message, now, validate=validate, accepted=True, validated=validated
             )
         return effects
 
 
 class Repair:
-    """Publishes lost updates, stores lost snapshots and tombstones; reads, and owns nothing."""
+    """Publishes lost updates, and stores lost snapshots; owns no document."""
 
     def __init__(
         self, context: ServerContext, found: ReconcileFindings, reject: Callable[[str, str, str], bool]
     ) -> None:
-        """`reject` notes an update that can never come back; False if it was noted before."""
+        """`reject` notes an update that can never be accepted again; False if it was noted before."""
         self._context = context
         self.found = found
         self._reject = reject
-        self._skipped: set[tuple[str, str, str]] = set()  # told
-        self._doubted: set[tuple[str, str, str]] = set()  # refused on a suspicion, and tried again by us
+        self._reported: set[tuple[str, str, str]] = set()  # updates that are left out
+        self._retried: set[tuple[str, str, str]] = set()  # refused on a suspicion only
         self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
     async def load(self, document_id: str, *, checked: bool = False, until_ns: int | None = None) -> Loaded:
-        """The document as a fresh load sees it, or saw it then. Raises LoadFailed, TransportError.
+        """Load the document, as of `until_ns` if given. Raises DocumentLoadFailed, TransportError.
 
-        Read as of the leader's count of its messages, so that what comes meanwhile is no sign of a replica
-        that lags.
+        A load reads up to the sequence for which the leader counted the messages: one that took more messages
+        than this count read from a lagging replica.
         """
         context = self._context
         epoch = context.epochs.current
-        settings = replace(  # what any server accepted once may come back: only the wire's limit counts
+        settings = replace(  # an update that any server accepted meets only the limits of the wire
             context.settings,
             update_bytes_max=UPDATE_BYTES_MAX,
             document_bytes_max=0,
@@ -142,7 +154,7 @@ class Repair:
         )
         for number in range(_LOAD_TRIES):
             await asyncio.sleep(number * _AGAIN_SECONDS)
-            # Up to that sequence nothing is added to what is counted, however fast the document is written.
+            # No message is added up to that sequence, however fast clients write the document.
             messages, through = await context.wal.count_through(subjects.wal(document_id))
             try:
                 request = LoadRequest(
@@ -167,24 +179,24 @@ class Repair:
             after = await context.snapshots.head(document_id)
             before = 0 if loaded.snapshot is None else loaded.snapshot.revision
             if before != (0 if after is None else after.revision):
-                continue  # the WAL may have been purged for a snapshot that this load did not see
+                continue  # the WAL may be purged for a snapshot that this load did not read
             if loaded.follower.taken <= messages:
-                return loaded  # else a lagging replica may have shown messages that are purged
+                return loaded  # else a lagging replica may have served purged messages
         raise DocumentLoadFailed(
             f"what NATS stores of {document_id} changed during each of {_LOAD_TRIES} loads"
         )
 
-    async def mend(
+    async def repair(
         self, document_id: str, entries: Sequence[ScannedRecord], row: JournalledDocument
     ) -> RepairOutcome:
         """Publish again what is in those records and not in the document. Raises TransportError.
 
-        When it returns, the stream has confirmed what was published.
+        On return, the stream has confirmed every update that was published.
         """
         async with Publisher(self._context, document_id, self._chunk_bytes) as publisher:
-            return await self._mend(document_id, entries, row, publisher)
+            return await self._repair(document_id, entries, row, publisher)
 
-    async def _mend(
+    async def _repair(
         self,
         document_id: str,
         entries: Sequence[ScannedRecord],
@@ -192,48 +204,50 @@ class Repair:
         publisher: Publisher,
     ) -> RepairOutcome:
         scratch = await self._scratch(document_id, publisher)
-        mended = RepairOutcome(scratch.ends)
+        outcome = RepairOutcome(scratch.ends)
         if scratch.loaded.facts.deleted:
-            mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
-            return mended
-        await self._found(scratch, entries, row)
+            outcome.unjudged = len(entries)  # deleted just now; it may be restored
+            return outcome
+        await self._store_facts(scratch, entries, row)
         wanted = [
-            entry for entry in entries if _is_content(entry.record, row) and not covered(entry, mended.ends)
+            entry for entry in entries if _is_content(entry.record, row) and not covered(entry, outcome.ends)
         ]
         clock = self._context.clock
-        turn_ends = clock.now() + _SLICE_SECONDS
-        async for message, fine in validate_ahead(_payloads(wanted), self._context.batch_validation):
+        slice_ends = clock.now() + _SLICE_SECONDS
+        async for message, validated in validate_ahead(_payloads(wanted), self._context.batch_validation):
             entry, before = wanted[message.sequence], scratch
             match entry.record:
                 case BaseRecord() as base if base.content:
                     await publisher.publish()
-                    scratch = await self._base(scratch, base, row, mended)
+                    scratch = await self._base(scratch, base, row, outcome)
                 case UpdateRecord() as update:
-                    scratch = await self._update(scratch, update, entry.time_ns, mended, fine=fine)
+                    scratch = await self._update(scratch, update, entry.time_ns, outcome, validated=validated)
                 case _:
                     pass
             if scratch is not before:
-                mended.waiting += scratch.lacks(before.held.values())  # another round offers them again
-            if clock.now() >= turn_ends:
+                outcome.waiting += scratch.lacks(before.held.values())  # another round tries them again
+            if clock.now() >= slice_ends:
                 await asyncio.sleep(0)
-                turn_ends = clock.now() + _SLICE_SECONDS
+                slice_ends = clock.now() + _SLICE_SECONDS
         held, scratch.held = scratch.held, {}
         payloads = [(one[0].payload, key) for key, one in held.items()]
         for key in causal_order.ready(scratch.loaded.intake.replica, payloads):
+            if key is None:
+                continue
             before, (update, time_ns) = scratch, held.pop(key)
-            scratch = await self._update(scratch, update, time_ns, mended)
+            scratch = await self._update(scratch, update, time_ns, outcome)
             if scratch is not before:
                 break
-        mended.waiting += scratch.lacks(held.values())
+        outcome.waiting += scratch.lacks(held.values())
         await publisher.confirmed()
-        mended.ends = scratch.ends
-        mended.waiting += len(scratch.held)
-        return mended
+        outcome.ends = scratch.ends
+        outcome.waiting += len(scratch.held)
+        return outcome
 
-    async def _found(
+    async def _store_facts(
         self, scratch: _Scratch, entries: Sequence[ScannedRecord], row: JournalledDocument
     ) -> None:
-        """Store what journals say of a document without a snapshot: generation and ended terms."""
+        """Store generation and ended terms of a document without a snapshot."""
         bases = any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
         facts = amend(row.terms, SnapshotMetadata())
         if scratch.loaded.snapshot is None and facts != SnapshotMetadata() and not bases:
@@ -241,7 +255,7 @@ class Repair:
                 await self._context.snapshots.put_facts(None, scratch.document_id, facts.render())
 
     async def _scratch(self, document_id: str, publisher: Publisher, *, lazy: bool = True) -> _Scratch:
-        """`lazy`: False: each update shows at once what it does to the state."""
+        """Load a scratch copy; `lazy`: False: it computes the state with each update."""
         await publisher.confirmed()
         loaded = await self.load(document_id, checked=not lazy)
         if not lazy:
@@ -253,19 +267,19 @@ class Repair:
         return _Scratch(document_id, loaded, sequence, refused, publisher, stored)
 
     async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
-        """What was moved out of the WAL because it can never be accepted.
+        """Return the updates that were moved out of the WAL because they can never be accepted.
 
-        A forged update, for one, is found out only after it was journalled; it must not come back. Anybody
-        may have a message refused that names another's update: only the bytes tell which one it was.
+        A forged update may be found only after it was journalled, and must not come back. A client can send
+        a message with the log id of another's update: the digest of the bytes identifies the update.
         """
         refused: dict[tuple[str, str], str] = {}
         assembler = chunks.ChunkAssembler()
-        brim: StoredMessage | None = None  # headers whose bytes come in the next message
+        previous: StoredMessage | None = None  # has the headers, the next message the bytes
         async for stored in self._rejected.read(subjects.rejected(document_id)):
             headers = stored.headers
-            if h.LOG_ID not in headers and brim is not None:
-                headers = brim.headers
-            brim = stored if h.LOG_ID in stored.headers and not stored.data else None
+            if h.LOG_ID not in headers and previous is not None:
+                headers = previous.headers
+            previous = stored if h.LOG_ID in stored.headers and not stored.data else None
             if headers.get(h.REASON) not in _FOR_EVER:
                 continue
             try:
@@ -273,11 +287,11 @@ class Repair:
             except MalformedMessage:
                 continue
             if chunk.final and not stored.data and chunk.digest != digest(b""):
-                continue  # its bytes come next
-            # As if each came at once: what is rejected of an id says nothing of what comes after it.
+                continue  # the next message has its bytes
+            # At one time for all: no chunk is too late.
             match assembler.add(chunk, sequence=stored.sequence, now=0.0):
                 case chunks.Assembled(log_id=log_id, digest=actual):
-                    if refused.get((log_id, actual), SUSPECTED) == SUSPECTED:  # a better reason stays
+                    if refused.get((log_id, actual), SUSPECTED) == SUSPECTED:  # a definite reason stays
                         refused[log_id, actual] = headers.get(h.MESSAGE, "")
                 case _:
                     pass
@@ -290,105 +304,106 @@ class Repair:
         scratch: _Scratch,
         update: UpdateRecord,
         time_ns: int,
-        mended: RepairOutcome,
+        outcome: RepairOutcome,
         *,
-        fine: bool = False,
+        validated: bool = False,
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
         why = scratch.refused.get((update.log_id, update.digest))
-        if why is not None and not self._doubts(scratch.document_id, update, why):
-            self._skip(scratch.document_id, update, mended)
+        if why is not None and not self._retries(scratch.document_id, update, why):
+            self._leave_out(scratch.document_id, update, outcome)
             return scratch
         try:
             if replica.covers(update.payload):
                 return scratch
         except CrdtError as error:
-            await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
+            await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), outcome)
             return scratch
         publisher = scratch.publisher
         await publisher.make_room(update)
         try:
-            parts, effects, no = await self._offer(scratch, update, time_ns, update.log_id, fine=fine)
-            if no is not None and no.reason in _NOT_WHOLE:
-                # Chunks of another split are still in the WAL, or the id was used for other bytes since.
-                parts, effects, no = await self._offer(
-                    scratch, update, time_ns, f"again-{update.digest}", fine=fine
+            parts, effects, refusal = await self._offer(
+                scratch, update, time_ns, update.log_id, validated=validated
+            )
+            if refusal is not None and refusal.reason in _NOT_WHOLE:
+                # The WAL has chunks of another split, or other bytes under this id.
+                parts, effects, refusal = await self._offer(
+                    scratch, update, time_ns, f"again-{update.digest}", validated=validated
                 )
         except UnclearPanic:
-            return await self._strictly(scratch, update, time_ns, mended)
+            return await self._strictly(scratch, update, time_ns, outcome)
         if any(isinstance(effect, Poisoned) for effect in effects):
             if replica.lazy:
-                return await self._strictly(scratch, update, time_ns, mended)
-            reason = "Loro panicked on it" if no is None else no.message
-            await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
-            await publisher.publish_each()  # the replica can merge nothing any more
+                return await self._strictly(scratch, update, time_ns, outcome)
+            reason = "Loro panicked on it" if refusal is None else refusal.message
+            await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, outcome)
+            await publisher.publish_each()  # the replica is broken
             return await self._scratch(scratch.document_id, publisher)
-        if no is not None and no.reason is Reason.MISSING_DEPENDENCIES:
+        if refusal is not None and refusal.reason is Reason.MISSING_DEPENDENCIES:
             scratch.held[update.log_id, update.digest] = update, time_ns
             return scratch
-        if no is not None:
-            await self._give_up(scratch, update, no.reason, no.message, mended)
+        if refusal is not None:
+            await self._give_up(scratch, update, refusal.reason, refusal.message, outcome)
             return scratch
         applied = any(isinstance(effect, Accepted) for effect in effects)
         if not applied and not replica.covers(update.payload):
-            # An id that was accepted with these bytes before, and whose changes are not here: not possible
-            # unless the record lies. Its chunks would be ignored.
-            await self._give_up(scratch, update, Reason.INVALID_UPDATE, "it changes nothing", mended)
+            # The id was accepted with these bytes, and the document lacks its changes: the record is wrong.
+            await self._give_up(scratch, update, Reason.INVALID_UPDATE, "it changes nothing", outcome)
             return scratch
-        if (update.log_id, update.digest) in scratch.stored:  # a load finds it, and what it depends on
-            await publisher.publish_each()  # merged with this one, they might be large
+        if (update.log_id, update.digest) in scratch.stored:  # a load finds it beside its dependencies
+            await publisher.publish_each()  # merged with this one, they may be too large
             return scratch
         publisher.add(parts)
-        mended.published += 1
+        outcome.published += 1
         return scratch
 
     async def _strictly(
-        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: RepairOutcome
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, outcome: RepairOutcome
     ) -> _Scratch:
-        """Offer it once more, to a scratch copy that works the state out with each update."""
-        await scratch.publisher.publish_each()  # the replica can merge nothing any more
+        """Try it once more, on a scratch copy that computes the state with each update."""
+        await scratch.publisher.publish_each()  # the replica is broken
         strict = await self._scratch(scratch.document_id, scratch.publisher, lazy=False)
-        return await self._update(strict, update, time_ns, mended)
+        return await self._update(strict, update, time_ns, outcome)
 
     async def _offer(
-        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str, *, fine: bool
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str, *, validated: bool
     ) -> tuple[list[chunks.Chunk], list[Effect], RefusedUpdate | None]:
-        """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
+        """Return the update as chunks, the effects of publishing them, and the refusal if there is one."""
         parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
         validate, now = self._context.validate, self._context.clock.now()
-        effects = await scratch.offer(parts, time_ns, now, validate=validate, fine=fine)
+        effects = await scratch.offer(parts, time_ns, now, validate=validate, validated=validated)
         return parts, effects, _refusal(effects, log_id)
 
-    def _doubts(self, document_id: str, update: UpdateRecord, why: str) -> bool:
-        """Whether an owner refused what was ACKed only because processes ended over it: one more try."""
+    def _retries(self, document_id: str, update: UpdateRecord, why: str) -> bool:
+        """Return True, once, if an owner refused it only because processes ended while they decoded it."""
         key = (document_id, update.log_id, update.digest)
-        if why != SUSPECTED or key in self._doubted:
+        if why != SUSPECTED or key in self._retried:
             return False
-        self._doubted.add(key)
+        self._retried.add(key)
         return True
 
-    def _skip(self, document_id: str, update: UpdateRecord, mended: RepairOutcome) -> None:
-        """An owner found out after it was journalled that it can never be accepted: not brought back."""
-        mended.rejected += 1
+    def _leave_out(self, document_id: str, update: UpdateRecord, outcome: RepairOutcome) -> None:
+        """Count and report an update that an owner moved to `loro-rejected` after it was journalled."""
+        outcome.rejected += 1
         key = (document_id, update.log_id, update.digest)
-        if key in self._skipped:
+        if key in self._reported:
             return
-        self._skipped.add(key)
+        self._reported.add(key)
         self.found.skipped += 1
         log.warning(
-            "an update of a journal stays out: it was found out after it was accepted",
+            "an update of a journal is left out: it was refused after it was accepted",
             document=document_id,
             log_id=update.log_id,
             kept_in=subjects.REJECTED_STREAM,
         )
 
     async def _give_up(
-        self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, mended: RepairOutcome
+        self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, outcome: RepairOutcome
     ) -> None:
-        """An accepted update that no fresh load can take: kept where people look, and told aloud."""
-        mended.rejected += 1
+        """Report an accepted update that no fresh load can accept, and copy it to `loro-rejected`."""
+        outcome.rejected += 1
         if reason is Reason.TOO_LARGE:
-            mended.unjudged += 1  # a limit may be raised
+            outcome.unjudged += 1  # a limit may be raised
         if reason is Reason.DELETED or not self._reject(scratch.document_id, update.log_id, update.digest):
             return
         self.found.rejected += 1
@@ -408,9 +423,9 @@ class Repair:
     # --- snapshots --------------------------------------------------------------------------------
 
     async def _base(
-        self, scratch: _Scratch, base: BaseRecord, row: JournalledDocument, mended: RepairOutcome
+        self, scratch: _Scratch, base: BaseRecord, row: JournalledDocument, outcome: RepairOutcome
     ) -> _Scratch:
-        """Store a lost snapshot again; where one is, send what it holds as an update."""
+        """Store a lost snapshot again; beside another snapshot, publish its content as an update."""
         if includes(scratch.ends, crdt.counters(base.vector)):
             return scratch
         head, document_id = scratch.loaded.snapshot, scratch.document_id
@@ -418,18 +433,18 @@ class Repair:
         if head is not None:
             update = as_update(scratch.loaded.intake.replica, below, base)
             if update is not None and fits(scratch.loaded.intake.replica, update):
-                return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
+                return await self._update(scratch, update, self._context.clock.wall_ns(), outcome)
         merged = merge(scratch.loaded.intake.replica, below, base)
         if merged is None:
             if self._reject(document_id, "base", base.snapshot_digest):
                 log.error(
-                    "a journal holds a snapshot that was lost, and Loro cannot put it together with what was"
-                    " written since: it stays in the journal",
+                    "a journal has a lost snapshot that Loro cannot merge with later edits:"
+                    " it stays in the journal",
                     document=document_id,
                 )
-            mended.unjudged += 1
+            outcome.unjudged += 1
             return scratch
-        return await self._store(scratch, merged, base, row, mended)
+        return await self._store(scratch, merged, base, row, outcome)
 
     async def _store(
         self,
@@ -437,9 +452,9 @@ class Repair:
         content: bytes,
         base: BaseRecord,
         row: JournalledDocument,
-        mended: RepairOutcome,
+        outcome: RepairOutcome,
     ) -> _Scratch:
-        """Put a snapshot where the document's stands, if that is still the one which we have seen."""
+        """Replace the document's snapshot by compare-and-swap with the loaded one."""
         loaded, document_id = scratch.loaded, scratch.document_id
         await scratch.publisher.confirmed()
         whole = crdt.Replica.from_snapshot(content, lazy=True)
@@ -459,11 +474,11 @@ class Repair:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
             return await self._scratch(document_id, scratch.publisher)
         self.found.bases += 1
-        mended.stored += 1
+        outcome.stored += 1
         log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
         after = await self._scratch(document_id, scratch.publisher)
         if not includes(after.ends, crdt.counters(version.vector)) and not after.loaded.facts.deleted:
-            raise DocumentLoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
+            raise DocumentLoadFailed(f"the snapshot of {document_id} reads back without stored operations")
         return after
 
 
@@ -474,17 +489,17 @@ def _is_content(record: DocumentRecord, row: JournalledDocument) -> bool:
 def _refusal(effects: Sequence[Effect], log_id: str) -> RefusedUpdate | None:
     for effect in effects:
         match effect:
-            case RefusedUpdate() as no if no.log_id == log_id:
-                return no
-            case Poisoned(no) if no.log_id == log_id:
-                return no
+            case RefusedUpdate() as refused if refused.log_id == log_id:
+                return refused
+            case Poisoned(refused) if refused.log_id == log_id:
+                return refused
             case Accepted() | Again() | RefusedUpdate() | Poisoned():
                 pass
     return None
 
 
 async def _payloads(entries: Sequence[ScannedRecord]) -> AsyncIterator[StoredMessage]:
-    """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
+    """Yield the updates among the records as messages; the sequence is the index in the list."""
     for number, entry in enumerate(entries):
         data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
         yield StoredMessage("", number, entry.time_ns, data)

@@ -1,6 +1,6 @@
-"""Rounds over the journals, in their order: what the stream lost of some documents is brought back.
+"""Rounds over the journals, in their order: bring back what the stream lost of some documents.
 
-What one journal holds may build on what another holds: they are read again as long as that helps.
+Updates of one journal may depend on updates of another: rounds repeat while they publish something.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from lorogo_transport.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _ROUNDS_MAX = 5
-_KEYS_MAX = 8  # so few documents are looked up by key, more are found in one reading
+_KEYS_MAX = 8  # documents that are read by key; more are found in one scan
 
 
 class ReconcileRounds:
-    """Those of one pass, and what they came to."""
+    """Rounds of one pass, and their results."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class ReconcileRounds:
         before_each: Callable[[], Awaitable[object]],
         whole: Callable[[str], None],
     ) -> None:
-        """`leave_out` reports a document that cannot be repaired; raises if the fault is not its own.
+        """`leave_out` reports a document that cannot be repaired; raises if NATS or a disk fails.
 
         `before_each` is awaited before each portion of a document. `whole` is called when the document
-        includes all that the journals hold of it.
+        includes everything that the journals have of it.
         """
         self.changed: set[str] = set()  # documents of which something was published or stored
-        self.waiting: set[str] = set()  # documents with updates that build on what is nowhere yet
+        self.waiting: set[str] = set()  # documents with updates whose dependencies are missing
         self.failed: set[str] = set()  # documents of which not everything could be tried
-        self.ends: dict[str, Ends] = {}  # of those that were looked at, as a fresh load sees them now
+        self.ends: dict[str, Ends] = {}  # of each repaired document, by its last load
         self._context = context
         self._rows = rows
         self._repair = repair
@@ -54,7 +54,7 @@ class ReconcileRounds:
         self._log = log.bind(server=context.server_id)
 
     async def run(self, lost: Collection[str], places: Mapping[str, JournalFolder]) -> None:
-        """Bring back all that the journals hold of those documents. Raises TransportError, OSError."""
+        """Bring back everything that the journals have of these documents. Raises TransportError, OSError."""
         left = set(lost)
         await self._bases(lost, places)
         for _ in range(_ROUNDS_MAX):
@@ -63,8 +63,8 @@ class ReconcileRounds:
             for place in places.values():
                 async for window in self._records(place, left):
                     for name, entries in window.items():
-                        mended = await self._mend(name, entries)
-                        if mended is not None and mended.waiting:
+                        outcome = await self._repair_document(name, entries)
+                        if outcome is not None and outcome.waiting:
                             waiting.add(name)
             left = waiting
             if not left or self._found.republished == before:
@@ -72,7 +72,7 @@ class ReconcileRounds:
         self.waiting = left
 
     async def _bases(self, lost: Collection[str], places: Mapping[str, JournalFolder]) -> None:
-        """The greatest snapshot of each first: what it holds need not be published one by one."""
+        """Store the largest base of each document first: its updates need no message of their own."""
         for name in lost:
             place, sequence, _ = self._rows[name].base
             if place not in places:
@@ -80,35 +80,35 @@ class ReconcileRounds:
             record = await asyncio.to_thread(journal_scan.lookup, places[place], sequence)
             if record is not None:
                 now_ns = self._context.clock.wall_ns()
-                await self._mend(name, [ScannedRecord(name, record, now_ns, sequence, 0)])
+                await self._repair_document(name, [ScannedRecord(name, record, now_ns, sequence, 0)])
 
-    async def _mend(self, name: str, entries: list[ScannedRecord]) -> RepairOutcome | None:
+    async def _repair_document(self, name: str, entries: list[ScannedRecord]) -> RepairOutcome | None:
         have = self.ends.get(name)
         if have is not None and all(covered(entry, have) for entry in entries):
             return None
         await self._before_each()
         try:
-            mended = await self._repair.mend(name, entries, self._rows[name])
-        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+            outcome = await self._repair.repair(name, entries, self._rows[name])
+        except Exception as error:  # noqa: BLE001  # logged; the others must not wait for it
             await self._leave_out(name, error)
             self.failed.add(name)
             return None
-        if mended.unjudged:
+        if outcome.unjudged:
             self.failed.add(name)
-        if mended.published or mended.stored:
+        if outcome.published or outcome.stored:
             self.changed.add(name)
-        self.ends[name] = mended.ends
-        self._found.republished += mended.published
-        if includes(mended.ends, self._rows[name].ends):
+        self.ends[name] = outcome.ends
+        self._found.republished += outcome.published
+        if includes(outcome.ends, self._rows[name].ends):
             self._whole(name)
-        if mended.published:
-            self._log.info("published again", document=name, updates=mended.published)
-        return mended
+        if outcome.published:
+            self._log.info("published again", document=name, updates=outcome.published)
+        return outcome
 
     async def _records(
         self, place: JournalFolder, names: set[str]
     ) -> AsyncIterator[dict[str, list[ScannedRecord]]]:
-        """The records of those documents in a journal, in portions, by document."""
+        """Yield the records of these documents in a journal, in portions, by document."""
         if len(names) <= _KEYS_MAX:
             scans = [journal_scan.entries(place, key=name) for name in sorted(names)]
         else:
@@ -121,5 +121,5 @@ class ReconcileRounds:
                         grouped.setdefault(entry.document_id, []).append(entry)
                     yield grouped
         except LogError as error:
-            self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
-            self.failed |= names  # what was not read may hold what they miss
+            self._log.error("cannot read a journal", journal=place.name, problem=str(error))
+            self.failed |= names  # the unread part may have what they lack

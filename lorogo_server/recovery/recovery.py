@@ -1,9 +1,9 @@
-"""Documents are brought back before they are served (docs/decisions/0021-recover-before-serving.md).
+"""Recovers documents before they are served (docs/decisions/0021-recover-before-serving.md).
 
 Invariant: while NATS may have lost data, no document is loaded before the journals of this server, and of
-every other server that answers, were compared with the stream and what it lacked was published again.
+every other server that answers, were compared with the stream, and what it lacked was published again.
 
-A *doubt* begins when the streams are not what this server knew (`Reconciler.look_for_doubt`), and ends when
+A *doubt* begins when the streams are not what this server knew (`Reconciler.check_streams`), and ends when
 every known journal was compared since. Without a doubt `recover()` returns at once and asks no other server.
 """
 
@@ -33,10 +33,10 @@ log = get_logger(__name__)
 
 _FILE = "journals"
 _NO_RESPONDERS = "503"
-_ASK_SECONDS = 1.0  # then the same is asked again: a message may be lost
-_ALIVE_SECONDS = 5.0  # a server that said so long ago that it works on it is silent
-_UNKNOWN_SECONDS = 1.0  # after a doubt began, for servers that this one has never met to say that they exist
-_SILENT_SECONDS = 2.0  # that silent servers are waited for, if nothing is surely lost
+_ASK_SECONDS = 1.0  # until the same request is sent again: a message may be lost
+_ALIVE_SECONDS = 5.0  # since the last message of a server that compares the document
+_UNKNOWN_SECONDS = 1.0  # since a doubt began, for the first message of an unknown server
+_SILENT_SECONDS = 2.0  # patience with silent servers if NATS was only restarted
 _KEPT_NS = 30 * 24 * 3600 * 1_000_000_000  # a journal away for longer cannot bring back trimmed history
 _KNOWN_MAX = 1024
 _ANSWERING_MAX = 4096
@@ -46,25 +46,25 @@ _ANSWERING_MAX = 4096
 class KnownJournal:
     """A journal that some server reads."""
 
-    server: str  # which one, when it was last heard of
-    heard_ns: int
-    settled: str = ""  # the doubt of ours for which its server has compared every document
+    server: str  # id at its last message
+    seen_ns: int
+    settled: str = ""  # doubt of this server for which the other has compared every document
 
 
 @dataclass(slots=True)
 class _Wait:
     """One document that waits here."""
 
-    unmet: str  # the server that had it, if this one knows no journal of it; "": none
+    unmet: str  # its last owner, if no journal of that server is known here; "": none
     round: int = 0
     done: dict[str, RecoveryAnswer] = field(default_factory=dict)  # by journal, of this round
-    working: dict[str, float] = field(default_factory=dict)  # when its server last said so
+    working: dict[str, float] = field(default_factory=dict)  # by journal: time of the last message
     news: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class DocumentRecovery:
-    """What one server asks of the others' journals before it loads a document, and answers them."""
+    """Requests to other servers before a document is loaded, and answers to theirs."""
 
     def __init__(
         self,
@@ -79,21 +79,21 @@ class DocumentRecovery:
         self._directory = directory
         self._hosts = hosts
         self._spawn = spawn
-        self._doubt = ""  # "": the streams are what they were
+        self._doubt = ""  # "": none
         self._why = ""
-        self._lost = False  # something is surely lost; else NATS was only restarted
+        self._lost = False  # NATS lost data; else it was only restarted
         self._since = 0.0
-        self._ends_later = ""  # the doubt that ends when servers never met had time to answer
+        self._ends_later = ""  # the doubt that ends when unknown servers had time to answer
         self._own_settled = True
-        self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
-        self._known: dict[str, KnownJournal] = {}  # those of others
+        self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads
+        self._known: dict[str, KnownJournal] = {}  # of other servers
         self._met: set[str] = set()  # servers that have named their journals since this one started
-        self._alive: set[str] = set()  # journals whose server answers, as far as we know
+        self._alive: set[str] = set()  # journals whose server answered last time
         self._alone = False  # no other server was connected when this one started, and none came since
         self._waits: dict[str, _Wait] = {}
         self._answering: set[tuple[str, str, str, int]] = set()
-        self._connections = 1  # and how many of them were compared with what we knew
-        self._checked = 0
+        self._connections = 1
+        self._checked = 0  # the last connection for which the streams were checked
         self._checking = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._inbox: SubjectSubscription | None = None
@@ -104,20 +104,20 @@ class DocumentRecovery:
     # --- start and end ----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read which journals there are, and whether a doubt was open when this server ended."""
+        """Read the known journals, and the doubt that was open at the last stop."""
         kept = await asyncio.to_thread(_read, self._directory())
         young = self._context.clock.wall_ns() - _KEPT_NS
-        self._known = {name: one for name, one in kept.journals.items() if one.heard_ns > young}
+        self._known = {name: one for name, one in kept.journals.items() if one.seen_ns > young}
         self._doubt, self._lost, self._own_settled = kept.doubt, kept.lost, not kept.doubt
         self._since = self._context.clock.now()
 
     async def start(self) -> None:
-        """Listen, compare the streams with what we knew, and ask who is there. Raises TransportError."""
+        """Subscribe, check the streams, and request the journals of other servers. Raises TransportError."""
         self._siblings = await asyncio.to_thread(self._reconciler.journals.sibling_journals)
         bus = self._context.transport.bus
         self._inbox = await bus.subscribe(bus.new_inbox(), self._on_answer)
         self._subscriptions = [self._inbox]
-        await self._ask()  # before this server listens itself: NATS says so if no other server is there
+        await self._ask()  # before this server subscribes: NATS reports if no other server is connected
         self._subscriptions.append(await bus.subscribe(subjects.SERVER_RECOVER, self._on_ask))
         await self.check()
 
@@ -129,23 +129,23 @@ class DocumentRecovery:
 
     @property
     def _own(self) -> tuple[str, ...]:
-        """Journals that this server reads, also without a record: servers wait only for what they know."""
+        """Journals that this server reads, empty ones too: servers wait only for known journals."""
         return (*self._reconciler.journals.own_journals(), *self._siblings)
 
     def lost_connection(self) -> None:
-        """The streams may be others when it is back."""
+        """Check the streams again after the reconnect."""
         self._connections += 1
         self._alive.clear()
         self._alone = False
 
     async def check(self) -> None:
-        """Compare the streams with what we knew, once per connection. Raises TransportError."""
+        """Check the streams, once per connection. Raises TransportError."""
         async with self._checking:
             connections = self._connections
             if self._checked != connections:
                 await self._context.epochs.check()
-                await self._reconciler.look_for_doubt()
-                await self._ask()  # servers that came meanwhile do not know this one, nor it them
+                await self._reconciler.check_streams()
+                await self._ask()  # servers that started meanwhile are unknown here
                 self._checked = connections
 
     def stats(self) -> Mapping[str, object]:
@@ -167,7 +167,7 @@ class DocumentRecovery:
     # --- doubts -----------------------------------------------------------------------------------
 
     async def count_doubts(self) -> int:
-        """How often the streams were not what this server knew, as of now. Raises TransportError."""
+        """Return the number of changes of the streams so far. Raises TransportError."""
         if self._checked != self._connections:
             await self.check()
         return self._reconciler.changes
@@ -179,9 +179,9 @@ class DocumentRecovery:
         self._spawn(self._save())
 
     def _settled(self) -> None:
-        """A pass of ours has compared every document since the doubt began."""
+        """Note that a pass has compared every document since the doubt began."""
         self._own_settled = True
-        self._spawn(self._ask())  # also without a doubt: others learn of this server's journals
+        self._spawn(self._ask())  # also without a doubt: other servers learn this server's journals
         self._end_doubt()
 
     def _end_doubt(self) -> None:
@@ -191,7 +191,7 @@ class DocumentRecovery:
         marked = [name for host in self._hosts.values() for name in host.incomplete]
         journals = {*self._known, *self._own}
         if any(self._is_unmet(name) for name in {*waited_for, *marked} - journals):
-            return  # its journals are compared when it has named them
+            return  # its journals are compared once it names them
         if self._awaits_unknown():
             if self._ends_later != self._doubt:
                 self._ends_later = self._doubt
@@ -209,20 +209,20 @@ class DocumentRecovery:
             self._end_doubt()
 
     def _awaits_unknown(self) -> bool:
-        """Whether a server that this one has never met may still say that it exists."""
+        """Return True while an unknown server may still send its first message."""
         known_alone = self._alone and not self._lost
         return not known_alone and self._context.clock.now() < self._since + _UNKNOWN_SECONDS
 
     def _unsettled(self) -> list[str]:
-        """Journals of others that were not compared since the doubt began, as far as we know."""
+        """Return known journals of other servers that were not compared since the doubt began."""
         own = self._own
         return [name for name, one in self._known.items() if one.settled != self._doubt and name not in own]
 
     def _note(self, message: RecoveryRequest | RecoveryAnswer) -> None:
-        """Remember which journals there are."""
+        """Remember the journals that a message names."""
         self._alone = False
         if len(self._met) < _KNOWN_MAX:
-            self._met.add(message.server)  # also a worker beside this one, whose journals are ours to read
+            self._met.add(message.server)  # also a worker beside this one
         now_ns, new = self._context.clock.wall_ns(), False
         settled = isinstance(message, RecoveryAnswer) and message.settled and message.doubt == self._doubt
         own = self._own
@@ -242,11 +242,11 @@ class DocumentRecovery:
             self._end_doubt()
 
     def _is_unmet(self, server: str) -> bool:
-        """Whether that is a server of which this one knows no journal."""
+        """Return True for a server without a known journal."""
         met = {self._context.server_id, *self._met, *(one.server for one in self._known.values())}
         return is_token(server) and server not in met
 
-    # --- a document of ours -----------------------------------------------------------------------
+    # --- a document of this server ----------------------------------------------------------------
 
     async def recover(self, document_id: str, journal_of: str = "") -> tuple[str, ...]:
         """Return when the document may be loaded: names the journals that it may lack.
@@ -256,7 +256,7 @@ class DocumentRecovery:
         if self._checked != self._connections:
             await self.check()
         while (other := self._waits.get(document_id)) is not None:
-            await other.over.wait()  # a part of it may be back already: that is no reason to load it
+            await other.over.wait()  # a part of it may be back: not enough for a load
         unmet = journal_of if self._is_unmet(journal_of) else ""
         if unmet and not self._doubt:  # it was not connected when the last doubt ended
             self._reconciler.doubt("a server that was never met had a document", lost=False)
@@ -269,19 +269,19 @@ class DocumentRecovery:
         finally:
             del self._waits[document_id]
             wait.over.set()
-            self._spawn(self._end_soon())  # when the caller has marked the document
+            self._spawn(self._end_soon())  # after the caller has marked the document
 
     async def _merge(self, document_id: str, wait: _Wait) -> tuple[str, ...]:
         clock = self._context.clock
         deadline = clock.now() + self._context.settings.recover_seconds_max
         while True:
             own = await self._bring_back_own(document_id, wait, deadline)
-            await self._hear_others(document_id, wait, deadline)
+            await self._await_others(document_id, wait, deadline)
             answers = wait.done.values()
             whole = own is not None and own.whole and all(answer.whole for answer in answers)
             changed = (own is not None and own.changed) or any(answer.changed for answer in answers)
             if whole or not changed or clock.now() >= deadline:
-                break  # else what one server brought back may be what another's updates build on
+                break  # else updates of another journal may depend on what was published
             wait.round += 1
             wait.done.clear()
         absent = [name for name in self._unsettled() if name not in wait.done]
@@ -291,22 +291,22 @@ class DocumentRecovery:
     async def _bring_back_own(
         self, document_id: str, wait: _Wait, deadline: float
     ) -> ReconcileOutcome | None:
-        """What our own journals came to; None: they could not be read in time."""
+        """Bring it back from the journals of this server; None: they were not read in time."""
         await self._ask(document_id, wait.round)
         try:
             async with asyncio.timeout(max(0.0, deadline - self._context.clock.now())):
-                while not (brought := await self._brought(self._doubt, document_id)).compared:  # noqa: ASYNC110  # NATS failed: no event says when it works
+                while not (brought := await self._brought(self._doubt, document_id)).compared:  # noqa: ASYNC110  # no event of NATS ends the wait
                     await asyncio.sleep(_ASK_SECONDS)
                 return brought
         except (TimeoutError, OSError) as error:
             self._log.warning("own journals not merged", document=document_id, problem=repr(error))
             return None
 
-    async def _hear_others(self, document_id: str, wait: _Wait, deadline: float) -> None:
-        """Until all have answered that can be waited for."""
+    async def _await_others(self, document_id: str, wait: _Wait, deadline: float) -> None:
+        """Wait for the answers of other servers."""
         clock = self._context.clock
         asked_first = asked = clock.now()
-        while self._waited_for(wait, asked_first) and (now := clock.now()) < deadline:
+        while self._must_wait(wait, asked_first) and (now := clock.now()) < deadline:
             if now >= asked + _ASK_SECONDS:
                 asked = now
                 await self._ask(document_id, wait.round)
@@ -316,12 +316,12 @@ class DocumentRecovery:
                     await wait.news.wait()
         self._alive.difference_update(name for name in self._unsettled() if name not in wait.done)
 
-    def _waited_for(self, wait: _Wait, asked_first: float) -> bool:
+    def _must_wait(self, wait: _Wait, asked_first: float) -> bool:
         now = self._context.clock.now()
         if self._awaits_unknown():
             return True
         patience = self._context.settings.recover_seconds_max if self._lost else _SILENT_SECONDS
-        patient = now < self._since + patience  # servers have so long to come back, not each document
+        patient = now < self._since + patience  # counts from the doubt, not for each document
         early = now < asked_first + _SILENT_SECONDS
         if (patient or early) and self._is_unmet(wait.unmet):
             return True
@@ -332,7 +332,7 @@ class DocumentRecovery:
         )
 
     async def _ask(self, document_id: str = "", number: int = 0) -> None:
-        """Ask all others to bring it back; without a document, who is there. Raises TransportError."""
+        """Request that all servers bring it back, or only name their journals. Raises TransportError."""
         context = self._context
         doubt = self._doubt or context.new_id()
         ask = RecoveryRequest(context.server_id, self._own, doubt, document_id, number)
@@ -347,7 +347,7 @@ class DocumentRecovery:
         try:
             answer = recovery.decode_answer(message.data)
         except MalformedMessage as error:
-            self._log.debug("not an answer", problem=str(error))
+            self._log.debug("malformed answer", problem=str(error))
             return
         self._note(answer)
         wait = self._waits.get(answer.document)
@@ -357,15 +357,15 @@ class DocumentRecovery:
                     wait.done[name] = answer
                 else:
                     wait.working[name] = self._context.clock.now()
-        self._wake_waits()  # another document's answer may say that all is settled
-        self._look_at_incomplete(answer)
+        self._wake_waits()  # an answer about another document may settle this one
+        self._complete_marked(answer)
 
     def _wake_waits(self) -> None:
         for wait in self._waits.values():
             wait.news.set()
 
-    def _look_at_incomplete(self, message: RecoveryRequest | RecoveryAnswer) -> None:
-        """A server that was absent is there: what its journals hold is merged, then the mark goes."""
+    def _complete_marked(self, message: RecoveryRequest | RecoveryAnswer) -> None:
+        """Merge the journals of a server that was absent, then remove the mark."""
         for host in self._hosts.values():
             there = not {message.server, *message.journals}.isdisjoint(host.incomplete)
             if there and host.state.is_up and host.document_id not in self._waits:
@@ -374,25 +374,25 @@ class DocumentRecovery:
     async def _complete(self, host: Host) -> None:
         host.incomplete = await self.recover(host.document_id, host.lease.journal_of)
 
-    # --- documents of others ----------------------------------------------------------------------
+    # --- documents of other servers ---------------------------------------------------------------
 
     def _on_ask(self, message: Message) -> None:
         try:
             ask = recovery.decode_ask(message.data)
         except MalformedMessage as error:
-            self._log.debug("not an ask", problem=str(error))
+            self._log.debug("malformed request", problem=str(error))
             return
         if ask.server == self._context.server_id:
             return
         self._note(ask)
-        self._look_at_incomplete(ask)
+        self._complete_marked(ask)
         if message.reply and len(self._answering) < _ANSWERING_MAX:
             self._spawn(self._answer(ask, message.reply))
 
     async def _answer(self, ask: RecoveryRequest, reply: str) -> None:
         answer = RecoveryAnswer(self._context.server_id, self._own, ask.doubt, ask.document, ask.round)
         key = (ask.server, ask.doubt, ask.document, ask.round)
-        await self._say(answer, reply)  # at once: this server exists, and works on it
+        await self._send(answer, reply)  # at once: the other server waits longer
         if key in self._answering:
             return
         self._answering.add(key)
@@ -400,22 +400,22 @@ class DocumentRecovery:
             brought = await self._brought(ask.doubt, ask.document)
         except (LorogoError, LogError, OSError) as error:
             self._log.info("could not bring a document back", document=ask.document, problem=str(error))
-            return  # it is asked again
+            return  # the other server repeats its request
         finally:
             self._answering.discard(key)
         if not brought.compared:
-            return  # it is asked again
+            return  # the other server repeats its request
         settled = self._checked == self._connections and (not self._doubt or self._own_settled)
         done = replace(answer, done=True, whole=brought.whole, changed=brought.changed, settled=settled)
-        await self._say(done, reply)
+        await self._send(done, reply)
 
     async def _brought(self, doubt: str, document_id: str) -> ReconcileOutcome:
         await self.check()
         await self._reconciler.journals.read_for(doubt)
         return await self._reconciler.bring_back(document_id)
 
-    async def _say(self, answer: RecoveryAnswer, reply: str) -> None:
-        with suppress(TransportError):  # it is asked again
+    async def _send(self, answer: RecoveryAnswer, reply: str) -> None:
+        with suppress(TransportError):  # the other server repeats its request
             await self._context.transport.bus.publish(reply, recovery.encode(answer))
 
     # --- kept -------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ class DocumentRecovery:
             try:
                 await asyncio.to_thread(replace_file, self._directory(), _FILE, data)
             except OSError as error:
-                self._log.warning("the known journals could not be written", problem=str(error))
+                self._log.warning("cannot write the known journals", problem=str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +437,7 @@ class _Kept:
 
 
 def _encode(kept: _Kept) -> bytes:
-    journals = {name: [one.server, one.heard_ns, one.settled] for name, one in kept.journals.items()}
+    journals = {name: [one.server, one.seen_ns, one.settled] for name, one in kept.journals.items()}
     return json.dumps({"doubt": kept.doubt, "lost": kept.lost, "journals": journals}).encode()
 
 
@@ -445,8 +445,8 @@ def _read(directory: Directory) -> _Kept:
     try:
         body: dict[str, Any] = json.loads(read_file(directory, _FILE))
         journals = {
-            str(name): KnownJournal(str(server), int(heard), str(settled))
-            for name, (server, heard, settled) in body["journals"].items()
+            str(name): KnownJournal(str(server), int(seen), str(settled))
+            for name, (server, seen, settled) in body["journals"].items()
         }
         return _Kept(str(body["doubt"]), bool(body["lost"]), journals)
     except (OSError, LogError, ValueError, KeyError, TypeError, AttributeError):

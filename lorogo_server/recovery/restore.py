@@ -1,8 +1,7 @@
-"""One document rebuilt from what journals say of it: decided here, read and stored elsewhere.
+"""Rebuilds one document from its journal records; other modules read and store.
 
-Records of several journals are merged: the same update counts once, whatever wrote it down. They are
-applied in the order of their times, and what depends on something that is not there yet waits for it:
-Loro knows. What remains at the end is told with its reason.
+Records of several journals are merged by id, so a repeated update counts once. They are applied in the order
+of their times; an update with missing dependencies waits. The report names the rest with its reason.
 """
 
 from collections import Counter
@@ -31,12 +30,12 @@ UNREADABLE = "it is no record of a journal"
 DAMAGED = "its bytes do not match its digest"
 _STARTS_MAX = 4  # shallow bases that are tried as the beginning
 
-Fetch = Callable[[int], DocumentRecord | None]  # the record at a place; None: of a kind that we do not know
+Fetch = Callable[[int], DocumentRecord | None]  # the record at a place; None: of an unknown kind
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A record that was found: when it was made, what it is, and where its bytes are."""
+    """A record: its time, its kind, and the place of its bytes."""
 
     time_ns: int
     place: int
@@ -76,7 +75,7 @@ class Gathered:
 def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None = None) -> Gathered:
     """Read every record once: `places` are (time, place). Of records after `at_ns` only erasures count.
 
-    The oldest record of an update dates it: recovery publishes updates again, which dates them anew.
+    The oldest record of an update dates it: recovery publishes updates again, with new times.
     """
     found = Gathered()
     terms = found.terms
@@ -130,20 +129,20 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A document as the journals have it."""
+    """A document as the journals describe it."""
 
     replica: Replica
     snapshot: bytes
     dated: str
     applied: int  # updates
-    left: dict[str, int]  # why -> how many
+    left: dict[str, int]  # number by reason
 
 
 def rebuild(found: Gathered, fetch: Fetch, *, now_ns: int) -> Rebuilt:
-    """The document, as whole as these records can make it. Raises CrdtPanic if Loro cannot hold it at all.
+    """Return the document with as much as these records allow. Raises CrdtPanic if Loro cannot hold it.
 
-    From nothing first: where the journals go back to the beginning that gives the whole history. Else
-    from a snapshot whose own history was trimmed, the newest first; the best attempt counts.
+    The first attempt begins with an empty document: journals from its beginning give the whole history.
+    Others begin with a snapshot whose history was trimmed, the newest first; the best attempt counts.
     """
     best = _attempt(found, fetch, None, now_ns)
     if best.missing:
@@ -172,7 +171,7 @@ class _Attempt:
 
 
 def _attempt(found: Gathered, fetch: Fetch, start: Item | None, now_ns: int) -> _Attempt:
-    """Try until Loro takes it: after a panic, again without the update that did it."""
+    """Try until Loro accepts it: after a panic, again without the update that caused it."""
     skip: dict[int, str] = {}
     checked = False
     while True:
@@ -187,7 +186,7 @@ def _attempt(found: Gathered, fetch: Fetch, start: Item | None, now_ns: int) -> 
         except CrdtPanic:
             if checked:
                 raise
-            checked = True  # a forged update shows only at an export: look for it one by one
+            checked = True  # a forged update shows only at an export: export after each update
             continue
         replica = building.replica
         left = building.left + Counter(f"Loro cannot hold it: {why}" for why in skip.values())
@@ -198,7 +197,7 @@ def _attempt(found: Gathered, fetch: Fetch, start: Item | None, now_ns: int) -> 
 
 
 class _Poison(Exception):
-    """Loro panicked on the record at that place: the replica must not be used any more."""
+    """Loro panicked on the record at that place; the replica is broken."""
 
     def __init__(self, place: int, why: str) -> None:
         super().__init__(why)
@@ -219,7 +218,7 @@ class _Building:
         self.left: Counter[str] = Counter()
 
     def take(self, items: Sequence[Item]) -> None:
-        """Apply all that can be applied; note what cannot."""
+        """Apply every record that can be applied; note the others."""
         waiting = list(items)
         while waiting:
             again: list[Item] = []
@@ -239,7 +238,7 @@ class _Building:
         self.left.update(NO_BASE if item.is_base else MISSING for item in waiting)
 
     def _apply(self, item: Item) -> bool:
-        """Whether the whole record is in the document now."""
+        """Apply a record; return False if its dependencies are missing."""
         payload = content(self._fetch(item.place))
         ended = self.history.before_apply(item.time_ns, self.replica.frontiers)
         if item.is_base and self._empty:  # a trimmed snapshot goes only into an empty document
@@ -260,7 +259,7 @@ class _Building:
 
 
 def content(record: DocumentRecord | None) -> bytes:
-    """The Loro bytes of an update or a base."""
+    """Return the Loro bytes of an update or a base."""
     match record:
         case UpdateRecord():
             return record.payload

@@ -1,10 +1,10 @@
-"""`lorogo restore`: journals and archives back onto a NATS that lost everything, with a proof at the end.
+"""`lorogo restore`: stores the documents of journals and archives on an empty NATS, and proves it.
 
     read the journals once, sort by document ─▶ rebuild one document ─▶ store its snapshot (expecting none)
                                                       └─ next document ◀──────┘
-    then every document is loaded as a server would load it, and compared
+    then every document is loaded as a server loads it, and compared
 
-Nothing that lives is written over: a snapshot is stored by compare-and-swap, expecting nothing there.
+No document is overwritten: the compare-and-swap of a snapshot expects that none is stored.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from lorogo_server.document.loading import LoadRequest, load
 from lorogo_server.journal.record_sorter import DocumentRecords, SortFiles
 from lorogo_server.ownership.epoch import EpochTracker, EpochWitness
 from lorogo_server.recovery.restore import Gathered, Rebuilt, gather, rebuild
-from lorogo_server.recovery.restore_sources import RestoreSource, judge
+from lorogo_server.recovery.restore_sources import RestoreSource, unrepaired
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_server.values import document_value, query
@@ -48,11 +48,11 @@ THERE = "there already"
 LOST = "lost"
 DRY = "can be restored"
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much is, of how much
+Progress = Callable[[str, int, int], None]  # activity, amount done, total
 
 
 class NotRestored(LorogoError):
-    """Nothing was done; says why, and what would help."""
+    """Nothing was restored; the message has the reason and a remedy."""
 
     code = "not-restored"
 
@@ -68,30 +68,30 @@ class NothingAsOld(NotRestored):
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What is to be restored."""
+    """Arguments of a restore."""
 
     at_ns: int | None = None
     document: str = ""  # only this one
     to: str = ""  # under this id
-    merge: bool = False  # onto a NATS that has documents: only those that are not there
+    merge: bool = False  # NATS has documents: restore only missing ones
 
 
 @dataclass(slots=True)
 class RestoreOutcome:
-    """What became of one document."""
+    """Result of one document."""
 
     document: str
     state: str
     stored_as: str = ""
-    updates: int = 0  # different ones
+    updates: int = 0  # without repetitions
     applied: int = 0
     repeated: int = 0
-    later: int = 0  # left out, because they are younger than the wanted time
+    later: int = 0  # left out: newer than the wanted time
     size: int = 0  # of the snapshot
     version: str = ""  # a hash of the version vector
     content: str = ""  # a hash of the value
     proved: bool = False  # a fresh load has the same version vector and content
-    missing: dict[str, int] = field(default_factory=dict)  # why -> how many updates
+    missing: dict[str, int] = field(default_factory=dict)  # number of updates by reason
     problem: str = ""
     vector: bytes = b""
 
@@ -102,7 +102,7 @@ class RestoreOutcome:
 
 @dataclass(slots=True)
 class RestoreReport:
-    """The proof."""
+    """Results of all documents."""
 
     outcomes: list[RestoreOutcome]
     sources: int
@@ -115,7 +115,7 @@ class RestoreReport:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing, as far as anybody can tell."""
+        """True if nothing is missing, no damage is known, and every document reads back."""
         proved = self.dry or all(one.proved for one in self.outcomes if one.state != LOST)
         return proved and not self.damage and all(one.good for one in self.outcomes)
 
@@ -131,9 +131,9 @@ async def restore(
     scratch: Path,
     progress: Progress = lambda *_: None,
 ) -> RestoreReport:
-    """Restore what is wanted; without a transport, only look what could be. Raises NotRestored.
+    """Restore documents; without a transport, only report what can be restored. Raises NotRestored.
 
-    `scratch` is an empty folder for as many bytes as the journals have.
+    `scratch`: an empty folder with room for a copy of the journals.
     """
     storing = None
     if transport is not None:
@@ -164,7 +164,7 @@ async def restore(
         for number, outcome in enumerate(outcomes, 1):
             await storing.prove(outcome)
             progress("reading back", number, len(outcomes))
-    damage, repaired = await asyncio.to_thread(judge, sources)
+    damage, repaired = await asyncio.to_thread(unrepaired, sources)
     return RestoreReport(
         sorted(outcomes, key=lambda outcome: outcome.document),
         len(sources),
@@ -201,7 +201,7 @@ def _sort(
 
 
 def _check_one(pile: SortFiles, wanted: RestoreRequest) -> None:
-    """Refuse one document that cannot be had before anything is written. Raises NotRestored."""
+    """Refuse one document that cannot be restored, before anything is written. Raises NotRestored."""
     name, first_ns = wanted.document, 0
     for one in pile.documents():
         found = gather(one.places, one.fetch, at_ns=wanted.at_ns)
@@ -230,7 +230,7 @@ class _Document:
 
 
 def _next(piles: Iterator[DocumentRecords], wanted: RestoreRequest, now_ns: int) -> _Document | None:
-    """The next document that has anything at the wanted time."""
+    """Return the next document with records up to the wanted time; None: the end."""
     for pile in piles:
         try:
             ids.check_document_id(pile.document_id)
@@ -276,12 +276,12 @@ def _rebuilt(pile: DocumentRecords, found: Gathered, wanted: RestoreRequest, now
 
 
 def version_hash(vector: bytes) -> str:
-    """The same for two version vectors that say the same."""
+    """Return a hash that is equal for equal version vectors."""
     return xxhash.xxh64_hexdigest(repr(crdt.vector_items(vector)).encode())
 
 
 def content_hash(replica: Replica) -> str:
-    """The same for two documents that read the same."""
+    """Return a hash that is equal for equal content."""
     try:
         value = query.to_json(document_value.document_value(replica.settled()))
     except TooDeep:
@@ -294,7 +294,7 @@ def content_hash(replica: Replica) -> str:
 
 
 class _Storing:
-    """The NATS that is filled."""
+    """Stores and reads back documents."""
 
     def __init__(
         self, transport: Transport, settings: ServerSettings, clock: Clock, new_id: Callable[[], str]
@@ -318,7 +318,7 @@ class _Storing:
         return self._epochs.current
 
     async def check(self, wanted: RestoreRequest) -> None:
-        """Refuse before anything is read where nothing could be written."""
+        """Refuse, before journals are read, if NATS has documents. Raises NotRestored."""
         try:
             messages = (await self._wal.state()).messages
             stored = [head async for head in self._snapshots.list()]
@@ -339,7 +339,7 @@ class _Storing:
             )
 
     async def prepare(self, epoch: int, lease: int) -> None:
-        """Streams, and an epoch that no journal knows: the sequences begin anew. Leases begin above."""
+        """Create the streams with an epoch and lease tokens above those of every journal."""
         guarded = self._transport.bus.guarded or None
         await streams.ensure(self._transport, self._settings, self._clock, guarded=guarded, above=lease)
         if self._empty:
@@ -353,7 +353,7 @@ class _Storing:
         )
 
     async def store(self, document: _Document, wanted: RestoreRequest) -> None:
-        """Store the snapshot, if nothing is there."""
+        """Store the snapshot, if none is stored."""
         outcome, found, rebuilt = document.outcome, document.found, document.rebuilt
         target = outcome.stored_as
         facts, stone = SnapshotMetadata(), found.tombstone
@@ -399,7 +399,7 @@ class _Storing:
         document.rebuilt = None
 
     async def prove(self, outcome: RestoreOutcome) -> None:
-        """Load it as a server would, and compare."""
+        """Load it as a server does, and compare."""
         if outcome.state == LOST or outcome.problem:
             return
         try:
@@ -435,13 +435,13 @@ class _Storing:
 
 
 def _lacks(outcome: RestoreOutcome, replica: Replica, *, deleted: bool) -> str:
-    """What the journals know of a document that was there already, and NATS does not."""
+    """Return what NATS lacks of a document that was stored before; "": nothing."""
     if deleted:
         return ""  # the tombstone counts
     if not outcome.vector:
-        return "these journals say that it was erased, and it lives: `lorogo doc delete --purge` erases it"
+        return "these journals have its erasure, and it lives: `lorogo doc delete --purge` erases it"
     if replica.includes(outcome.vector):
-        return ""  # and it went on since
+        return ""  # perhaps with later edits
     return "what is there lacks changes of these journals: a server that starts with them adds those"
 
 

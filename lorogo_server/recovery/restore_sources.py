@@ -1,4 +1,4 @@
-"""Where a restore reads from: every log below a folder or a URL, whoever wrote it."""
+"""Sources of a restore: every log below a folder or a URL, of any server."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,30 +15,30 @@ from lorogo_server.journal.archive import ArchiveError, ArchiveStorage
 
 
 class NoSource(LorogoError):
-    """There is no journal where one was named."""
+    """A named folder or URL has no journal."""
 
     code = "no-journal"
 
 
 @dataclass(slots=True)
 class SourceDamage:
-    """What one source cannot read: which sequences of which segment, as far as anybody can tell."""
+    """The unreadable sequences of one segment in one source."""
 
     segment: str  # empty: the source as a whole
     after: int = 0  # the last sequence that was read before it
-    until: int | None = None  # the last one that is lost; None: nothing of the segment is read behind it
+    until: int | None = None  # the last lost one; None: no later record of the segment is read
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """What a source has of one segment."""
+    """The readable part of one segment in one source."""
 
     log_id: bytes
-    last: int  # the last sequence that reads, from the first one on
+    last: int  # the last readable sequence
     sealed: bool
 
     def covers(self, damage: SourceDamage) -> bool:
-        """Whether what is damaged elsewhere reads here; the end of an open segment says nothing."""
+        """Return True if the damaged part is readable here; the end of an open segment proves nothing."""
         if damage.until is None:
             return self.sealed and self.last > damage.after
         return self.last >= damage.until
@@ -51,13 +51,13 @@ class RestoreSource:
     name: str
     reader: Reader
     size: int
-    damage: dict[str, SourceDamage] = field(default_factory=dict)  # what is told of it -> what it is
+    damage: dict[str, SourceDamage] = field(default_factory=dict)  # by its message
     torn: str = ""  # a record that was being written: never ACKed
 
     def records(
         self, document_id: str | None = None, on_bytes: Callable[[int], None] = lambda _: None
     ) -> Iterator[Record]:
-        """Every record that is whole, or those of one document; what is not is noted, the rest is read."""
+        """Yield every undamaged record, or those of one document; note damage."""
         key = None if document_id is None else document_id.encode()
         last, open_ended = 0, list[SourceDamage]()
         with self.reader.cursor(key=key) as cursor:
@@ -89,7 +89,7 @@ class RestoreSource:
         return self.damage.setdefault(str(error), SourceDamage(error.path.rpartition("/")[2], after))
 
     def segments(self) -> dict[str, SourceSegment]:
-        """Every segment that can be opened, and how far it reads."""
+        """Return the readable part of every segment that can be opened."""
         found = {}
         for info in self.reader.segments():
             try:
@@ -115,8 +115,8 @@ def _held(segment: Segment) -> SourceSegment:
     return SourceSegment(segment.header.log_id, last, sealed=False)
 
 
-def judge(sources: Sequence[RestoreSource]) -> tuple[list[str], list[str]]:
-    """Damage that no other copy of the same segment makes good, and damage that one does."""
+def unrepaired(sources: Sequence[RestoreSource]) -> tuple[list[str], list[str]]:
+    """Return damage that no other copy of its segment repairs, and damage that one repairs."""
     lost: list[str] = []
     repaired: list[str] = []
     hurt = [source for source in sources if source.damage]
@@ -136,12 +136,12 @@ def judge(sources: Sequence[RestoreSource]) -> tuple[list[str], list[str]]:
 
 
 def _whole(source: RestoreSource, segment: str) -> bool:
-    """Whether nothing was found wrong with that segment there."""
+    """Return True if the source has no damage of that segment."""
     return not any(damage.segment in {"", segment} for damage in source.damage.values())
 
 
 def find(place: str) -> list[RestoreSource]:
-    """The logs at or below a folder or an fsspec URL. Raises NoSource, ArchiveError."""
+    """Return the logs at or below a folder or an fsspec URL. Raises NoSource, ArchiveError."""
     found = _in_archive(place) if "://" in place else _in_folder(Path(place))
     if not found:
         raise NoSource(

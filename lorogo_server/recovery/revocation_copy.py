@@ -2,7 +2,7 @@
 
     DATA/worker-K/revocations    8 bytes xxh64, then JSON: {"format": 1, "entries": {key: {...}, ...}}
 
-Each closed server keeps one. Whatever the bucket lacks of it is written back. A bucket without the marker
+Each closed server keeps one, and writes back the entries that the bucket lacks. A bucket without the marker
 `complete` refuses every token (lorogo_transport/auth/revocations.py); `judge` decides who may set the marker.
 """
 
@@ -35,7 +35,7 @@ _AGAIN_SECONDS = 5.0
 
 
 class Judgement(enum.Enum):
-    """What a server does about a bucket without the marker."""
+    """Reaction of a server to a bucket without the marker."""
 
     WAIT = "wait"
     COMPLETE = "complete"
@@ -43,10 +43,10 @@ class Judgement(enum.Enum):
 
 
 def judge(*, has_copy: bool, has_entries: bool, new_nats: bool, waited: bool) -> Judgement:
-    """Whether this server marks the list as complete.
+    """Decide whether this server marks the list as complete.
 
-    It waits first, so that other servers bring back theirs. Then it needs a reason: a copy of its own,
-    entries in the bucket (nothing was lost), or a NATS without any document (nothing was ever there).
+    It waits first, so that other servers write back their copies. Then it needs a reason: a copy of its own,
+    entries in the bucket (nothing was lost), or a NATS without documents (a new deployment).
     """
     if not waited:
         return Judgement.WAIT
@@ -149,7 +149,7 @@ class RevocationCopy:
                     )
 
     async def _is_new(self) -> bool:
-        """Whether NATS has no document: no status, no snapshot, nothing in the WAL."""
+        """Return True if NATS has no document: no status, no snapshot, no message in the WAL."""
         statuses = await self._transport.stream(subjects.STATUS_STREAM).subjects(subjects.STATUS_KEYS_ALL)
         if any(subject != subjects.EPOCH_KEY for subject in statuses):
             return False

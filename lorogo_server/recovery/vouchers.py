@@ -41,7 +41,7 @@ class Vouchers:
             await self._bus.barrier()
 
     def has(self, document_id: str, digest: str) -> bool:
-        """Whether a server vouches for an update of that digest."""
+        """Return True if a server vouches for an update with this digest."""
         until = self._kept.get((document_id, digest))
         return until is not None and self._clock.now() < until
 

@@ -60,7 +60,7 @@ def matches(outcome: AssemblyOutcome, expected: dict[str, Any] | None) -> bool:
     match outcome:
         case None:
             return expected is None
-        case Assembled(log_id, payload, _, inbox, _, sequence):
+        case Assembled(log_id, payload, _, inbox, sequence):
             assert expected is not None
             payload_expected = b64decode(expected["payload"])
             said = ("whole", log_id, inbox, sequence)

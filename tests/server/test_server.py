@@ -21,6 +21,7 @@ from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import InvalidSettings, ServerSettings
+from lorogo_server.snapshot_metadata import FORMAT
 from tests.freed import no_collection, until_freed
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 
@@ -410,7 +411,7 @@ async def test_a_document_that_cannot_be_loaded_ends_in_error_with_its_trace(
     """After the retries a server writes ERROR with the trace id of the failure; a reset brings it back."""
     server = await serve(replace(QUICK, retries_max=1))
     store = server.context.snapshots
-    head = await store.put(unique, b"not a snapshot", {"format": "1"}, expected_revision=0)
+    head = await store.put(unique, b"not a snapshot", {"format": FORMAT}, expected_revision=0)
     traces: list[str] = []
     for retry in range(3):
         operation = await probe.move(unique, retry)
@@ -427,7 +428,7 @@ async def test_a_document_that_cannot_be_loaded_ends_in_error_with_its_trace(
     assert isinstance(status, Failed)
     assert status.trace_id == traces[-1]
     await store.put(
-        unique, LoroDoc().export(ExportMode.Snapshot()), {"format": "1"}, expected_revision=head.revision
+        unique, LoroDoc().export(ExportMode.Snapshot()), {"format": FORMAT}, expected_revision=head.revision
     )
     await probe.start(unique)
     assert await probe.value(unique) == {}
@@ -498,7 +499,7 @@ async def test_a_document_without_a_status_is_loaded_with_what_it_has(
     doc = LoroDoc()
     doc.import_(writer.type("stored"))
     store = server.context.snapshots
-    await store.put(unique, doc.export(ExportMode.Snapshot()), {"format": "1"}, expected_revision=0)
+    await store.put(unique, doc.export(ExportMode.Snapshot()), {"format": FORMAT}, expected_revision=0)
     await probe.init(unique, b"op-1", expected=0)
     await probe.until_up(unique)
     assert await probe.value(unique) == {"body": "stored"}

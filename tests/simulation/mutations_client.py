@@ -11,7 +11,7 @@ CLIENT: tuple[Mutation, ...] = (
         "Room.state",
         "return State.SAVED if self.mirror.outbox.empty else State.SAVING",
         "return State.SAVING if self.mirror.outbox.queued else State.SAVED",
-        "a client says saved when everything is ACKed, and not before",
+        "a client shows saved when everything is ACKed, and not before",
         _BAD_LINE,
         begin=4,
     ),

@@ -59,8 +59,8 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "missing-accepted-live",
         "Intake._apply",
-        "return self._note_early(update, time_ns, now, accepted=accepted)",
-        "return [self._accept(update, time_ns, now, False, ())]",
+        "return self._note_early(candidate, now)",
+        "return [self._accept(candidate, now, False, (), None)]",
         "an update is applied before it is ACKed",
         Wish(kinds=("storm", "client-cut"), every=2.0, others={"think_seconds": 0.3}),
     ),
@@ -88,7 +88,7 @@ OWNER: tuple[Mutation, ...] = (
     Mutation(
         "claim-left-out",
         "_load",
-        "await claim(context.snapshots, host.document_id, loaded, host.lease.token)",
+        "await claim(context.snapshots, host.document_id, loaded, token=token, term=term)",
         "host.lease.token",
         "no owner before us can change what is stored once we have loaded it",
         HELD,

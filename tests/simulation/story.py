@@ -24,7 +24,9 @@ from lorogo_server import ServerSettings
 from lorogo_server.document.loading import Loaded
 from lorogo_server.intake.follower import WalFollower
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Intake
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.ports import Message, StoredMessage
 from tests.simulation.checks import Violation, all_checkers

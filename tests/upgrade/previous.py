@@ -39,6 +39,13 @@ def commit(root: Path = ROOT) -> str:
     return named
 
 
+def journal_layout(revision: str, root: Path = ROOT) -> int:
+    """The layout of journal records that this revision reads and writes."""
+    found = _git(root, "grep", "-hE", "^LAYOUT = [0-9]+$", revision, "--", "lorogo_protocol") or ""
+    (line,) = found.splitlines()
+    return int(line.removeprefix("LAYOUT = "))
+
+
 def unpacked(revision: str, place: Path, root: Path = ROOT) -> Path:
     """A folder with that revision's packages, as its wheel has them. Needs no network."""
     source, folder = place / "source", place / "previous"

@@ -60,7 +60,7 @@ def test_answers_of_a_server_can_be_read(tmp_path: Path, cli: Cli) -> None:
     with BlockingLog(tmp_path / "log") as log:
         log.append(records.encode(DeletedRecord("tombstone", (), 1, 0, START)), key=b"doc", ts=START)
         log.append(records.encode(record), key=records.ANSWERS_KEY, ts=record.until_ns)
-    value = ["s", 1, "server-1", START, START + SECOND, 3, [0, 1, 2], {"deleted": 4}]
+    value = ["s", 2, "server-1", START, START + SECOND, 3, [0, 1, 2], {"deleted": 4}]
     both = cli.lines("dump", tmp_path / "log")
     (alone,) = cli.lines("dump", tmp_path / "log", "--key", "-answers")
     assert [one["key"] for one in both] == ["doc", "-answers"]

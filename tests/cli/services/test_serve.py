@@ -76,7 +76,7 @@ async def test_answers_are_in_the_status_and_stay_in_the_journal(
     journal = tmp_path / "data" / "worker-0" / "journal" / "00"
     shown = said(lorogo("log", "dump", str(journal), "--key", "-answers", cwd=tmp_path))
     kind, layout, server_id, since_ns, until_ns, acked, counts, reasons = json.loads(shown)["value"]
-    assert (kind, layout, server_id, acked, reasons) == ("s", 1, line["server"], 1, {})
+    assert (kind, layout, server_id, acked, reasons) == ("s", 2, line["server"], 1, {})
     assert since_ns < until_ns
     assert sum(counts) == 1
 

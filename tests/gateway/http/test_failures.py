@@ -169,6 +169,7 @@ NEVER = {
     "TooManyDocuments",
     "ClientError",
     "MalformedRecord",
+    "UnsupportedRecord",
     "PresenceTooLarge",
     "UnreadableRecord",
 }

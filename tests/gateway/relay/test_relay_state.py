@@ -40,13 +40,13 @@ class Doc:
 
 def begun(doc: Doc) -> RelayState:
     doc.update("start ")
-    course = RelayState()
-    course.found_owner(StatusEntry(Up("server", 0), 5, "server", 5))
-    course.syncing()
-    assert course.begin(doc.answer()) == []
-    assert course.live
-    assert not course.need_sync
-    return course
+    state = RelayState()
+    state.found_owner(StatusEntry(Up("server", 0), 5, "server", 5))
+    state.syncing()
+    assert state.begin(doc.answer()) == []
+    assert state.live
+    assert not state.need_sync
+    return state
 
 
 def passed(updates: Iterable[AcceptedUpdate]) -> list[RelayedUpdate]:
@@ -56,104 +56,104 @@ def passed(updates: Iterable[AcceptedUpdate]) -> list[RelayedUpdate]:
 def test_what_follows_is_passed_on() -> None:
     """As its bytes; and the vector goes with it."""
     doc = Doc()
-    course = begun(doc)
+    state = begun(doc)
     updates = [doc.update() for _ in range(5)]
-    assert [course.arrived(update) for update in updates] == passed(updates)
-    assert not course.need_sync
-    assert crdt.vector_items(course.vector) == crdt.vector_items(doc.answer().vector)
+    assert [state.arrived(update) for update in updates] == passed(updates)
+    assert not state.need_sync
+    assert crdt.vector_items(state.vector) == crdt.vector_items(doc.answer().vector)
 
 
 @pytest.mark.parametrize("case", ["gap", "omitted", "junk", "new lease"])
 def test_what_does_not_follow_asks_for_a_sync(case: str) -> None:
     """Its answer brings what was missed, and what comes meanwhile follows it."""
     doc = Doc()
-    course = begun(doc)
+    state = begun(doc)
     if case == "gap":
         doc.update()
     broken = doc.update(omitted=case == "omitted", lease=6 if case == "new lease" else 5)
     if case == "junk":
         broken = replace(broken, payload=b"junk")
     lease = max(5, broken.lease)
-    assert course.arrived(broken) is None
-    assert course.need_sync
-    since = course.vector
-    course.syncing()
+    assert state.arrived(broken) is None
+    assert state.need_sync
+    since = state.vector
+    state.syncing()
     answer = doc.answer(since, lease=lease)
     meanwhile = doc.update(lease=lease)
-    assert course.arrived(meanwhile) is None
+    assert state.arrived(meanwhile) is None
     whose = broken.log_id if case == "omitted" else ""  # it is that one alone
-    assert course.fill(answer) == [RelayedUpdate(answer.payload, whose), *passed([meanwhile])]
+    assert state.fill(answer) == [RelayedUpdate(answer.payload, whose), *passed([meanwhile])]
     later = doc.update(lease=lease)
-    assert course.arrived(later) == passed([later])[0]
+    assert state.arrived(later) == passed([later])[0]
 
 
 def test_what_a_sync_has_brought_is_not_a_gap() -> None:
     """An update that comes late is known by its content."""
     doc = Doc()
-    course = begun(doc)
+    state = begun(doc)
     doc.update()
     late = doc.update()
-    course.syncing()
-    assert course.arrived(late) is None
-    assert course.fill(doc.answer(course.vector)) is not None
-    assert course.arrived(late) is None
-    assert not course.need_sync
+    state.syncing()
+    assert state.arrived(late) is None
+    assert state.fill(doc.answer(state.vector)) is not None
+    assert state.arrived(late) is None
+    assert not state.need_sync
 
 
 def test_a_sync_that_brings_nothing_passes_nothing_on() -> None:
     """Members are not told what they have."""
     doc = Doc()
-    course = begun(doc)
-    course.syncing()
-    assert course.fill(doc.answer(course.vector)) == []
+    state = begun(doc)
+    state.syncing()
+    assert state.fill(doc.answer(state.vector)) == []
 
 
 def test_an_owner_that_lost_the_document_is_not_heard() -> None:
     """Its updates are dropped; only the new one's count."""
     doc = Doc()
-    course = begun(doc)
-    assert not course.heard_lease(4)
-    assert course.arrived(doc.update(lease=4)) is None
-    assert not course.need_sync
+    state = begun(doc)
+    assert not state.note_lease(4)
+    assert state.arrived(doc.update(lease=4)) is None
+    assert not state.need_sync
 
 
 @pytest.mark.parametrize("answer", ["another life", "a snapshot"])
 def test_what_only_a_join_can_mend(answer: str) -> None:
     """Neither can be imported by members as they are."""
     doc = Doc()
-    course = begun(doc)
+    state = begun(doc)
     doc.update()
-    course.syncing()
+    state.syncing()
     if answer == "another life":
-        assert course.fill(doc.answer(course.vector, generation=1)) is None
+        assert state.fill(doc.answer(state.vector, generation=1)) is None
     else:
-        assert course.fill(doc.answer()) is None
+        assert state.fill(doc.answer()) is None
 
 
 def test_too_much_during_a_sync_asks_for_another() -> None:
     """What is held has a bound."""
     doc = Doc()
-    course = begun(doc)
-    course.syncing()
-    answer = doc.answer(course.vector)
+    state = begun(doc)
+    state.syncing()
+    answer = doc.answer(state.vector)
     for _ in range(1100):
-        course.arrived(doc.update("x"))
-    course.fill(answer)
-    assert course.need_sync
+        state.arrived(doc.update("x"))
+    state.fill(answer)
+    assert state.need_sync
 
 
 def test_statuses() -> None:
     """UP of a new owner asks for a sync, DOWN for an owner; before a sync nothing is passed on."""
     doc = Doc()
-    course = begun(doc)
-    course.heard_status(StatusEntry(Up("server", 0), 7, "server", 5))
-    assert (course.need_owner, course.need_sync) == (False, False)
-    course.heard_status(StatusEntry(Down(0), 8, "server", 5))
-    assert (course.need_owner, course.need_sync) == (True, False)
-    course.heard_status(StatusEntry(Up("second", 0), 10, "second", 9))
-    assert (course.need_owner, course.need_sync) == (False, True)
-    course.stop()
-    assert course.arrived(doc.update(lease=9)) is None
+    state = begun(doc)
+    state.note_status(StatusEntry(Up("server", 0), 7, "server", 5))
+    assert (state.need_owner, state.need_sync) == (False, False)
+    state.note_status(StatusEntry(Down(0), 8, "server", 5))
+    assert (state.need_owner, state.need_sync) == (True, False)
+    state.note_status(StatusEntry(Up("second", 0), 10, "second", 9))
+    assert (state.need_owner, state.need_sync) == (False, True)
+    state.stop()
+    assert state.arrived(doc.update(lease=9)) is None
 
 
 def test_reach() -> None:

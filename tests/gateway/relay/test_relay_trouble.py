@@ -116,7 +116,7 @@ async def test_a_status_bucket_that_begins_lower_is_heard(world: MemoryNats) -> 
         await page.join()
         for _ in range(20):
             await first.renew()
-        await eventually(lambda: page.member._relay._keeper.revision == first.revision)
+        await eventually(lambda: page.member._relay._monitor.revision == first.revision)
         transport.cut()
         await first.vanish_with_statuses()
         async with FakeOwner(world, name="second") as second:

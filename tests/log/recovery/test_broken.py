@@ -440,6 +440,23 @@ def test_a_salvaged_header_belongs_to_its_log(count: int, damaged: int, sealed: 
     assert list(broken_files(storage.directory("m", create=False)))
 
 
+def test_a_log_keeps_its_id_when_the_header_of_its_only_segment_is_damaged_for_a_while() -> None:
+    """A restored header must fit the segments that were written meanwhile."""
+    storage = MemoryStorage()
+    with BlockingLog("log", storage=storage) as log:
+        log.append(1)
+    directory = storage.directory("log", create=False)
+    (entry,) = list_segments(directory)
+    for value in (2, 3):  # the same bit flips, and flips back
+        file = directory.open(entry.name)
+        first = file.pread(1, 0)
+        file.pwrite([bytes([first[0] ^ 1])], 0)
+        file.close()
+        with BlockingLog("log", storage=storage) as log:
+            log.append(value)
+    assert values(Reader(storage.directory("log", create=False))) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("where", ["body", "frame header", "trailer"])
 def test_salvage_reads_sealed_segments(where: str) -> None:
     """Damage in a sealed segment is found by salvage, and what is good is served without an error."""

@@ -9,7 +9,9 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.replies import Reply
 from lorogo_server.compaction import compaction
 from lorogo_server.document.ack_queue import AckQueue
-from lorogo_server.intake.intake import RefusedUpdate
+from lorogo_server.intake.decisions import (
+    RefusedUpdate,
+)
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import Disconnected
 from tests.server.slow_writes import before_a_trim, writing_slowly

@@ -14,7 +14,7 @@ import pytest
 
 from lorogo_log import FileStorage, Reader
 from lorogo_protocol.journal import pages, records
-from lorogo_protocol.journal.records import ANSWERS_KEY, AnswersRecord, ErasedRecord
+from lorogo_protocol.journal.records import ANSWERS_KEY, AnswersRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack, Nack
@@ -388,7 +388,7 @@ async def test_a_restore_neither_restores_nor_counts_them(world: World) -> None:
     report = await restored(world)
     assert report.complete
     assert [(one.document, one.updates, one.repeated) for one in report.outcomes] == [("doc", 3, 3)]
-    assert report.records == 6
+    assert report.records == 8  # of each journal: a term and three updates
 
 
 async def test_an_erasure_leaves_them(world: World) -> None:
@@ -467,9 +467,11 @@ async def test_pages_of_the_feed_have_none_and_wake_no_reader(world: World) -> N
             await world.write("a")
             await answers_recorded(server)
             first = await page()
-            assert [entry.document for entry in first.entries] == ["doc"]
+            assert [(entry.document, type(entry.record)) for entry in first.entries] == [
+                ("doc", UpdateRecord),
+            ]
             assert first.end
-            assert first.next.split(":")[0] == "3"
+            assert first.next.split(":")[0] == "4"
             assert (await page(documents=[ANSWERS_KEY.decode()])).entries == ()
             waiting = asyncio.create_task(page(after=first.next, wait_seconds=10))
 
@@ -481,7 +483,7 @@ async def test_pages_of_the_feed_have_none_and_wake_no_reader(world: World) -> N
             await answers_recorded(server)
             nothing = await page(after=first.next)
             assert (nothing.entries, nothing.end) == ((), True)
-            assert nothing.next.split(":")[0] == "4"
+            assert nothing.next.split(":")[0] == "5"
             assert not waiting.done()
             await world.write("b")
             assert [entry.document for entry in (await waiting).entries] == ["doc"]

@@ -12,8 +12,13 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.position import Position
+from lorogo_server.intake.decisions import (
+    RefusedUpdate,
+)
 from lorogo_server.intake.history import DatedVersion, History, decode, encode
-from lorogo_server.intake.intake import Intake, RefusedUpdate
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.rpc import methods
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.headers import encode_headers

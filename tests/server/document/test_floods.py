@@ -17,8 +17,14 @@ from lorogo_protocol.messages.chunks import ChunkAssembler, MemoryBudget
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import Ack
 from lorogo_protocol.position import Position
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Effect,
+)
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Accepted, Effect, Intake
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message, StoredMessage
 from lorogo_transport.rpc import calls

@@ -26,7 +26,12 @@ from lorogo_server.document.document_journal import DocumentJournal
 from lorogo_server.document.host import Host
 from lorogo_server.document.quarantine import DocumentQuarantine
 from lorogo_server.document.wal_bounds import covered_through, first_needed
-from lorogo_server.intake.intake import Intake, RefusedUpdate
+from lorogo_server.intake.decisions import (
+    RefusedUpdate,
+)
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.child_process import Fork
 from lorogo_server.snapshot_metadata import SnapshotMetadata

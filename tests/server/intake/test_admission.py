@@ -14,8 +14,14 @@ from lorogo_protocol.messages import chunks
 from lorogo_protocol.position import Position
 from lorogo_server import Server
 from lorogo_server.intake.admission import admit
+from lorogo_server.intake.decisions import (
+    Accepted,
+    Poisoned,
+)
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Accepted, Intake, Poisoned
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox.decode_sandbox import DecodeSandbox, skip_validation
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import StoredMessage

@@ -1,128 +1,112 @@
-"""What the journals hold, as a table: the order of reading is no matter, and what is kept comes back."""
+"""Contents of the journals as a table: documents, the progress of reading, and what is kept on disk."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol.journal.records import (
-    BaseRecord,
-    DeletedRecord,
-    DocumentRecord,
-    ErasedRecord,
-    RestoredRecord,
-    UpdateRecord,
-)
-from lorogo_protocol.loro.crdt import Replica
-from lorogo_server.recovery.journal_table import JournalledDocument, JournalTable, decode, includes
-from lorogo_server.recovery.reconcile_lives import behind, outlives
-from lorogo_server.snapshot_metadata import SnapshotMetadata
+from lorogo_protocol.journal.records import DocumentRecord
+from lorogo_server.recovery.journal_table import JournalledDocument, JournalTable, decode
+from tests.terms import HISTORIES, base, deletion, erasure, named, update
 
 MINUTE = 60 * 1_000_000_000
+JOURNALS = st.sampled_from(["one/00", "two/03"])
+NUMBERS = st.integers(0, 2**62)
 
 
-def update(peer: int, end: int, generation: int = 0) -> UpdateRecord:
-    return UpdateRecord(1, 1, "log", "1", 1, generation, ((peer, 0, end),), b"")
-
-
-def folded(*records: DocumentRecord, time_ns: int = 100) -> JournalledDocument:
+def filled(*records: DocumentRecord) -> JournalTable:
+    """A table of one document."""
     table = JournalTable()
     for number, record in enumerate(records):
-        table.fold("doc", record, time_ns, "journal/00", number)
-    return table.rows["doc"]
+        table.fold("doc", record, "journal/00", number)
+    return table
 
 
-GENERATIONS = st.integers(0, 2)
-RECORDS = st.one_of(
-    st.builds(update, st.integers(1, 3), st.integers(1, 9), GENERATIONS),
-    st.builds(DeletedRecord, st.just(7), GENERATIONS, st.just(50)),
-    st.builds(RestoredRecord, st.just(7), GENERATIONS.filter(bool)),
-    st.builds(
-        BaseRecord,
-        st.just(1),
-        st.just(0),
-        st.just(1),
-        GENERATIONS,
-        st.just("1"),
-        st.just(b"\x01\x05\x0a"),
-        st.just(b""),
-        st.just(b""),
-    ),
-)
+def folded(*records: DocumentRecord) -> JournalledDocument:
+    return filled(*records).rows["doc"]
 
 
-@given(st.lists(RECORDS, max_size=12), st.randoms(use_true_random=False))
-def test_the_order_of_records_is_no_matter(records: list[DocumentRecord], rng: random.Random) -> None:
-    """Journals are read one after another, each again from a little before its end: the row is the same."""
-    records = [update(1, 1), *records]
-    shuffled = [*records, *records[:3]]
-    rng.shuffle(shuffled)
-    one, other = folded(*records), folded(*shuffled)
-    assert (one.ends, one.generation, one.deleted_ns) == (other.ends, other.generation, other.deleted_ns)
+# --- documents ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("records", "generation", "deleted"),
-    [
-        ([update(1, 5)], 0, False),
-        ([update(1, 5), DeletedRecord(7, 0, 50)], 0, True),
-        ([DeletedRecord(7, 0, 50), update(1, 5)], 0, True),
-        ([DeletedRecord(7, 0, 50), RestoredRecord(8, 1)], 1, False),
-        ([RestoredRecord(8, 1), DeletedRecord(7, 0, 50)], 1, False),
-        ([DeletedRecord(7, 0, 50), update(1, 5, generation=1)], 1, False),
-        ([DeletedRecord(7, 0, 50), RestoredRecord(8, 1), DeletedRecord(9, 1, 60)], 1, True),
-    ],
-)
-def test_the_newest_generation_decides_whether_it_lives(
-    records: list[DocumentRecord], generation: int, deleted: bool
+@given(HISTORIES, st.randoms(use_true_random=False))
+def test_neither_order_nor_repetition_of_records_matters(
+    history: list[DocumentRecord], rng: random.Random
 ) -> None:
-    """Deleted in its newest generation means deleted, whatever else is in the journals."""
-    row = folded(*records)
-    assert (row.generation, row.deleted_ns > 0) == (generation, deleted)
+    """Journals are read one after another, and each again from a little before its end."""
+    history = [update("a", 1, 1), *history]
+    again = [*history, *history[:3]]
+    rng.shuffle(again)
+    one, other = folded(*history), folded(*again)
+    assert (one.incarnation, one.ends, one.base[2]) == (other.incarnation, other.ends, other.base[2])
 
 
-def test_what_was_erased_is_forgotten() -> None:
-    """Nothing that is older than the erasure is missed any more, in whichever journal it stands."""
-    row = folded(update(1, 5), ErasedRecord(200), update(2, 5), time_ns=150)
-    assert row.ends == {}
-    assert row.deleted_ns == 200
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_an_erasure_knows_its_lease_and_generation(turned: bool) -> None:
-    """A snapshot of before it is told from one that was made since, whatever else the journals have lost."""
-    records: list[DocumentRecord] = [
-        DeletedRecord(7, 1, 50),
-        ErasedRecord(200, 9, 1),
-        ErasedRecord(200, 12, 1),
-    ]
-    row = folded(*(reversed(records) if turned else records))
-    assert (row.generation, row.deleted_ns, row.deleted_lease, row.erased_ns) == (1, 50, 12, 200)
-
-
-def test_a_new_record_makes_a_document_be_compared_again() -> None:
-    """And one that says nothing new does not."""
+def test_a_record_with_a_new_fact_makes_a_document_be_compared_again() -> None:
+    """A record without a new fact does not."""
     table = JournalTable()
-    table.fold("doc", update(1, 5), 100, "journal/00", 1)
+    table.fold("doc", update("a", 1, 5), "journal/00", 1)
     row = table.rows["doc"]
+    row.incarnation  # noqa: B018  # folds, as the comparison does
     row.complete = (3, 4)
-    table.fold("doc", update(1, 4), 100, "journal/00", 2)
+    table.fold("doc", update("a", 1, 4), "journal/00", 2)
     assert row.complete == (3, 4)
-    table.fold("doc", update(1, 6), 100, "journal/00", 3)
+    table.fold("doc", update("a", 1, 6), "journal/00", 3)
     assert row.complete == (-1, -1)
 
 
-def test_a_version_has_no_holes() -> None:
-    """What reaches as far holds everything before."""
-    assert includes({1: 5, 2: 3}, {1: 5})
-    assert includes({}, {})
-    assert not includes({1: 5}, {1: 6})
-    assert not includes({1: 5}, {2: 1})
+def test_a_changed_stream_makes_every_document_be_compared_again() -> None:
+    """The document was complete in the stream before."""
+    table = filled(update("a", 1, 5))
+    table.rows["doc"].complete = (3, 4)
+    table.forget_complete()
+    assert table.rows["doc"].complete == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("records", "sequence"),
+    [
+        ([base("a", {1: 5}, content=b"x")], 0),
+        ([base("a", {1: 5}, content=b"x"), base("a", {1: 9}, content=b"x")], 1),
+        ([base("a", {1: 9}, content=b"x"), base("b", {1: 5, 2: 5}, content=b"x")], 1),
+        ([base("a", {1: 9}, content=b"x"), base("b", {2: 5}, content=b"x"), deletion("x", "a")], 1),
+        ([base("a", {1: 5}, content=b"x"), base("a", {1: 9})], 0),
+    ],
+)
+def test_the_base_is_the_largest_one_of_the_content(records: list[DocumentRecord], sequence: int) -> None:
+    """Bases of ended terms, and those without bytes, do not count."""
+    assert folded(*records).base[:2] == ("journal/00", sequence)
+
+
+def test_an_erased_document_has_no_base_and_no_operations() -> None:
+    """In any order of the journals."""
+    records: list[DocumentRecord] = [base("a", {1: 5}, content=b"x"), erasure("x", "a")]
+    for some in (records, records[::-1]):
+        row = folded(*some)
+        assert (row.incarnation.deleted, row.base, row.ends) == (True, ("", 0, 0), {})
+
+
+def test_the_highest_lease_is_kept() -> None:
+    """Of records of every kind."""
+    kinds: list[DocumentRecord] = [
+        update("a", 1, 5),
+        named("a"),
+        base("a", {}),
+        deletion("x", "a"),
+        erasure("y", "a"),
+    ]
+    for record in kinds:
+        assert record.lease == 1
+        assert decode(filled(record).encode()).highest == 1
+    assert filled(deletion("x", "a"), replace(named("a"), lease=7), update("a", 1, 5)).highest == 7
+
+
+# --- progress -------------------------------------------------------------------------------------
 
 
 def test_reading_begins_where_it_was_ten_minutes_ago() -> None:
-    """The end of a journal that another process writes may be torn off, and its sequences used again."""
+    """A crash may cut the end of a journal that another process writes, and its sequences are used again."""
     table = JournalTable()
     assert table.begin("journal/00", b"log") == 0
     table.ended("journal/00", 100, 20 * MINUTE, 10 * MINUTE)
@@ -134,38 +118,29 @@ def test_reading_begins_where_it_was_ten_minutes_ago() -> None:
     assert table.begin("journal/00", b"another log") == 0
 
 
-def filled() -> JournalTable:
+def test_a_journal_that_was_absent_is_read_from_its_beginning() -> None:
+    """It may have been replaced in the meantime."""
     table = JournalTable()
-    table.fold("doc", update(2**63, 5), 100, "journal/00", 1)
-    table.fold("gone", DeletedRecord(7, 0, 50), 100, "journal/00", 2)
-    table.begin("journal/00", b"log")
-    table.ended("journal/00", 3, 20 * MINUTE, 10 * MINUTE)
-    table.reject("doc", "log", "1")
-    table.met("broker")
-    table.epoch, table.snapshots = 4, (5, 6)
-    return table
+    for journal in ("journal/00", "journal/01"):
+        table.begin(journal, b"log")
+        table.ended(journal, 100, 20 * MINUTE, 10 * MINUTE)
+        table.ended(journal, 200, 40 * MINUTE, 10 * MINUTE)
+    table.forget_readings(["journal/00"])
+    assert [table.begin(journal, b"log") for journal in ("journal/00", "journal/01")] == [100, 0]
 
 
-def test_a_table_comes_back_as_it_was() -> None:
-    """Written and read again, nothing is forgotten."""
-    table, again = filled(), decode(filled().encode())
-    assert again.rows == table.rows
-    assert again.readings == table.readings
-    assert again.rejected == table.rejected
-    assert (again.epoch, again.snapshots, again.brokers) == (4, (5, 6), ["broker"])
+def test_a_run_of_a_nats_server_is_met_once() -> None:
+    """The last sixteen are known."""
+    table = JournalTable()
+    assert not table.met("broker")
+    assert table.met("broker")
+    for number in range(16):
+        table.met(str(number))
+    assert not table.met("broker")
 
 
-@pytest.mark.parametrize("place", range(0, 100, 7))
-def test_a_damaged_table_is_an_empty_one(place: int) -> None:
-    """Then everything is read and compared from the beginning: it was only a hint."""
-    data = bytearray(filled().encode())
-    data[place % len(data)] ^= 1
-    assert decode(bytes(data)).rows == {}
-    assert decode(bytes(data[:place])).rows == {}
-
-
-def test_what_was_told_is_not_told_again() -> None:
-    """An update that can never come back is noted once; the oldest notes make room."""
+def test_a_rejected_update_is_noted_once() -> None:
+    """The oldest notes make room for new ones."""
     table = JournalTable()
     assert table.reject("doc", "a", "1")
     assert not table.reject("doc", "a", "1")
@@ -174,132 +149,61 @@ def test_what_was_told_is_not_told_again() -> None:
     assert table.reject("doc", "a", "1")
 
 
-def test_a_document_that_lives_again_has_only_what_it_holds_since() -> None:
-    """Its tombstone was lost, and an owner after the deletion accepted something."""
-    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
-    row = folded(update(1, 5), DeletedRecord(7, 0, 50), since)
-    assert (row.ends, row.deleted_ns, row.floor) == ({2: 4}, 0, 7)
-    row = folded(update(1, 5), DeletedRecord(7, 0, 50), since, update(1, 5), DeletedRecord(7, 0, 50))
-    assert (row.ends, row.deleted_ns, row.floor) == ({2: 4}, 0, 7)  # the past, read again
-    assert folded(update(1, 5), DeletedRecord(7, 0, 50), since, DeletedRecord(9, 0, 60)).deleted_ns == 60
-
-
-def test_a_deletion_that_is_told_of_late_ends_no_later_life() -> None:
-    """Edits of a later owner came first: the document is read again, from that deletion on."""
-    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
-    row = folded(update(1, 5), since, DeletedRecord(7, 0, 50))
-    assert (row.deleted_ns, row.floor, row.outlived) == (0, 7, True)
-    row = folded(update(1, 5), since, DeletedRecord(8, 0, 50))  # the owner who accepted it deleted it
-    assert (row.deleted_ns, row.outlived) == (50, False)
-    row = folded(update(1, 5), since, DeletedRecord(7, 0, 100))  # its lease was lower, it came later
-    assert (row.deleted_ns, row.outlived) == (100, False)
-    row = folded(update(1, 5), since, DeletedRecord(7, 1, 50))  # a life after a loss is of generation 0
-    assert (row.deleted_ns, row.generation, row.outlived) == (0, 1, True)
-    row = folded(update(1, 5, generation=1), since, DeletedRecord(9, 0, 150))  # the same, deleted
-    assert (row.deleted_ns, row.generation, row.outlived) == (150, 1, False)
-    assert folded(DeletedRecord(9, 0, 150), since, update(1, 5, generation=1)).deleted_ns == 150
-
-
-def test_a_restore_counts_though_a_life_before_had_as_high_a_generation() -> None:
-    """What it undoes is a deletion of before; one that is later by lease and time stands."""
-    before: list[DocumentRecord] = [update(1, 5, generation=3), DeletedRecord(7, 0, 150)]
-    table = JournalTable()
-    for record in before:
-        table.fold("doc", record, 100, "journal/00", 1)
-    row = table.rows["doc"]
-    assert (row.deleted_ns, row.generation) == (150, 3)
-    table.fold("doc", RestoredRecord(6, 1), 160, "journal/00", 2)
-    table.fold("doc", RestoredRecord(7, 1), 140, "journal/00", 3)
-    assert row.deleted_ns == 150
-    table.fold("doc", RestoredRecord(7, 1), 160, "journal/00", 4)
-    assert (row.deleted_ns, row.ends) == (0, {1: 5})
-    table.fold("doc", DeletedRecord(7, 0, 150), 165, "journal/00", 5)  # read again
-    assert row.deleted_ns == 0
-
-
-def test_what_a_new_life_builds_on_is_not_forsaken() -> None:
-    """Changes of the former life within its reach came with it; others stay gone."""
-    row = JournalledDocument({1: 5, 2: 4}, floor=7, floor_ns=50)
-    later = UpdateRecord(1, 1, "log", "1", 8, 0, ((3, 0, 1),), b"")
-    assert not row.forsakes(update(1, 5), 100)
-    assert row.forsakes(update(1, 6), 100)
-    assert row.forsakes(update(3, 1), 100)
-    assert not row.forsakes(later, 100)
-    assert row.forsakes(later, 50)  # its lease is of a bucket that was ahead
-    assert not row.forsakes(DeletedRecord(7, 0, 50), 100)
-
-
-GENERATION = st.integers(0, 2)
-LEASE = st.integers(0, 9)
+# --- on disk --------------------------------------------------------------------------------------
 
 
 @given(
-    st.builds(
-        JournalledDocument,
-        generation=GENERATION,
-        deleted_ns=st.sampled_from([0, 50]),
-        erased_ns=st.sampled_from([0, 0, 50]),
-        edited=LEASE,
-        edited_ns=st.sampled_from([40, 50, 60]),
-    ),
-    st.builds(
-        SnapshotMetadata,
-        generation=GENERATION,
-        deleted_ns=st.sampled_from([0, 50]),
-        deleted_by=LEASE,
-        erased_ns=st.sampled_from([0, 0, 50]),
-    ),
+    documents=st.dictionaries(st.text("abc", min_size=1), HISTORIES, max_size=3),
+    journals=st.lists(st.tuples(JOURNALS, st.binary(), NUMBERS, NUMBERS), max_size=3),
+    rejected=st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=3),
+    brokers=st.lists(st.text(), max_size=3, unique=True),
+    numbers=st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS),
+    complete=st.tuples(NUMBERS, NUMBERS, NUMBERS),
 )
-def test_who_outlives_whom(row: JournalledDocument, facts: SnapshotMetadata) -> None:
-    """Nothing erased or deleted outlives anything; lease and time decide, where it is told by whom."""
-    late = row.generation > facts.generation
-    later = row.edited > facts.deleted_by and row.edited_ns > facts.deleted_ns if facts.deleted_by else late
-    lives = not row.deleted_ns and not row.erased_ns
-    assert outlives(row, facts) == (facts.deleted and not facts.erased_ns and lives and later)
-    assert behind(row, facts) == (not facts.deleted and not row.deleted_ns and late)
-    assert not (outlives(row, facts) and behind(row, facts))
-
-
-def test_an_erased_document_does_not_live_again() -> None:
-    """Whatever a journal says: nothing of it may come back."""
-    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
-    row = folded(update(1, 5), ErasedRecord(50, 7), since)
-    assert row.deleted_ns == 50
-
-
-def test_the_floor_of_a_new_life_is_kept() -> None:
-    """After a restart the past is still the past."""
+def test_a_table_is_decoded_as_it_was_encoded(
+    documents: dict[str, list[DocumentRecord]],
+    journals: list[tuple[str, bytes, int, int]],
+    rejected: list[tuple[str, str, str]],
+    brokers: list[str],
+    numbers: tuple[int, int, int, int],
+    complete: tuple[int, int, int],
+) -> None:
+    """Every field of terms, bases, readings and notes; a decoded document is not compared again."""
     table = JournalTable()
-    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
-    records: list[DocumentRecord] = [update(1, 5), DeletedRecord(7, 0, 50), since]
-    for number, record in enumerate(records):
-        table.fold("doc", record, 100, "journal/00", number)
-    assert decode(table.encode()).rows["doc"] == table.rows["doc"]
+    for name, history in documents.items():
+        for number, record in enumerate(history):
+            table.fold(name, record, "journal/00", number)
+        if history:
+            row = table.rows[name]
+            row.complete, row.complete_ns = complete[:2], complete[2]
+    for journal, log_id, at, now_ns in journals:
+        table.begin(journal, log_id)
+        table.ended(journal, at, now_ns, MINUTE)
+    for key in rejected:
+        table.reject(*key)
+    for broker in brokers:
+        table.met(broker)
+    table.epoch, table.highest = numbers[:2]
+    table.snapshots = numbers[2:]
+    again = decode(table.encode())
+    for name, row in table.rows.items():
+        back = again.rows[name]
+        assert not back.terms.changed
+        assert back.incarnation == row.incarnation
+        for field in ("parents", "founded", "operations", "tombstones", "vectors", "undone", "generation"):
+            assert getattr(back.terms, field) == getattr(row.terms, field)
+        assert (back.bases, back.complete, back.complete_ns) == (row.bases, row.complete, row.complete_ns)
+    assert again.rows.keys() == table.rows.keys()
+    assert (again.readings, again.rejected, again.brokers) == (table.readings, table.rejected, table.brokers)
+    assert (again.epoch, again.highest, again.snapshots) == (table.epoch, table.highest, table.snapshots)
 
 
-@pytest.mark.parametrize("base_ns", [500, 5_000])
-@pytest.mark.parametrize("erased_first", [True, False])
-def test_a_base_of_an_older_lease_is_erased_too(base_ns: int, erased_first: bool) -> None:
-    """Whatever its date: that is of the clock of whoever loaded it."""
-    base = BaseRecord(1, 1, 10, 0, "1", b"\x01\x05\n", b"", b"content")
-    erased = ErasedRecord(1_000, 20, 0)
-    table = JournalTable()
-    for record in (erased, base) if erased_first else (base, erased):
-        table.fold("doc", record, base_ns, "journal/00", 1)
-    row = table.rows["doc"]
-    assert (row.deleted_ns, row.base[0], row.ends) == (1_000, "", {})
-
-
-def test_the_highest_lease_is_kept() -> None:
-    """Of records of every kind, also of what is no part of a row."""
-    table = JournalTable()
-    records: list[DocumentRecord] = [
-        UpdateRecord(1, 1, "log", "1", 1, 0, ((1, 0, 1),), b""),
-        RestoredRecord(2, 1),
-        DeletedRecord(3, 1, 50),
-        BaseRecord(1, 1, 4, 1, "1", Replica().version().vector, b"", b""),
-        ErasedRecord(60, 5, 1),
-    ]
-    for lease, record in enumerate(records, 1):
-        table.fold("doc", record, 100, "journal/00", lease)
-        assert decode(table.encode()).highest == lease
+@pytest.mark.parametrize("place", range(0, 100, 7))
+def test_a_damaged_table_is_decoded_as_an_empty_one(place: int) -> None:
+    """The journals are read from their beginning then."""
+    whole = filled(update("a", 2**63, 5), named("a"), deletion("x", "a", ended={1: 5}))
+    whole.reject("doc", "log", "1")
+    data = bytearray(whole.encode())
+    data[place % len(data)] ^= 1
+    assert decode(bytes(data)).rows == {}
+    assert decode(bytes(data[:place])).rows == {}

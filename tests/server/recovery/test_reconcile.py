@@ -34,8 +34,8 @@ from lorogo_server.document.loading import DocumentLoadFailed
 from lorogo_server.journal import journal_scan
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.journal.journal_scan import ScannedRecord
-from lorogo_server.recovery import reconcile, reconcile_repair
-from lorogo_server.recovery.document_comparison import DocumentComparison, Verdict
+from lorogo_server.recovery import base_merge, reconcile
+from lorogo_server.recovery.document_comparison import Completeness, DocumentComparison
 from lorogo_server.recovery.incarnation_store import IncarnationStore
 from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile import Reconciler
@@ -358,7 +358,7 @@ async def test_a_base_above_the_wires_limit(
 ) -> None:
     """It is stored in place of a snapshot without content, and its owner takes it in one of its passes."""
     await long_base(world, QUICK)
-    monkeypatch.setattr(reconcile_repair, "UPDATE_BYTES_MAX", 5_000)
+    monkeypatch.setattr(base_merge, "UPDATE_BYTES_MAX", 5_000)
     line = world.nats.connect("elsewhere")
     async with Server(line, QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0") as elsewhere:
         await world.probe.start("doc")
@@ -632,7 +632,7 @@ async def test_what_could_not_be_tried_is_still_missed(
     second = await world.server(settings=replace(QUICK, documents_max=1))
     with monkeypatch.context() as patch:
         if trouble == "document":
-            fail_second_mend(patch)
+            fail_second_repair(patch)
         else:
             fail_second_window(patch)
         await reconciled(second)
@@ -849,8 +849,8 @@ async def test_an_owner_that_was_busy_is_asked_again(world: World, monkeypatch: 
     host = server.hosts["doc"]
     world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
 
-    async def lagging(*_: object) -> Verdict:
-        return Verdict.COMPLETE
+    async def lagging(*_: object) -> Completeness:
+        return Completeness.COMPLETE
 
     async with host.compacting:
         with monkeypatch.context() as patch:
@@ -907,17 +907,17 @@ async def served_at_once(_: DocumentRecovery, _document_id: str, _journal_of: st
     return ()
 
 
-def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
-    real, calls = Repair.mend, itertools.count()
+def fail_second_repair(patch: pytest.MonkeyPatch) -> None:
+    real, calls = Repair.repair, itertools.count()
 
-    async def mend(
+    async def repair(
         self: Repair, document_id: str, entries: Sequence[ScannedRecord], row: JournalledDocument
     ) -> RepairOutcome:
         if next(calls):
             raise DocumentLoadFailed("others keep storing snapshots of it")
         return await real(self, document_id, entries, row)
 
-    patch.setattr(Repair, "mend", mend)
+    patch.setattr(Repair, "repair", repair)
 
 
 def fail_second_window(patch: pytest.MonkeyPatch) -> None:
@@ -1560,8 +1560,8 @@ async def test_what_waits_for_another_journal_is_not_forgotten_over_a_forged_upd
         )
         for n, data in enumerate((waiting, forged), start=1)
     ]
-    mended = await server.reconciler._repair.mend("doc", entries, JournalledDocument())
-    assert (mended.published, mended.rejected, mended.waiting) == (0, 1, 1)
+    outcome = await server.reconciler._repair.repair("doc", entries, JournalledDocument())
+    assert (outcome.published, outcome.rejected, outcome.waiting) == (0, 1, 1)
 
 
 async def test_what_was_moved_out_on_a_suspicion_is_tried_once_more(world: World) -> None:
@@ -1576,11 +1576,11 @@ async def test_what_was_moved_out_on_a_suspicion_is_tried_once_more(world: World
     assert figures(first, "republished", "reconcile_skipped") == (1, 0)
     await world.is_whole()
     assert first.reconciler is not None
-    doubts = first.reconciler._repair._doubts
+    retries = first.reconciler._repair._retries
     record = UpdateRecord(1, 1, part.log_id, digest(update), 1, 0, (), update)
-    assert not doubts("doc", record, SUSPECTED)  # else an owner that refuses it and we would go on for ever
-    assert not doubts("other", record, FORGED)
-    assert doubts("other", record, SUSPECTED)
+    assert not retries("doc", record, SUSPECTED)  # else an owner that refuses it and we would go on for ever
+    assert not retries("other", record, FORGED)
+    assert retries("other", record, SUSPECTED)
 
 
 async def test_a_suspicion_keeps_nothing_of_a_journal_out(world: World) -> None:

@@ -14,8 +14,13 @@ from lorogo_protocol.messages import chunks
 from lorogo_protocol.position import Position
 from lorogo_server import ServerSettings
 from lorogo_server.intake.admission import admit
+from lorogo_server.intake.decisions import (
+    Accepted,
+)
 from lorogo_server.intake.history import History
-from lorogo_server.intake.intake import Accepted, Intake
+from lorogo_server.intake.intake import (
+    Intake,
+)
 from lorogo_server.sandbox import decode_sandbox
 from lorogo_server.sandbox.decode_sandbox import (
     DecodeSandbox,
