@@ -99,7 +99,7 @@ def _bury(
         stored,
         generation=max(terms.generation, stored.generation),
         tombstone=desired.tombstone,
-        ended=ended,
+        ended=lineage(*stored.founded, *ended),  # other journals may lack their descendants
         ended_ns=stone.deleted_ns,
         vector=_vector(desired),
         deleted_ns=stone.deleted_ns,
