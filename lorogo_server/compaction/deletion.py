@@ -182,7 +182,7 @@ async def restore(host: Host) -> int:
                 raise LeaseLost("the lease expired before the purge")
             before = loaded.follower.position.sequence + 1
             await context.wal.purge(subjects.wal(host.document_id), before=before)
-        facts = loaded.facts.restored(new_term(context), host.lease.token, loaded.follower.position)
+        facts = loaded.facts.restored(new_term(context.new_id), host.lease.token, loaded.follower.position)
         with _stored_or_reloaded(host, "restore"):
             await context.snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         loaded.facts = facts  # restored, also if NATS loses that before the reload

@@ -4,7 +4,7 @@ Load: base and replayed updates are durable before UP. Update: applied, journall
 journalled before the reply.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from lorogo_protocol.journal.incarnation import lineage
@@ -34,9 +34,9 @@ from lorogo_server.snapshot_metadata import SnapshotMetadata
 _TERM_CHARS = 12  # of the alphabet of nanoid: 72 bits
 
 
-def new_term(context: ServerContext) -> str:
+def new_term(new_id: Callable[[], str]) -> str:
     """Return a new id of a term."""
-    return context.new_id()[:_TERM_CHARS]
+    return new_id()[:_TERM_CHARS]
 
 
 class DocumentJournal:
@@ -47,7 +47,7 @@ class DocumentJournal:
         self._journal = context.journal
         self._clock = context.clock
         self._lease = lease
-        self.term = new_term(context)  # of this owner: what it journals is named by it
+        self.term = new_term(context.new_id)  # of this owner: what it journals is named by it
         self._facts = SnapshotMetadata()  # of the last load
         self._named = False  # the term has a record
         self._base = ""  # digest of a snapshot whose content the journal has

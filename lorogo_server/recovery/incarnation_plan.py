@@ -108,7 +108,7 @@ def _bury(
         # Nothing is stored: the next owners continue what the deletion ended.
         ancestors=stored.ancestors if stored.term else lineage(*ended),
         tombstone=desired.tombstone,
-        ended=ended,
+        ended=lineage(*stored.founded, *ended),  # other journals may lack their descendants
         ended_ns=stone.deleted_ns,
         vector=_vector(desired),
         deleted_ns=stone.deleted_ns,

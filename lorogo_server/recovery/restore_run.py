@@ -26,6 +26,7 @@ from lorogo_protocol.loro.crdt import Replica
 from lorogo_protocol.messages import subjects
 from lorogo_protocol.position import Position
 from lorogo_server import streams
+from lorogo_server.document.document_journal import new_term
 from lorogo_server.document.loading import LoadRequest, load
 from lorogo_server.journal.record_sorter import DocumentRecords, SortFiles
 from lorogo_server.ownership.epoch import EpochTracker, EpochWitness
@@ -301,6 +302,7 @@ class _Storing:
         self._transport = transport
         self._settings = settings
         self._clock = clock
+        self._new_id = new_id
         self._epochs = EpochTracker(transport)
         self._wal = transport.stream(subjects.WAL_STREAM)
         self._snapshots = SnapshotStore(
@@ -355,9 +357,15 @@ class _Storing:
         outcome, found, rebuilt = document.outcome, document.found, document.rebuilt
         target = outcome.stored_as
         facts, stone = SnapshotMetadata(), found.tombstone
+        chosen = bool(wanted.to) or (wanted.at_ns is not None and stone is None)
         if not wanted.to:
             terms = found.terms
-            facts = replace(facts, generation=terms.generation, undone=lineage(*sorted(terms.undone)))
+            facts = replace(
+                facts,
+                generation=terms.generation,
+                founded=lineage(*sorted(terms.founded & terms.incarnation().living)),
+                undone=lineage(*sorted(terms.undone)),
+            )
             if stone is not None:
                 facts = replace(
                     facts,
@@ -368,6 +376,9 @@ class _Storing:
                     deleted_ns=found.erased_ns or stone.deleted_ns,
                     erased_ns=found.erased_ns,
                 )
+        if chosen:  # an absent server may know a deletion of the same content, which must not end it
+            term = new_term(self._new_id)
+            facts = replace(facts.founded_by(term), term=term)
         try:
             if await self._there(target):
                 outcome.state = THERE

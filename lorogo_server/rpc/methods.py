@@ -259,7 +259,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     # A journal may have a tombstone of this id that NATS lost: the new term is not ended by it.
-    term = new_term(context)
+    term = new_term(context.new_id)
     facts = SnapshotMetadata(frontiers=frontiers, lease=host.lease.token, term=term, founded=(term,))
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)

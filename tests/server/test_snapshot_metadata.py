@@ -11,7 +11,7 @@ from lorogo_protocol.journal.incarnation import ANCESTORS_MAX, DocumentTerms
 from lorogo_protocol.journal.records import TermKind
 from lorogo_protocol.loro import crdt
 from lorogo_protocol.position import NOWHERE, Position
-from lorogo_server.recovery.incarnation_plan import plan
+from lorogo_server.recovery.incarnation_plan import Bury, plan
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.terms import ENDS, base, deletion, folded, named
 
@@ -146,7 +146,7 @@ def test_another_snapshot_adds_its_deletions() -> None:
 def test_facts_of_metadata_join_those_of_the_journals() -> None:
     """A tombstone in NATS ends terms like one in a journal; the vector tells which operations ended."""
     terms = DocumentTerms()
-    replace(FULL, erased_ns=0, founded=()).add_to(terms)
+    replace(FULL, erased_ns=0, ended=("founder", "ended")).add_to(terms)
     found = terms.incarnation()
     assert (found.tombstone, found.deleted, terms.generation) == ("tombstone", True, 3)
     assert found.has_gone({1: 5})
@@ -204,3 +204,15 @@ def test_founded_terms_of_journals_are_stored_beside_the_living_document() -> No
     step = plan(terms, stored, 10, {})
     assert step is not None
     assert step.facts == FORKED
+
+
+def test_a_tombstone_that_is_stored_again_ends_the_founded_terms() -> None:
+    """A journal knows them as ancestors of what the deletion ended; the next server does not."""
+    stored = acquired(FORKED, ANCESTORS_MAX + 1)
+    terms = folded([named("last", "begun"), deletion("lost", "last", stored.term, ended={1: 5})])
+    stored.add_to(terms)
+    step = plan(terms, stored, 10, {})
+    assert isinstance(step, Bury)
+    elsewhere = folded([named("begun", kind=TermKind.CREATED), base("begun", {1: 5}, content=b"x")])
+    step.facts.add_to(elsewhere)
+    assert plan(elsewhere, step.facts, 10, {}) is None

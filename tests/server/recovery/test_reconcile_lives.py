@@ -18,6 +18,7 @@ from lorogo_server.journal.journal_scan import JournalFolder
 from lorogo_server.recovery.document_comparison import StoredDocumentState
 from lorogo_server.recovery.journal_reader import JournalReader
 from lorogo_server.recovery.reconcile import Reconciler
+from lorogo_server.recovery.restore_run import RestoreRequest
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.recovery.test_restore_sources import restored
@@ -548,3 +549,34 @@ async def test_an_import_lives_beside_an_old_deletion_of_the_same_content(world:
     two = await reconciled(await machine(world, "two"))
     assert not (await facts(two)).deleted
     await world.is_whole()
+
+
+async def test_a_restored_import_lives_beside_an_old_deletion_of_the_same_content(world: World) -> None:
+    """`lorogo restore` keeps its term: the journals that it read may be gone when the server returns."""
+    await deleted_at_one(world)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.call("import", "doc", payload=world.writer.doc.export(ExportMode.Snapshot()))
+    await two.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    folder = world.data.parent
+    await restored(folder, world.nats, folder / "two")
+    assert not (await facts(await machine(world, "one"))).deleted
+    await world.is_whole()
+
+
+async def test_a_document_restored_under_another_id_lives_beside_an_old_deletion_there(world: World) -> None:
+    """It was restored under that id and deleted before, NATS lost all, and only an absent server knows."""
+    await visit(world, "two", "write")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    folder = world.data.parent
+    copy = RestoreRequest(document="doc", to="copy")
+    await restored(folder, world.nats, folder / "two", wanted=copy)
+    one = await machine(world, "one")
+    await world.probe.start("copy")
+    await world.probe.call("delete", "copy")
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await restored(folder, world.nats, folder / "two", wanted=copy)
+    await machine(world, "one")
+    await world.is_whole("copy")
