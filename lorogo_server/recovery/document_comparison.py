@@ -16,7 +16,7 @@ from lorogo_protocol.messages import subjects
 from lorogo_protocol.status import Up
 from lorogo_server.context import ServerContext
 from lorogo_server.document.host import Host
-from lorogo_server.recovery.incarnation_plan import Bury, plan
+from lorogo_server.recovery.incarnation_plan import Bury, Revive, plan
 from lorogo_server.recovery.incarnation_store import IncarnationStore
 from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_repair import ReconcileFindings, Repair
@@ -168,7 +168,8 @@ class DocumentComparison:
                 await self._bury(name, row, there)
                 return None
             if step is not None:
-                self.revived.add(name)
+                if isinstance(step, Revive):
+                    self.revived.add(name)
                 self.postpone(name)
                 head = await self._incarnations.execute(name, row, _no_owner)
                 there = there if head is None else StoredDocumentState.of(head, there.messages)
