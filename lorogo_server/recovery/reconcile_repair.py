@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lorogo_protocol.errors import CrdtError, MalformedMessage
+from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.journal.incarnation import Ends, includes
 from lorogo_protocol.journal.records import BaseRecord, DocumentRecord, UpdateRecord
 from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
@@ -18,7 +18,6 @@ from lorogo_protocol.loro import causal_order, crdt
 from lorogo_protocol.loro.crdt import UnclearPanic
 from lorogo_protocol.messages import chunks, subjects
 from lorogo_protocol.messages import headers as h
-from lorogo_protocol.messages.digest import digest
 from lorogo_protocol.messages.reasons import Reason
 from lorogo_protocol.messages.replies import sentence
 from lorogo_protocol.position import NOWHERE, Position
@@ -37,6 +36,7 @@ from lorogo_server.recovery.base_merge import as_update, fits, merge
 from lorogo_server.recovery.incarnation_plan import amend
 from lorogo_server.recovery.journal_table import JournalledDocument
 from lorogo_server.recovery.reconcile_publish import Publisher
+from lorogo_server.recovery.rejected_updates import rejected_updates
 from lorogo_server.sandbox.decode_sandbox import SUSPECTED, ValidateUpdate, validate_ahead
 from lorogo_server.snapshot_metadata import SnapshotMetadata
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
@@ -50,7 +50,6 @@ _LOAD_TRIES = 5
 _AGAIN_SECONDS = 0.05
 _SLICE_SECONDS = 0.01  # of work on records, before the loop runs other tasks
 _ALL = 1 << 62  # of sequences and times: a load for comparing collects no updates for the journal
-_FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
 
@@ -261,41 +260,10 @@ class Repair:
         if not lazy:
             loaded.intake.replica.settled()
             loaded.intake.replica.lazy = False
-        refused = await self._refused(document_id)
+        refused = await rejected_updates(self._rejected, document_id)
         publisher.begin(loaded.intake.replica, refused.keys())
         sequence, stored = loaded.follower.position.sequence, loaded.intake.early
         return _Scratch(document_id, loaded, sequence, refused, publisher, stored)
-
-    async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
-        """Return the updates that were moved out of the WAL because they can never be accepted.
-
-        A forged update may be found only after it was journalled, and must not come back. A client can send
-        a message with the log id of another's update: the digest of the bytes identifies the update.
-        """
-        refused: dict[tuple[str, str], str] = {}
-        assembler = chunks.ChunkAssembler()
-        previous: StoredMessage | None = None  # has the headers, the next message the bytes
-        async for stored in self._rejected.read(subjects.rejected(document_id)):
-            headers = stored.headers
-            if h.LOG_ID not in headers and previous is not None:
-                headers = previous.headers
-            previous = stored if h.LOG_ID in stored.headers and not stored.data else None
-            if headers.get(h.REASON) not in _FOR_EVER:
-                continue
-            try:
-                chunk = chunks.parse(headers, stored.data)
-            except MalformedMessage:
-                continue
-            if chunk.final and not stored.data and chunk.digest != digest(b""):
-                continue  # the next message has its bytes
-            # At one time for all: no chunk is too late.
-            match assembler.add(chunk, sequence=stored.sequence, now=0.0):
-                case chunks.Assembled(log_id=log_id, digest=actual):
-                    if refused.get((log_id, actual), SUSPECTED) == SUSPECTED:  # a definite reason stays
-                        refused[log_id, actual] = headers.get(h.MESSAGE, "")
-                case _:
-                    pass
-        return refused
 
     # --- updates ----------------------------------------------------------------------------------
 
