@@ -4,8 +4,7 @@ A term is one acquisition of the document by one owner. A deletion ends the term
 their ancestors. Every rule below is a union by id, so neither order nor repetition of records matters:
 
     ended     the terms that a deletion names which no restore undoes, and their ancestors
-    erased    the terms that an erasure names, their ancestors, and those that build on them: descendants, and
-              terms with operations of the same peers; nothing undoes it
+    erased    the terms that an erasure names, their ancestors and their descendants; nothing undoes it
     living    terms that are neither, and were created or restored, or accepted operations that no ended or
               erased term has: merely opening a document revives nothing
     content   the records of living terms and of their ancestors, except erased ones
@@ -104,9 +103,9 @@ class Incarnation:
 
     def revives(self, term: str, ends: Mapping[int, int]) -> bool:
         """Return True if a term with these operations lives."""
-        return term not in self.ended and not self.has_gone(ends) and not self.builds_on_erased(ends)
+        return term not in self.ended and not self.has_gone(ends)
 
-    def builds_on_erased(self, ends: Mapping[int, int]) -> bool:
+    def has_erased(self, ends: Mapping[int, int]) -> bool:
         """Return True if some of the operations are erased, or continue erased ones of their peer."""
         return not self.erased_ends.keys().isdisjoint(ends)
 
@@ -269,18 +268,14 @@ class DocumentTerms:
         return frozenset(found)
 
     def _erased(self, erasures: Iterable[str]) -> tuple[frozenset[str], Ends]:
-        """Return erased terms with those that build on them, and the ends of the erased operations."""
+        """Return erased terms with those that continue them, and the ends of the erased operations."""
         erased = self.ancestry(term for name in erasures for term in self.tombstones[name].ends)
         ends = self._ends(erased, erasures)
         if not ends and not erased:
             return erased, ends
-        building = {
-            term
-            for term in {*self._all, *self.parents}
-            if not erased.isdisjoint(self.ancestry((term,)))
-            or not ends.keys().isdisjoint(self.operations.get(term, {}))
-        }
-        return erased | building, ends
+        terms = {*self._all, *self.parents}
+        continuing = {term for term in terms if not erased.isdisjoint(self.ancestry((term,)))}
+        return erased | continuing, ends
 
     def _ends(self, terms: Iterable[str], tombstones: Iterable[str] = ()) -> Ends:
         """Return the ends of the operations of these terms, and of what these deletions ended."""

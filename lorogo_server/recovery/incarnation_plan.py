@@ -97,7 +97,7 @@ def _bury(
     kept = {stored.term, *stored.ancestors, *(stored.ended if stored.deleted else ended)}
     erases = (
         not desired.erased.isdisjoint(kept)
-        or desired.builds_on_erased(have)
+        or desired.has_erased(have)
         or (bool(stone.erased_ns) and not stored.deleted)
     )
     if stored.deleted and (not erases or (stored.erased_ns and not size)):
