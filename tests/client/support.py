@@ -308,6 +308,7 @@ class FakeOwner:
             "frontiers": version.frontiers,
             "vector": version.vector,
             "sequence": self.head,
+            "log_id": "log",
             "lease": self.token,
             "generation": self.generation,
             "durability": "stream",

@@ -154,7 +154,7 @@ STORED: tuple[Mutation, ...] = (
         "bool(desired.erasure) and desired.deleted",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
-        begin=605,
+        begin=16,
     ),
     Mutation(
         "ended-term-revived",

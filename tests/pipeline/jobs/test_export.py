@@ -14,7 +14,7 @@ from lorogo_pipeline.jobs.export import export, file_name, markdown
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.journal.records import DeletedRecord
 from tests.pipeline.decode.test_replay import typed
-from tests.pipeline.journals import SECOND, START, Journal, made, session, texts
+from tests.pipeline.journals import SECOND, START, TERM, Journal, made, session, texts
 from tests.pipeline.lakes import documents_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def pipeline(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) ->
     _, (first, _, third) = typed("a", "b", "c")
     with Journal(folder / "journal") as path:
         path.add(*UPDATES, first, third)
-        path.record("doc-0003", DeletedRecord("tombstone", (), 1, 0, START), START + 99 * SECOND)
+        path.record("doc-0003", DeletedRecord("tombstone", (TERM,), 1, 0, START), START + 99 * SECOND)
     found = build(spark, Settings(str(folder / "lake"), (str(folder / "journal"),), buckets=2))
     found.ingest()
     found.materialise()

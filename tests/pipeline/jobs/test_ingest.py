@@ -30,7 +30,7 @@ from lorogo_protocol.journal.records import (
 from lorogo_server.recovery.restore_sources import NoSource
 from tests.journals import restored_record
 from tests.pipeline.decode.test_segments import flip, segments
-from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload
+from tests.pipeline.journals import SECOND, START, TERM, Journal, Made, journal, made, session, with_payload
 from tests.pipeline.lakes import files_of, on_workers, rows_of, tables_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def with_events(path: Path, updates: list[Made]) -> Path:
     with Journal(path) as made_:
         made_.add(*updates[: len(updates) // 2])
         made_.record("doc-0000", BaseRecord(1, 0, 1, 0, "77", b"v", b"f", b""), START)
-        made_.record("doc-0001", DeletedRecord("tombstone", (), 1, 0, START + SECOND), START + SECOND)
+        made_.record("doc-0001", DeletedRecord("tombstone", (TERM,), 1, 0, START + SECOND), START + SECOND)
         made_.seal()
         made_.record(
             "doc-0001",
@@ -74,7 +74,7 @@ def with_events(path: Path, updates: list[Made]) -> Path:
         answers = AnswersRecord("server", START, START + 60 * SECOND, 2, (0, 2), {"busy": 1})
         made_.record("-answers", answers, START)
         made_.raw(b"doc-0002", b"\xc1", START)
-        made_.raw(b"doc-0002", b"\x93\xa1z\x01\x00", START)
+        made_.raw(b"doc-0002", b"\x93\xa1z\x02\x00", START)
         made_.add(*updates[len(updates) // 2 :])
     return path
 
@@ -331,7 +331,7 @@ def test_erased_documents_never_come(ingest: Ingest, tmp_path: Path, when: str) 
     journal(tmp_path / "journal", updates)
     with Journal(tmp_path / "other") as path:
         path.record("doc-0001", ErasedRecord("erasure", (), 1, 0, START), START)
-        path.record("doc-0001", DeletedRecord("tombstone", (), 1, 0, START), START)
+        path.record("doc-0001", DeletedRecord("tombstone", (TERM,), 1, 0, START), START)
     mine = sum(one.document_id == "doc-0001" for one in updates)
     order = {
         "before": [[tmp_path / "other"], [tmp_path / "journal"]],

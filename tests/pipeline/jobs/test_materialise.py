@@ -16,7 +16,7 @@ from lorogo_pipeline.tables.lake import Lake
 from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol.journal.records import DeletedRecord, ErasedRecord
 from tests.pipeline.decode.test_replay import typed as words
-from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, texts
+from tests.pipeline.journals import SECOND, START, TERM, Journal, Made, journal, made, session, texts
 from tests.pipeline.lakes import documents_of, files_of, on_workers, rows_of
 from tests.pipeline.traced import Traced, concurrent, typed
 
@@ -219,7 +219,7 @@ def test_deleted_and_erased(spark: "SparkSession", tmp_path: Path) -> None:
     pipeline = lake_of(spark, tmp_path, updates)
     pipeline.materialise()
     with Journal(tmp_path / "journal") as path:
-        path.record("doc-0000", DeletedRecord("tombstone", (), 1, 0, START), START + 99 * SECOND)
+        path.record("doc-0000", DeletedRecord("tombstone", (TERM,), 1, 0, START), START + 99 * SECOND)
         path.record("doc-0001", ErasedRecord("erasure", (), 1, 0, START), START + 99 * SECOND)
     pipeline.ingest()
     done = pipeline.materialise()
@@ -241,7 +241,7 @@ def test_the_files_of_a_bucket_are_read_side_by_side(
     pipeline = lake_of(spark, tmp_path, updates[:50], buckets=1)
     with Journal(tmp_path / "journal") as path:
         path.add(*updates[50:])
-        path.record("doc-0003", DeletedRecord("tombstone", (), 1, 0, START), START + 99 * SECOND)
+        path.record("doc-0003", DeletedRecord("tombstone", (TERM,), 1, 0, START), START + 99 * SECOND)
     pipeline.ingest()
     lake = pipeline.lake()
     inputs = [lake.table(name).list() for name in ("updates", "events")]
