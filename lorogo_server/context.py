@@ -83,6 +83,7 @@ class ServerContext:
     data_losses: Callable[[], Awaitable[int]]  # number of known possible data losses of NATS
     # Restores a document from journals before its load if NATS may have lost data; returns absent journals.
     recover: Callable[[str, str], Awaitable[tuple[str, ...]]]
+    after_restore: Callable[[str], Awaitable[None]]  # brings back content that NATS lost with a tombstone
     living_terms: Callable[[str], tuple[str, ...]]  # of a document in this server's journals
     rights: CallRights
     validate: ValidateUpdate

@@ -101,6 +101,7 @@ class Server:
             journal=self._safe_journal(),
             data_losses=self._count_data_losses,
             recover=self._recover,
+            after_restore=self._after_restore,
             living_terms=self._living_terms,
             rights=CallRights(authority),
             validate=skip_validation if sandbox is None else sandbox.validate,
@@ -372,6 +373,10 @@ class Server:
 
     async def _recover(self, document_id: str, journal_of: str) -> tuple[str, ...]:
         return () if self.recovery is None else await self.recovery.recover(document_id, journal_of)
+
+    async def _after_restore(self, document_id: str) -> None:
+        if self.recovery is not None:
+            await self.recovery.after_restore(document_id)
 
     def _living_terms(self, document_id: str) -> tuple[str, ...]:
         return () if self.reconciler is None else self.reconciler.living_terms(document_id)

@@ -4,10 +4,12 @@ The tombstone is the metadata of a last snapshot. The owner stores it, NACKs upd
 purges the WAL. `restore` raises the generation, so that the replicas of offline clients rebase.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.messages import reasons, subjects
 from lorogo_protocol.messages.calls import Refused
 from lorogo_protocol.messages.reasons import Reason
@@ -187,6 +189,11 @@ async def restore(host: Host) -> int:
             await context.snapshots.put_facts(loaded.snapshot, host.document_id, facts.render())
         loaded.facts = facts  # restored, also if NATS loses that before the reload
         await host.journal.restored(facts, restored_ns)
+        try:
+            async with asyncio.timeout(context.settings.recover_seconds_max):
+                await context.after_restore(host.document_id)
+        except (LorogoError, OSError, TimeoutError) as error:  # the next pass brings it back
+            host.log.warning("restored before its journals were compared", problem=repr(error))
         await startup.reload(host)  # and have clients sync
         host.log.info("restored", generation=facts.generation)
         return facts.generation

@@ -69,7 +69,7 @@ class DocumentJournal:
         base, last, facts = loaded.base, None, loaded.facts
         epoch = loaded.follower.position.epoch
         self._facts, self._named = facts, False  # a reload may have other ancestors
-        if (facts.undone or facts.tombstone) and not facts.deleted:
+        if (facts.undone or facts.tombstone or facts.founded) and not facts.deleted:
             last = await self._name()  # NATS may lose these facts, and no other journal may have them
         if facts.tombstone and not facts.deleted:
             last = await self._put(self._tombstone(facts))
@@ -174,8 +174,10 @@ class DocumentJournal:
         self._journal.cover(self._document_id, CoverageEntry(self._base, position))
 
     async def _name(self) -> Awaitable[object]:
-        """Write the record of this owner's term."""
+        """Write the record of this owner's term, and of the terms that founded the document."""
         self._named = True
+        for term in self._facts.founded:
+            await self._put(TermRecord(term, (), TermKind.CREATED, (), self._lease.token, 0))
         return await self._put(self._term_record(self._facts))
 
     def _term_record(self, facts: SnapshotMetadata, kind: TermKind = TermKind.ACQUIRED) -> TermRecord:

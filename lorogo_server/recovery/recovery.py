@@ -271,6 +271,15 @@ class DocumentRecovery:
             wait.over.set()
             self._spawn(self._end_soon())  # after the caller has marked the document
 
+    async def after_restore(self, document_id: str) -> None:
+        """Bring back a restored document: NATS may have lost its content together with the tombstone.
+
+        Other servers are asked once; their journals add what they have within seconds. Raises LorogoError.
+        """
+        await self._ask(document_id)
+        await self._reconciler.journals.read()
+        await self._reconciler.bring_back(document_id)
+
     async def _merge(self, document_id: str, wait: _Wait) -> tuple[str, ...]:
         clock = self._context.clock
         deadline = clock.now() + self._context.settings.recover_seconds_max

@@ -434,6 +434,16 @@ async def test_edits_of_a_token_that_was_given_out_twice_live(world: World, firs
     assert await value(world) == {"body": "anew"}
 
 
+async def test_a_restore_has_the_content_that_nats_lost_with_the_tombstone(world: World) -> None:
+    """The tombstone comes back without content if NATS lost everything: the journals have it."""
+    await visit(world, "one", "write", "delete")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await machine(world, "one")
+    await world.probe.start("doc")
+    await world.probe.call("restore", "doc")
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+
+
 async def test_edits_after_a_rewind_behind_a_deletion_live(world: World) -> None:
     """NATS went back to before the deletion, another server edits, the deleting server returns."""
     one = await machine(world, "one")
