@@ -157,14 +157,6 @@ STORED: tuple[Mutation, ...] = (
         begin=16,
     ),
     Mutation(
-        "ended-term-revived",
-        "DocumentTerms._fold",
-        "not includes(gone, self.operations.get(term, {}))",
-        "bool(self.operations.get(term))",
-        "only a term with operations that no ended term has revives a deleted document",
-        _DELETED_AND_LOST,
-    ),
-    Mutation(
         "edits-after-deletion",
         "delete",
         "loaded.intake.deleted = True",
