@@ -110,7 +110,8 @@ def _replayed(doc: LoroDoc, start: Frontiers) -> _Spans | None:
 def _before(doc: LoroDoc, operation: ID) -> VersionVector:
     """Return the version that the operation was made on."""
     change = doc.get_change(operation)
-    assert change is not None
+    if change is None:
+        return doc.shallow_since_vv  # trimmed: nothing before it can be replayed
     inside = operation.counter > change.id.counter
     made_on = Frontiers.from_ids([ID(operation.peer, operation.counter - 1)]) if inside else change.deps
     return doc.frontiers_to_vv(made_on) or doc.shallow_since_vv
