@@ -288,6 +288,8 @@ async def _learn_other_snapshot(host: Host) -> None:
             await host.journal.merged(data, other.version(), facts, host.loaded)
             if isinstance(applied, Applied) and applied.new:
                 await host.request_sync()
+                if host.loaded.intake.pending:
+                    host.rewind()  # early updates, which are in the WAL only, may be ready
         both = host.loaded.facts.merged(facts)
         host.adopt_snapshot(head, both, 0, 0, holds_all=False)
 
