@@ -375,9 +375,9 @@ class LogReplica:
         return welcome
 
     async def _refuse(self, stream: MessageStream, refused: RefusedMessage) -> None:
-        """Let the coordinator know why this replica does not go on."""
+        """Send the coordinator the reason for which this replica stops."""
         await stream.send(wire.message(refused), self._silence)
-        await stream.close()
+        await stream.finish()
 
     # -- told by the session ----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 
 from lorogo_log.transfer import wire
 from lorogo_log.transfer.wire import Challenge, Header, Hello, PeerError, RefusedMessage, Welcome, WireKind
@@ -77,6 +78,16 @@ class MessageStream:
     def abort(self) -> None:
         """End the connection at once."""
         self._writer.transport.abort()
+
+    async def finish(self, timeout: float = 2.0) -> None:
+        """Close once the peer has closed: closing with unread input would discard what was sent."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(timeout):
+                if self._writer.can_write_eof():
+                    self._writer.write_eof()
+                while await self._reader.read(WRITE_BUFFER_BYTES):
+                    pass
+        await self.close()
 
     async def close(self, timeout: float = 2.0) -> None:
         """Close the connection when all data is sent, or after the timeout."""
